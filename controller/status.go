@@ -235,6 +235,9 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	c.status = s
 }
 
+// leastTold is the smallest number of judged windows for which the status says how many stayed within the margin.
+const leastTold = 100
+
 // learned says how well each resource is known on each type of instance, and how many readings stayed within the predicted margin.
 func (c *Controller) learned() (texts []string) {
 	learned := c.mem.State.Learned
@@ -248,9 +251,9 @@ func (c *Controller) learned() (texts []string) {
 			texts = append(texts, text)
 		}
 	}
-	if share, n := learned.Coverage(); n >= 100 {
-		texts = append(texts, fmt.Sprintf("%.0f%% of %.0f response times stayed within the margin that should hold %.0f%%", 100*share, n,
-			100*model.CoverageGoal))
+	if c := learned.Coverage(); c.Windows >= leastTold {
+		texts = append(texts, fmt.Sprintf("%.0f%% of %.0f response times stayed within the margin that should hold %.0f%%, on average %.1f ms",
+			100*c.Share, c.Windows, 100*model.CoverageGoal, c.WidthMS))
 	}
 	return texts
 }

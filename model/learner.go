@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -54,7 +55,8 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 
 // news lists what the snapshot has that is new, by resource and type.
 func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]map[string][]seenBy {
-	out := map[quell.Resource]map[string][]seenBy{}
+	out, known := map[quell.Resource]map[string][]seenBy{}, before.Live()
+	alone := 1 == countReady(s)
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		o := in.Observation
@@ -66,16 +68,15 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 		if in.State != quell.Ready || again && !o.At.After(last) {
 			continue
 		}
-		for _, r := range sortedKeys(o.Probe) {
-			w, ok := windowOf(o, r, l.Metric, l.Periods)
-			if !ok {
-				continue
-			}
+		t := cmp.Or(in.Type, AnyType)
+		windows := l.windowsOf(o)
+		known.cross(windows, t)
+		for _, r := range sortedKeys(windows) {
 			if out[r] == nil {
 				out[r] = map[string][]seenBy{}
 			}
-			t := cmp.Or(in.Type, AnyType)
-			out[r][t] = append(out[r][t], seenBy{w, o.Probe[r].By})
+			windows[r].Alone = alone
+			out[r][t] = append(out[r][t], seenBy{*windows[r], o.Probe[r].By})
 		}
 	}
 	for _, types := range out {
@@ -84,6 +85,42 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 		}
 	}
 	return out
+}
+
+func countReady(s *quell.Snapshot) (n int) {
+	for i := range s.Instances {
+		if s.Instances[i].State == quell.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+// windowsOf returns the windows of an observation by resource.
+func (l *Learner) windowsOf(o *quell.Observation) map[quell.Resource]*Window {
+	windows := make(map[quell.Resource]*Window, len(o.Probe))
+	for r := range o.Probe {
+		if w, ok := windowOf(o, r, l.Metric, l.Periods); ok {
+			windows[r] = &w
+		}
+	}
+	return windows
+}
+
+// cross sets in each window of an instance how much the other resources are disturbed, according to the laws.
+func (l Live) cross(windows map[quell.Resource]*Window, instanceType string) {
+	for other, seen := range windows {
+		law := l.of(other, instanceType)
+		if law == nil {
+			continue
+		}
+		felt := round(math.Log1p(law.felt(seen)))
+		for r, w := range windows {
+			if r != other {
+				w.Other = max(w.Other, felt)
+			}
+		}
+	}
 }
 
 // seenBy is a window and how its probes were made.

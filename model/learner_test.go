@@ -278,9 +278,10 @@ func TestRefinement(t *testing.T) {
 func TestMarginCovers(t *testing.T) {
 	w := newLawWorld(10)
 	l := learnFor(w, nil, 500, func(p int) []machine { return three(p, 0.2*float64(p/20%2)) })
-	share, n := l.Coverage()
-	if n < 500 || share < 0.87 || share > 0.93 {
-		t.Errorf("%.3f of %.0f windows are within the margin, want 0.87 to 0.93", share, n)
+	c := l.Coverage()
+	if c.Windows < 1000 || c.Share < 0.87 || c.Share > 0.93 || c.WidthMS > learnedSLO.ThresholdMS()/2 {
+		t.Errorf("%.3f of %.0f windows are within a margin of %.1f ms on average, want 0.87 to 0.93 and at most half the threshold",
+			c.Share, c.Windows, c.WidthMS)
 	}
 }
 

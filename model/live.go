@@ -21,24 +21,31 @@ const AnyType = "any"
 //	severity       SF = P / (P0 / (1-U)^kp) - 1
 //	response time  R = R0 / (1-U)^k * (1+SF)^q
 //
+// If neighbours disturb another resource of the instance with a severity SF', R is longer by the factor (1+SF')^o.
+//
 // Under processor sharing and Poisson arrivals all exponents are 1 (Kleinrock, Queueing Systems II, 4.4). A balancer that sends requests
 // to idle instances makes arrivals smoother and exponents smaller.
 type Law struct {
-	R0MS              float64 `json:"r0_ms"`             // mean response time without load and neighbours
-	P0MS              float64 `json:"p0_ms"`             // mean probe time without load and neighbours
-	Exponent          float64 `json:"exponent"`          // k
-	ProbeExponent     float64 `json:"probe_exponent"`    // kp
-	SeverityExponent  float64 `json:"severity_exponent"` // q
-	SE                LawSE   `json:"se"`                // standard errors
-	SpreadIdle        float64 `json:"spread_idle"`       // squared coefficient of variation of single probes without load
-	SpreadBusy        float64 `json:"spread_busy"`       // and how much it grows up to a use of 1
-	Probes            int     `json:"probes"`            // probes of windows without interference
-	N                 int     `json:"n"`                 // windows with a response time
-	Known             float64 `json:"known"`             // how well capacity is known, 0 to 1
-	Capacity          float64 `json:"capacity"`          // of an instance without neighbours, at the objective
-	CapacityHalf      float64 `json:"capacity_half"`     // half the width of its 95% confidence interval
+	R0MS              float64 `json:"r0_ms"`                    // mean response time without load and neighbours
+	P0MS              float64 `json:"p0_ms"`                    // mean probe time without load and neighbours
+	Exponent          float64 `json:"exponent"`                 // k
+	ProbeExponent     float64 `json:"probe_exponent"`           // kp
+	SeverityExponent  float64 `json:"severity_exponent"`        // q
+	OtherExponent     float64 `json:"other_exponent,omitempty"` // o
+	SE                LawSE   `json:"se"`                       // standard errors
+	SpreadIdle        float64 `json:"spread_idle"`              // squared coefficient of variation of single probes without load
+	SpreadBusy        float64 `json:"spread_busy"`              // and how much it grows up to a use of 1
+	Probes            int     `json:"probes"`                   // probes of windows without interference
+	N                 int     `json:"n"`                        // windows with a response time
+	Known             float64 `json:"known"`                    // how well capacity is known, 0 to 1
+	Capacity          float64 `json:"capacity"`                 // of an instance without neighbours, at the objective
+	CapacityHalf      float64 `json:"capacity_half"`            // half the width of its 95% confidence interval
 	PerRequest        float64 `json:"per_request,omitempty"`
 	PeriodsSinceDrift int     `json:"periods_since_drift,omitempty"` // 0: it never had to begin again
+
+	// Margin is the logarithm of the factor by which response times may exceed predictions near the objective's threshold, so that nine of
+	// ten windows stay within it; nil while too few predictions were compared with what was measured.
+	Margin *float64 `json:"margin,omitempty"`
 
 	By    *quell.Probing           `json:"by,omitempty"`
 	Ratio map[quell.Metric]float64 `json:"ratio,omitempty"` // of other metrics to the mean
@@ -121,6 +128,7 @@ func (w *Law) check(c *check, path string) {
 	c.between(path+".exponent", w.Exponent, leastExponent, steepestLaw)
 	c.between(path+".probe_exponent", w.ProbeExponent, leastExponent, steepestLaw)
 	c.between(path+".severity_exponent", w.SeverityExponent, leastExponent, steepestLaw)
+	c.between(path+".other_exponent", w.OtherExponent, 0, steepestLaw)
 	c.between(path+".spread_idle", w.SpreadIdle, 0, maxValue)
 	c.between(path+".spread_busy", w.SpreadBusy, 0, maxValue)
 	c.between(path+".per_request", w.PerRequest, 0, maxValue)
@@ -140,6 +148,9 @@ func (w *Law) check(c *check, path string) {
 		c.fraction(at+".utilization", r.Utilization)
 		c.between(at+".severity", r.Severity, 0, maxValue)
 		c.between(at+".log_ratio", r.LogRatio, -mostRefined, mostRefined)
+	}
+	if w.Margin != nil {
+		c.between(path+".margin", *w.Margin, -maxValue, maxValue)
 	}
 	if w.By != nil && !w.By.Sound() {
 		c.addf(path+".by.bytes", "%d is no size of a probe", w.By.Bytes)
@@ -185,6 +196,9 @@ func (w *Law) interfering(u, severity float64) float64 {
 func (w *Law) severity(u, v float64) float64 {
 	return math.Exp(w.ProbeExponent*(math.Log1p(-u)-math.Log(1-u-v))) - 1
 }
+
+// free returns the part of the resource that the instance and its neighbours leave free.
+func (w *Law) free(u, severity float64) float64 { return 1 - u - w.interfering(u, severity) }
 
 // ratio returns how much larger a metric is than the mean, and whether it is known.
 func (w *Law) ratio(m quell.Metric) (float64, bool) {

@@ -8,10 +8,15 @@ import (
 const (
 	// band is how far the median of a period's response times may be from similar earlier windows: a quarter.
 	band = 0.22
+	// beyond is how many standard deviations of similar earlier windows that difference must be at least.
+	beyond = 1.5
 	// driftAfter is how many periods in a row must be outside the band before what was learned is dropped.
 	driftAfter = 4
 	// leastRequests is how many response times a period needs for that judgement.
 	leastRequests = 20
+	// leastFree is the part of a resource that must be free. With less, queues grow and drain over several periods, and response times say
+	// nothing about the service.
+	leastFree = 0.15
 )
 
 // departs counts periods whose response times differ from those of similar earlier windows, and returns whether there were so many in a
@@ -20,23 +25,23 @@ func (r *Record) departs(windows []Window, period int) bool {
 	if r.Law == nil {
 		return false
 	}
-	var gaps []float64
+	var gaps, spreads []float64
 	requests := 0
 	for i := range windows {
 		w := &windows[i]
-		if gap, ok := r.gap(w, period); ok && w.N >= fewest {
-			gaps = append(gaps, gap)
+		if gap, spread, ok := r.gap(w, period); ok && w.N >= fewest {
+			gaps, spreads = append(gaps, gap), append(spreads, spread)
 			requests += w.N
 		}
 	}
 	if requests < leastRequests {
 		return false
 	}
-	slices.Sort(gaps)
-	switch median := gaps[len(gaps)/2]; {
-	case median > band:
+	limit := max(band, beyond*middle(spreads))
+	switch gap := middle(gaps); {
+	case gap > limit:
 		r.Off = max(r.Off, 0) + 1
-	case median < -band:
+	case gap < -limit:
 		r.Off = min(r.Off, 0) - 1
 	default:
 		r.Off = 0
@@ -45,9 +50,13 @@ func (r *Record) departs(windows []Window, period int) bool {
 }
 
 // gap returns by how much a window's response time differs from earlier windows of similar use and severity, as a logarithm, after
-// the law's difference between them. It returns false if there are too few.
-func (r *Record) gap(w *Window, period int) (float64, bool) {
+// the law's difference between them, and the standard deviation of these. It returns false if there are too few, or if the resource is
+// nearly full.
+func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 	felt := r.Law.felt(w)
+	if r.Law.free(w.Use, felt) < leastFree {
+		return 0, 0, false
+	}
 	var others []float64
 	for i := range r.Windows {
 		o := &r.Windows[i]
@@ -55,17 +64,27 @@ func (r *Record) gap(w *Window, period int) (float64, bool) {
 			continue
 		}
 		severity := r.Law.felt(o)
-		if math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
+		if r.Law.free(o.Use, severity) < leastFree || math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
 			continue
 		}
-		law := r.Law.Exponent*(crowding(w.Use)-crowding(o.Use)) + r.Law.SeverityExponent*(math.Log1p(felt)-math.Log1p(severity))
+		law := priorExponent.Mean*(crowding(w.Use)-crowding(o.Use)) + r.Law.SeverityExponent*(math.Log1p(felt)-math.Log1p(severity)) +
+			r.Law.OtherExponent*(w.Other-o.Other)
 		others = append(others, math.Log(o.MeanMS)+law)
 	}
 	if len(others) < driftAfter {
-		return 0, false
+		return 0, 0, false
 	}
-	slices.Sort(others)
-	return math.Log(w.MeanMS) - others[len(others)/2], true
+	usual := middle(others)
+	for i := range others {
+		others[i] = math.Abs(others[i] - usual)
+	}
+	return math.Log(w.MeanMS) - usual, middle(others) / 0.6745, true
+}
+
+// middle sorts values and returns the one in the middle.
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
 }
 
 // beginAgain drops the response times from before a change of the service. Probes are kept, because machines stayed the same.
@@ -76,5 +95,5 @@ func (r *Record) beginAgain(period int) {
 		}
 	}
 	r.Off, r.Drifted = 0, period
-	r.Errors, r.Judged, r.Covered = nil, 0, 0
+	r.Errors, r.Quantile = nil, 0
 }

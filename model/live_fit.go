@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"gonum.org/v1/gonum/floats"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
 )
@@ -12,7 +14,7 @@ const (
 	leastExponent = 0.05
 	// leastKnown are the windows, with probes and with response times, that a law needs.
 	leastKnown = 4
-	// narrow is the standard error of R0 and P0, as a fraction, above which no law is stated.
+	// narrow is the standard error of the fitted times at the mean use of the windows, as a fraction, above which no law is stated.
 	narrow = 0.15
 	// unknownAt is the half width of the interval of a capacity at which nothing is known.
 	unknownAt = 0.16
@@ -22,30 +24,41 @@ const (
 	fitRounds = 8
 )
 
-// What is known of the exponents before the first window: processor sharing has 1, and a balancer makes it less.
+// What is known of the exponents before the first window: processor sharing has 1, and a balancer that sends requests to idle instances
+// makes it less. Another resource is a part of the response time only.
 var (
 	priorProbe    = stats.Normal{Mean: 0.9, Stddev: 0.2}
-	priorExponent = stats.Normal{Mean: 0.9, Stddev: 0.25}
+	priorExponent = stats.Normal{Mean: 0.7, Stddev: 0.3}
 	priorSeverity = stats.Normal{Mean: 0.9, Stddev: 0.25}
+	priorOther    = stats.Normal{Mean: 0.3, Stddev: 0.3}
 	vague         = stats.Normal{Mean: 0, Stddev: 1e3}
 )
+
+// leastStated is the smallest exponent of use that a law states. Behind a balancer, data at low use shows a smaller one. But
+// where there is no data yet, arrivals may be as random as Poisson arrivals, with an exponent of 1. Data at that use then corrects the law.
+const leastStated = 1
 
 // fit fits the law to the windows; nil if they tell too little. Interference only ever adds, so the times without load come from the calm
 // side: the probe from the lower part of all windows, and the response time from windows whose probes show no neighbours.
 func (r *Record) fit(slo quell.SLO, period int) *Law {
 	w := &Law{N: 0, By: r.By}
-	if !w.fitProbe(r.Windows) || !w.fitResponse(r.Windows) || !w.fitRatio(r.Windows, slo.Metric) {
+	probe, ok := w.fitProbe(r.Windows)
+	if !ok || !(probe.middle() <= narrow) {
 		return nil
 	}
-	w.SE.R0 = max(w.SE.R0, 0)
-	if w.SE.R0 > narrow || w.SE.P0 > narrow {
+	response, ok := w.fitResponse(r.Windows)
+	if !ok || !(response.middle() <= narrow) || !w.fitRatio(r.Windows, slo.Metric) {
 		return nil
 	}
 	w.PerRequest = perRequest(r.Windows)
 	w.refine(r.Windows, slo.Metric)
-	w.state(slo)
+	w.state(slo, response)
 	if r.Drifted > 0 {
 		w.PeriodsSinceDrift = period - r.Drifted + 1
+	}
+	if margin, ok := r.margin(slo.ThresholdMS()); ok {
+		margin = round(margin)
+		w.Margin = &margin
 	}
 	for _, e := range r.Errors[max(0, len(r.Errors)-listed):] {
 		w.ResidualsMS = append(w.ResidualsMS, round(e.PredictedMS*(math.Exp(e.Ratio)-1)))
@@ -56,9 +69,33 @@ func (r *Record) fit(slo quell.SLO, period int) *Law {
 // listed is how many residuals the section lists.
 const listed = 32
 
-// fitProbe fits P0 and its exponent to windows without interference: it begins at the lower fifth of all windows, and takes in those that
+// lineFit is how well a line was fitted to the logarithms of times over crowding.
+type lineFit struct {
+	covariance [][]float64 // of the coefficients: level, exponent of use, others
+	mean       float64     // of the windows' crowding
+}
+
+// at returns the standard error of the line at a crowding of x without interference, as a fraction of the time.
+func (f lineFit) at(x float64) float64 {
+	c := f.covariance
+	return math.Sqrt(max(0, c[0][0]+2*x*c[0][1]+x*x*c[1][1]))
+}
+
+// middle returns the standard error where the windows are.
+func (f lineFit) middle() float64 { return f.at(f.mean) }
+
+// meanCrowding is the weighted mean of the second column of a fit.
+func meanCrowding(a [][]float64, weights []float64) float64 {
+	var sum, all float64
+	for i := range a {
+		sum, all = sum+weights[i]*a[i][1], all+weights[i]
+	}
+	return sum / all
+}
+
+// fitProbe fits P0 and its exponent to windows without interference: it begins with the lowest few of all windows, and takes in those that
 // chance explains.
-func (w *Law) fitProbe(windows []Window) bool {
+func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
 	var y, se, level []float64
 	for i := range windows {
@@ -71,13 +108,15 @@ func (w *Law) fitProbe(windows []Window) bool {
 		level = append(level, math.Log(x.ProbeMS)-priorProbe.Mean*crowding(x.Use))
 	}
 	if len(y) < leastKnown {
-		return false
+		return f, false
 	}
 	slices.Sort(level)
 	middle := slices.Clone(se)
 	slices.Sort(middle)
-	// 0.84 standard deviations lie between the lower fifth and the middle of a normal distribution.
-	c := []float64{level[len(level)/5] + 0.84*middle[len(middle)/2], priorProbe.Mean}
+	// 0.84 standard deviations lie between the lower fifth and the middle of a normal distribution. If most windows are disturbed, only the
+	// lowest few are calm. If more are calm than these, the rounds below move upwards to their middle.
+	lowest := min(len(level)/5, leastKnown-1)
+	c := []float64{level[lowest] + 0.84*middle[len(middle)/2], priorProbe.Mean}
 	weights := make([]float64, len(y))
 	for range fitRounds {
 		calm := 0
@@ -94,16 +133,17 @@ func (w *Law) fitProbe(windows []Window) bool {
 		}
 		x, covariance, ok := stats.Regress(a, y, weights, []stats.Normal{vague, priorProbe})
 		if !ok {
-			return false
+			return f, false
 		}
-		c, w.SE.P0 = x, math.Sqrt(covariance[0][0])
+		c, f = x, lineFit{covariance, meanCrowding(a, weights)}
 	}
-	if w.SE.P0 == 0 {
-		return false
+	if f.covariance == nil {
+		return f, false
 	}
+	w.SE.P0 = f.at(0)
 	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
 	w.fitSpread(windows, weights)
-	return finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
 }
 
 // misfit is the error that a law has even where there is much data, as a fraction.
@@ -133,8 +173,8 @@ func (w *Law) fitSpread(windows []Window, weights []float64) {
 	w.Probes = min(probes, mostProbes)
 }
 
-// fitResponse fits R0 and the exponents of use and severity. Outliers count less (Huber's weights).
-func (w *Law) fitResponse(windows []Window) bool {
+// fitResponse fits R0 and the exponents of use, of severity, and of the severity on other resources. Outliers count less (Huber's weights).
+func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
 	var y, base []float64
 	for i := range windows {
@@ -142,24 +182,30 @@ func (w *Law) fitResponse(windows []Window) bool {
 		if x.ProbeN < fewest || x.N < fewest {
 			continue
 		}
-		a, y = append(a, []float64{1, crowding(x.Use), math.Log1p(w.felt(x))}), append(y, math.Log(x.MeanMS))
-		base = append(base, 1/(1/float64(x.N)+square(2*misfit)))
+		felt, weight := w.felt(x), 1/(1/float64(x.N)+square(2*misfit))
+		if w.free(x.Use, felt) < leastFree {
+			weight /= 10
+		}
+		by, ms := crowding(x.Use), math.Log(x.MeanMS)
+		if x.Alone { // arrivals are as random as the clients', with an exponent of 1
+			by, ms = 0, ms-by
+		}
+		a, y = append(a, []float64{1, by, math.Log1p(felt), x.Other}), append(y, ms)
+		base = append(base, weight)
 	}
 	if w.N = len(y); w.N < leastKnown {
-		return false
+		return f, false
 	}
 	weights, scale := slices.Clone(base), 1.0
-	prior := []stats.Normal{vague, priorExponent, priorSeverity}
+	prior := []stats.Normal{vague, priorExponent, priorSeverity, priorOther}
 	var c []float64
-	var covariance [][]float64
 	for range fitRounds {
-		var ok bool
-		if c, covariance, ok = stats.Regress(a, y, weights, prior); !ok {
-			return false
+		if c, f.covariance, ok = stats.Regress(a, y, weights, prior); !ok {
+			return f, false
 		}
 		z := make([]float64, len(y))
 		for i := range y {
-			z[i] = math.Abs(y[i]-c[0]-c[1]*a[i][1]-c[2]*a[i][2]) * math.Sqrt(base[i])
+			z[i] = math.Abs(y[i]-floats.Dot(c, a[i])) * math.Sqrt(base[i])
 		}
 		sorted := slices.Clone(z)
 		slices.Sort(sorted)
@@ -169,12 +215,20 @@ func (w *Law) fitResponse(windows []Window) bool {
 		}
 	}
 	w.R0MS = math.Exp(c[0])
-	w.Exponent, w.SeverityExponent = min(max(c[1], leastExponent), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
-	w.SE.R0, w.SE.Exponent = math.Sqrt(covariance[0][0]), math.Sqrt(covariance[1][1])
-	return finite(w.R0MS) && w.R0MS >= minProbeMS && w.R0MS < maxValue
+	w.Exponent, w.SeverityExponent = min(max(c[1], leastStated), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
+	if slices.ContainsFunc(windows, func(x Window) bool { return x.Other > 0 }) {
+		w.OtherExponent = min(max(c[3], 0), steepestLaw)
+	}
+	f.mean = meanCrowding(a, weights)
+	w.SE.R0, w.SE.Exponent = f.at(0), math.Sqrt(f.covariance[1][1])
+	return f, finite(w.R0MS) && w.R0MS >= minProbeMS && w.R0MS < maxValue
 }
 
-// fitRatio learns how much larger the objective's metric is than the mean: the median over the windows.
+// leastRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A balancer
+// makes slow requests rarer at low use, but that need not hold at higher use.
+var leastRatio = map[quell.Metric]float64{quell.P50: math.Ln2, quell.P90: math.Log(10), quell.P95: math.Log(20), quell.P99: math.Log(100)}
+
+// fitRatio learns how much larger the objective's metric is than the mean: the median over the windows, but at least leastRatio.
 func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
 	if metric == quell.Mean {
 		return true
@@ -189,7 +243,7 @@ func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
 		return false
 	}
 	slices.Sort(ratios)
-	w.Ratio = map[quell.Metric]float64{metric: ratios[len(ratios)/2]}
+	w.Ratio = map[quell.Metric]float64{metric: max(ratios[len(ratios)/2], leastRatio[metric])}
 	return true
 }
 
@@ -211,8 +265,9 @@ func perRequest(windows []Window) float64 {
 const (
 	// reach is how far, in use and in the logarithm of 1 + severity, a window corrects the law.
 	reachUse, reachSeverity = 0.1, 0.3
-	// doubt is the weight of the law itself against the windows: its error is about 15%.
-	doubt = 1 / (0.15 * 0.15)
+	// doubt is the weight of the law itself against windows that are slower than it: its error is about 15%. Windows that are faster need
+	// much more evidence (about 25 of them for half the way), because a capacity that is stated too large does harm.
+	doubt, doubtFaster = 1 / (0.15 * 0.15), 1 / (0.03 * 0.03)
 	// leastRefined is the smallest correction that is kept.
 	leastRefined = 0.01
 )
@@ -228,8 +283,8 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 			continue
 		}
 		felt := w.felt(x)
-		all = append(all, residual{min(x.Use, lawTop), math.Log1p(felt), math.Log(x.MetricMS / w.response(x.Use, felt, ratio)),
-			1 / (ratio*ratio/float64(x.N) + 0.01)})
+		all = append(all, residual{min(x.Use, lawTop), math.Log1p(felt),
+			math.Log(x.MetricMS/w.response(x.Use, felt, ratio)) - w.OtherExponent*x.Other, 1 / (ratio*ratio/float64(x.N) + 0.01)})
 	}
 	levels := lawLevels()
 	for _, severity := range lawSeverities {
@@ -247,7 +302,11 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 			}
 			touched = touched || weight > 0
 			plain[i] = math.Log(w.response(u, severity, ratio))
-			points[i] = stats.Weighted{Value: plain[i] + sum/(weight+doubt), Weight: weight + doubt}
+			own := doubt
+			if sum < 0 {
+				own = doubtFaster
+			}
+			points[i] = stats.Weighted{Value: plain[i] + sum/(weight+own), Weight: weight + own}
 		}
 		if !touched {
 			continue
@@ -261,7 +320,7 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 }
 
 // state computes the capacity without neighbours at the objective, the width of its interval, and from that how well it is known.
-func (w *Law) state(slo quell.SLO) {
+func (w *Law) state(slo quell.SLO, f lineFit) {
 	ratio, _ := w.ratio(slo.Metric)
 	room := math.Log(slo.ThresholdMS() / (ratio * w.R0MS)) // k * crowding at the capacity
 	if room <= 0 {
@@ -269,7 +328,7 @@ func (w *Law) state(slo quell.SLO) {
 	} else {
 		w.Capacity = min(-math.Expm1(-room/w.Exponent), lawTop)
 		slope := (1 - w.Capacity) / w.Exponent
-		w.CapacityHalf = 1.96 * slope * math.Hypot(math.Hypot(w.SE.R0, misfit), room/w.Exponent*w.SE.Exponent)
+		w.CapacityHalf = 1.96 * slope * math.Hypot(f.at(room/w.Exponent), misfit)
 	}
 	w.Capacity, w.CapacityHalf = round(w.Capacity), round(min(w.CapacityHalf, 1))
 	w.Known = round(min(max(1-w.CapacityHalf/unknownAt, 0), 1))

@@ -27,7 +27,7 @@ func (r *Record) predict(w *Window, metric quell.Metric) (float64, bool) {
 		return 0, false
 	}
 	severity := r.Law.felt(w)
-	return r.Law.response(w.Use, severity, ratio) * math.Exp(r.Law.correction(w.Use, severity)), true
+	return r.Law.response(w.Use, severity, ratio) * math.Exp(r.Law.correction(w.Use, severity)+r.Law.OtherExponent*w.Other), true
 }
 
 // felt is the severity of a window, 0 if chance explains its probes.
@@ -55,7 +55,8 @@ func (w *Law) correction(u, severity float64) float64 {
 	return best
 }
 
-// judge compares the predictions with the windows that were measured since, and counts how many stayed within the margin.
+// judge compares the predictions with the windows that were measured since, counts how many stayed within the margin, and corrects the
+// quantile of the margin if more or fewer did than should (adaptive conformal inference; Gibbs and Candès 2021, Eq. 2).
 func (r *Record) judge(windows []Window, slo quell.SLO) {
 	for i := range windows {
 		w := &windows[i]
@@ -64,11 +65,8 @@ func (r *Record) judge(windows []Window, slo quell.SLO) {
 			continue
 		}
 		miss := Miss{PredictedMS: round(ms), Ratio: round(math.Log(w.MetricMS / ms))}
-		if margin, ok := r.Margin(ms, CoverageGoal); ok {
-			r.Judged, r.Covered = fading*r.Judged+1, fading*r.Covered
-			if miss.Ratio <= margin {
-				r.Covered++
-			}
+		if margin, ok := r.margin(ms); ok {
+			r.count(miss, margin)
 		}
 		if r.Errors = append(r.Errors, miss); len(r.Errors) > mostErrors {
 			r.Errors = slices.Delete(r.Errors, 0, 1)
@@ -76,25 +74,48 @@ func (r *Record) judge(windows []Window, slo quell.SLO) {
 	}
 }
 
+// count counts a window for which a margin was predicted.
+func (r *Record) count(miss Miss, margin float64) {
+	if r.Judged >= mostJudged {
+		r.Judged, r.Covered, r.WidthMS = r.Judged/2, r.Covered/2, r.WidthMS/2
+	}
+	r.Judged++
+	r.WidthMS += min(miss.PredictedMS*max(0, math.Expm1(margin)), maxValue)
+	within := miss.Ratio <= margin
+	if within {
+		r.Covered++
+	}
+	step := correction * CoverageGoal
+	if within {
+		step -= correction
+	}
+	r.Quantile = min(max(cmp.Or(r.Quantile, CoverageGoal)+step, leastQuantile), mostQuantile)
+}
+
 const (
 	// CoverageGoal is the share of windows that a margin must cover.
 	CoverageGoal = 0.9
-	// fading is the weight that each window leaves to the earlier ones when coverage is measured: a memory of about 1,000 windows.
-	fading = 0.999
+	// mostJudged is the number of windows at which those counted so far are halved, so that old ones fade.
+	mostJudged = 4000
+	// correction is how far one window moves the quantile of the margin, which stays within the bounds.
+	correction                  = 0.02
+	leastQuantile, mostQuantile = 0.5, 0.99
 	// leastErrors is the smallest number of errors that a margin can be taken from.
 	leastErrors = 20
+	// similar is how far predictions may differ whose errors are compared, as a logarithm: by a factor of 2.
+	similar = math.Ln2
 	// mostAlike is how many errors of the most similar predictions a margin is taken from.
 	mostAlike = 100
 )
 
-// Margin returns the logarithm of the factor by which the response time may exceed a prediction of ms, so that the given share of windows
-// stays within it. It is the conformal quantile of recent errors of the most similar predictions (Vovk, Gammerman and Shafer 2005,
+// margin returns the logarithm of the factor by which the response time may exceed a prediction of ms, so that CoverageGoal of the windows
+// stay within it. It is the conformal quantile of recent errors of the most similar predictions (Vovk, Gammerman and Shafer 2005,
 // section 2.2). It returns false if there are too few errors.
-func (r *Record) Margin(ms, share float64) (float64, bool) {
-	if r == nil || len(r.Errors) < leastErrors {
+func (r *Record) margin(ms float64) (float64, bool) {
+	alike := slices.DeleteFunc(slices.Clone(r.Errors), func(m Miss) bool { return math.Abs(math.Log(m.PredictedMS/ms)) > similar })
+	if len(alike) < leastErrors {
 		return 0, false
 	}
-	alike := slices.Clone(r.Errors)
 	slices.SortStableFunc(alike, func(a, b Miss) int {
 		return cmp.Compare(math.Abs(math.Log(a.PredictedMS/ms)), math.Abs(math.Log(b.PredictedMS/ms)))
 	})
@@ -104,23 +125,27 @@ func (r *Record) Margin(ms, share float64) (float64, bool) {
 		ratios[i] = m.Ratio
 	}
 	slices.Sort(ratios)
-	rank := int(math.Ceil(share * float64(len(ratios)+1)))
+	rank := int(math.Ceil(cmp.Or(r.Quantile, CoverageGoal) * float64(len(ratios)+1)))
 	return ratios[min(rank, len(ratios))-1], true
 }
 
-// Coverage returns the share of windows whose response time stayed within the predicted margin, and how many windows were judged.
-func (l *Learner) Coverage() (share, windows float64) {
-	var judged, covered float64
+// Coverage is how many windows were judged by a margin that was predicted for them, the share that stayed within it, and the mean width of
+// the margin in milliseconds.
+type Coverage struct{ Windows, Share, WidthMS float64 }
+
+// Coverage sums up all resources and types of instance.
+func (l *Learner) Coverage() (c Coverage) {
 	if l == nil {
-		return 0, 0
+		return c
 	}
-	for _, types := range l.Seen {
-		for _, t := range sortedKeys(types) {
-			judged, covered = judged+types[t].Judged, covered+types[t].Covered
+	for _, r := range sortedKeys(l.Seen) {
+		for _, t := range sortedKeys(l.Seen[r]) {
+			record := l.Seen[r][t]
+			c.Windows, c.Share, c.WidthMS = c.Windows+record.Judged, c.Share+record.Covered, c.WidthMS+record.WidthMS
 		}
 	}
-	if judged == 0 {
-		return 0, 0
+	if c.Windows > 0 {
+		c.Share, c.WidthMS = c.Share/c.Windows, c.WidthMS/c.Windows
 	}
-	return covered / judged, judged
+	return c
 }

@@ -49,7 +49,7 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 		}
 		iso, spread, _ := alone.Isolation(row.Utilization)
 		w := Window{Use: row.Utilization, ProbeMS: iso * (1 + row.Severity), Spread: square(spread / iso), ProbeN: trainedProbes,
-			MeanMS: ms, MetricMS: ms, N: trainedRequests}
+			MeanMS: ms, MetricMS: ms, N: trainedRequests, Alone: true}
 		if mean, ok := row.LatencyMS.Of(quell.Mean); ok && mean > minProbeMS {
 			w.MeanMS = mean
 		}

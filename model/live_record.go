@@ -14,9 +14,11 @@ type Record struct {
 	Off     int            `json:"off,omitempty"` // consecutive periods outside the band of the predictions; negative: faster than predicted
 	Drifted int            `json:"drifted,omitempty"`
 
-	Errors  []Miss  `json:"errors,omitempty"`  // the newest predictions and what was measured, oldest first
-	Judged  float64 `json:"judged,omitempty"`  // windows for which a margin was predicted; old ones fade
-	Covered float64 `json:"covered,omitempty"` // how many of them stayed within it
+	Errors   []Miss  `json:"errors,omitempty"`   // the newest predictions and what was measured, oldest first
+	Judged   float64 `json:"judged,omitempty"`   // windows for which a margin was predicted; old ones fade
+	Covered  float64 `json:"covered,omitempty"`  // how many of them stayed within it
+	WidthMS  float64 `json:"width_ms,omitempty"` // sum of their margins
+	Quantile float64 `json:"quantile,omitempty"` // of the errors, that a margin has at present; 0: CoverageGoal
 }
 
 const (
@@ -53,7 +55,9 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO) *Record {
 	for _, w := range windows {
 		next.add(w)
 	}
-	next.Law = next.fit(slo, period)
+	if law := next.fit(slo, period); law != nil {
+		next.Law = law // else the former one stays, which is better than none
+	}
 	return next
 }
 

@@ -18,6 +18,8 @@ type Window struct {
 	N        int     `json:"n,omitempty"`
 	Rate     float64 `json:"r,omitempty"` // requests per second
 	Cell     int     `json:"c,omitempty"` // kind of window: similar use and severity
+	Alone    bool    `json:"a,omitempty"` // no other instance was ready, so the balancer had no choice
+	Other    float64 `json:"o,omitempty"` // log(1 + severity) of the most disturbed other resource of the instance
 }
 
 const (

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -23,7 +24,8 @@ type Predictor struct {
 	Baseline
 	rtm        *surface // response time by utilisation and severity
 	felt       severities
-	perRequest float64 // 0 if unknown
+	perRequest float64  // 0 if unknown
+	margin     *float64 // of a law that was learned in place; nil if unknown
 }
 
 // severities is an interference model: severity as a function of utilisation and interfering utilisation.
@@ -42,12 +44,16 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("models: %w", err)
 	}
+	var margin *float64
+	if law := m.Live().of(s.Resource, s.InstanceType); law != nil {
+		margin = law.Margin
+	}
 	m = m.tabulated(s.Resource, s.InstanceType)
 	baseline, err := compileBaseline(m, s.Resource, s.Confidence)
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{Baseline: *baseline}
+	p := &Predictor{Baseline: *baseline, margin: margin}
 	if p.rtm = responseSurface(m.Prima().ResponseTime[s.Resource], s.Metric); p.rtm == nil {
 		return nil, missing("response_time", s.Resource, " with the "+string(s.Metric))
 	}
@@ -171,3 +177,16 @@ func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 
 // PerRequest returns the utilisation that one request per second causes, and whether it was learned.
 func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }
+
+// widestMargin bounds the factor by which a threshold is lowered.
+const widestMargin = 2
+
+// WithMargin returns the response time, in milliseconds, that may be predicted at most so that nine of ten windows stay within the
+// threshold. It is at least half the threshold. ok is false if nothing was learned in place, or too few predictions were compared with what
+// was measured.
+func (p *Predictor) WithMargin(thresholdMS float64) (ms float64, ok bool) {
+	if p.margin == nil {
+		return thresholdMS, false
+	}
+	return thresholdMS / min(max(math.Exp(*p.margin), 1), widestMargin), true
+}
