@@ -13,8 +13,10 @@ import (
 // Trust is how far the plans of a policy may go, and the change that is being watched. A policy earns more by predictions that hold, and
 // loses it by a change that made the service worse. The zero value trusts a policy fully, because somebody trained its models.
 //
-//	advise --2 periods as predicted--> step --8 periods as predicted--> full
+//	advise --2 periods as predicted--> step --4 periods as predicted--> full
 //	   ^------------------ a change was taken back --------------------/
+//
+// While the objective is missed, a policy may go one level further than it has earned, because there is little to lose.
 type Trust struct {
 	Level   quell.Authority `json:"level,omitempty"` // empty: full
 	Good    int             `json:"good,omitempty"`  // consecutive periods at this level in which the service was as good as predicted
@@ -49,7 +51,7 @@ type Standing struct {
 
 const (
 	// adviseFor and stepFor are the periods as predicted after which a policy may make small changes, and any change.
-	adviseFor, stepFor = 2, 8
+	adviseFor, stepFor = 2, 4
 	// barredFor is how many periods a policy only advises after its first change that was taken back. Each further one doubles it.
 	barredFor, mostBarred = 10, 4
 	// watchedFor is how many periods a change is watched.
@@ -204,16 +206,26 @@ func (w *watched) rate() float64 {
 	return 0
 }
 
+// level returns the authority of this plan.
+func (w *watched) level() quell.Authority {
+	level := w.trust.level()
+	if !w.known || w.now.Measured <= worse || w.trust.Barred > 0 || w.trust.ByHand != "" {
+		return level
+	}
+	return quell.Authorities[min(slices.Index(quell.Authorities, level)+1, len(quell.Authorities)-1)]
+}
+
 // restrict reduces a policy's plan to what it may do at present.
 func (w *watched) restrict(plan *quell.Plan) {
 	if w.takeBack != nil {
 		w.undo(plan)
 		return
 	}
-	if level := w.trust.level(); level != quell.Full || w.trust.Level != "" {
+	level := w.level()
+	if w.trust.Level != "" {
 		plan.Authority = level
 	}
-	switch w.trust.level() {
+	switch level {
 	case quell.AuthorityAdvise:
 		w.onlyAdvise(plan)
 	case quell.AuthorityStep:
@@ -271,7 +283,7 @@ func (w *watched) setShares(shares map[string]float64) {
 // smallSteps limits how far shares move, in steps that grow with every period as predicted, and removes one instance at most.
 func (w *watched) smallSteps(plan *quell.Plan) {
 	w.wish(plan)
-	w.in.stepPart = math.Min(1, 0.25*math.Exp2(float64(w.trust.Good)/3))
+	w.in.stepPart = math.Min(1, 0.5*math.Exp2(float64(w.trust.Good)/stepFor))
 	if plan.Group != nil && len(plan.Group.Remove) > 1 {
 		for _, id := range plan.Group.Remove[:len(plan.Group.Remove)-1] {
 			for _, m := range w.group.ready {

@@ -85,6 +85,30 @@ func TestLearningGoesOnFromTrainedModels(t *testing.T) {
 	}
 }
 
+// While the objective is missed, a policy may go one level further than it has earned, unless a person set the level or a change was just
+// taken back.
+func TestMoreAuthorityInNeed(t *testing.T) {
+	missed, met := Standing{Measured: 1.5, Predicted: 1}, Standing{Measured: 1, Predicted: 1}
+	for name, c := range map[string]struct {
+		now   Standing
+		trust Trust
+		want  quell.Authority
+	}{
+		"advise, met":          {met, Trust{Level: quell.AuthorityAdvise}, quell.AuthorityAdvise},
+		"advise, missed":       {missed, Trust{Level: quell.AuthorityAdvise}, quell.AuthorityStep},
+		"step, missed":         {missed, Trust{Level: quell.AuthorityStep}, quell.Full},
+		"full, missed":         {missed, Trust{Level: quell.Full}, quell.Full},
+		"trained, missed":      {missed, Trust{}, quell.Full},
+		"set by a person":      {missed, Trust{Level: quell.AuthorityAdvise, ByHand: "anna"}, quell.AuthorityAdvise},
+		"after a harmful plan": {missed, Trust{Level: quell.AuthorityAdvise, Barred: 3}, quell.AuthorityAdvise},
+	} {
+		w := &watched{trust: c.trust, now: c.now, known: true}
+		if got := w.level(); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func TestTooLittleIsKnown(t *testing.T) {
 	e, err := NewLearningEngine(learningService(Default()), nil)
 	if err != nil {
