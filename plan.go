@@ -24,7 +24,8 @@ type Plan struct {
 	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
 	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
-	Severity              map[string]float64  `json:"severity,omitempty"` // the values that the decision used, after calibration
+	MarginMS              map[string]float64  `json:"margin_ms,omitempty"` // in place of headroom: how far predictions stay below the threshold
+	Severity              map[string]float64  `json:"severity,omitempty"`  // the values that the decision used, after calibration
 	Cause                 map[string]Resource `json:"cause,omitempty"`
 	Limiter               map[string]string   `json:"limiter,omitempty"`   // what limits the capacity: a resource or one of the other limiters
 	Credits               map[string]Balances `json:"credits,omitempty"`   // of burstable instances

@@ -16,9 +16,15 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
 	for _, m := range g.rated {
 		plan.Capacity[m.ID] = m.capacity
-		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, g.rates, m.capacity)
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, g.rates, m.share*g.load)
+			plan.PredictedMS[m.ID] = m.responseAt(in, m.share*g.load)
+		}
+		if m.marginMS > 0 {
+			if plan.MarginMS == nil {
+				plan.MarginMS = make(map[string]float64, n)
+			}
+			plan.MarginMS[m.ID] = m.marginMS
 		}
 		if name := m.limitedBy(in); name != "" {
 			if plan.Limiter == nil {

@@ -44,9 +44,11 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 	used := g.used(in)
 	g.mixed = in.blend(used)
 	g.rates = exchange(in, g.mixed)
+	sized := in.sized(g.rates)
 	for i := range g.members {
 		m := &g.members[i]
-		m.carries(g.rates, used[0] > 0)
+		m.rates = sized.of(m.Type)
+		m.carries(used[0] > 0)
 		g.place(m)
 	}
 	g.addArrivals(in)
@@ -69,7 +71,7 @@ func (g *group) used(in *Input) (sum [maxContended]float64) {
 			continue
 		}
 		for j := range m.senses {
-			sum[j] += m.senses[j].use
+			sum[j] += m.senses[j].use * in.contended[j].size(m.Type)
 		}
 	}
 	return sum
@@ -128,14 +130,14 @@ func trainedRate(first, other *contended) float64 {
 
 // carries sets an instance's load (use) in units of the first resource. If the first resource was not reported or nobody
 // uses it, the load is converted from the other resources.
-func (m *member) carries(rates []float64, byFirst bool) {
-	if first := &m.senses[0]; first.hasUse && (byFirst || len(rates) == 1) {
-		m.use, m.hasUse = first.use, true
+func (m *member) carries(byFirst bool) {
+	if first := &m.senses[0]; first.hasUse && (byFirst || len(m.rates) == 1) {
+		m.use, m.hasUse = first.use*m.rates[0], true
 		return
 	}
 	for i := range m.senses {
 		if s := &m.senses[i]; s.hasUse {
-			m.use, m.hasUse = math.Max(m.use, s.use*rates[i]), true
+			m.use, m.hasUse = math.Max(m.use, s.use*m.rates[i]), true
 		}
 	}
 }

@@ -82,32 +82,7 @@ func (e *Engine) with(learned *model.Learner) (*Engine, error) {
 	if next.contended, err = contend(e.row, e.senses, e.service.SLO, models); err != nil {
 		return nil, err
 	}
-	for i := range next.contended {
-		if err := next.contended[i].compileTypes(e.row.needs, e.senses, e.service.SLO.Metric, models); err != nil {
-			return nil, err
-		}
-	}
 	return &next, nil
-}
-
-// compileTypes compiles the models of each type of instance that has a law of its own.
-func (c *contended) compileTypes(needs need, senses Senses, metric quell.Metric, models *model.Models) error {
-	live := models.Live()[c.resource]
-	if len(live) < 2 {
-		return nil
-	}
-	c.types = make(map[string]*contended, len(live))
-	for instanceType := range live {
-		own, err := compileOf(needs, c.resource, instanceType, senses, metric, models)
-		if err != nil {
-			return err
-		}
-		c.types[instanceType] = &own
-		if instanceType == model.AnyType {
-			c.types[""] = &own
-		}
-	}
-	return nil
 }
 
 // inForce returns the engine that decides with what a state has learned: the policy's, or the one without models while too little is

@@ -1,6 +1,10 @@
 package policy
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
 // that resource is the limit. The names below mean that only a part of the effective capacity counts.
@@ -13,7 +17,7 @@ const (
 // rate estimates, for each resource, the neighbours' utilisation U_int with the interference model, and the capacity: the largest own
 // utilisation whose predicted response time stays within the threshold while U_int stays the same (PRIMA, section III-B2, Eq. 2 and 3).
 // Because the use of every resource grows in proportion to the requests, the resource that allows the fewest requests is the limit.
-func (m *member) rate(in *Input, rates []float64) {
+func (m *member) rate(in *Input) {
 	threshold := in.Service.SLO.ThresholdMS()
 	m.capacity, m.left = math.Inf(1), math.Inf(1)
 	for i := range m.senses {
@@ -24,27 +28,57 @@ func (m *member) rate(in *Input, rates []float64) {
 		predictor := in.contended[i].of(m.Type).predictor
 		s.interfering = predictor.Interfering(s.use, s.severity)
 		s.capacity = predictor.Capacity(s.interfering, threshold)
-		if capacity := s.capacity * rates[i]; capacity < m.capacity {
+		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
 			m.capacity, m.binds = capacity, uint8(i)
 		}
-		m.left = math.Min(m.left, (1-s.interfering)*rates[i])
+		m.left = math.Min(m.left, (1-s.interfering)*m.rates[i])
 	}
 }
 
-// limit sets how much of the capacity counts. If a person set the instance's share, that share of the load counts, whatever the capacity
-// is. If the instance answers with errors, at most its present load counts, because it must not gain load. Both loads are divided by
-// headroom, because capacities are compared before headroom. If a fast policy cuts the share, the capacity is multiplied by its factor.
+// knowsMargins returns whether the models say how far response times exceed predictions. Only models that were learned in place do.
+func (in *Input) knowsMargins() bool {
+	lacks := func(c *contended) bool {
+		_, known := c.predictor.WithMargin(in.Service.SLO.ThresholdMS())
+		return !known
+	}
+	for i := range in.contended {
+		c := &in.contended[i]
+		if lacks(c) || slices.ContainsFunc(slices.Collect(maps.Values(c.types)), lacks) {
+			return false
+		}
+	}
+	return true
+}
+
+// leaveMargin lowers the usable capacity to the largest load for which nine of ten windows of the instance are predicted to stay within the
+// threshold.
+func (m *member) leaveMargin(in *Input) {
+	threshold := in.Service.SLO.ThresholdMS()
+	for i := range m.senses {
+		if s := &m.senses[i]; !s.out {
+			predictor := in.contended[i].of(m.Type).predictor
+			within, _ := predictor.WithMargin(threshold)
+			m.usable = math.Min(m.usable, predictor.Capacity(s.interfering, within)*m.rates[i])
+			m.marginMS = math.Max(m.marginMS, threshold-within)
+		}
+	}
+}
+
+// limit sets how much of the usable capacity counts. If a person set the instance's share, that share of the load counts, whatever the
+// capacity is. If the instance answers with errors, at most its present load counts, because it must not gain load. Both loads are divided
+// by headroom, because capacities are compared before headroom. If a fast policy cuts the share, the usable capacity is multiplied by its
+// factor.
 func (m *member) limit(load, headroom float64) {
-	m.counted, m.limiter = m.capacity, ""
+	m.counted, m.limiter = m.usable, ""
 	switch {
 	case m.fixed != nil:
 		m.counted, m.limiter = *m.fixed*load/headroom, limitedByHand
 	case m.failing:
-		if now := m.weight() * load / headroom; now < m.capacity {
+		if now := m.weight() * load / headroom; now < m.usable {
 			m.counted, m.limiter = now, limitedByErrors
 		}
 	case m.uncut < 1:
-		m.counted, m.limiter = m.capacity*m.uncut, limitedByCut
+		m.counted, m.limiter = m.usable*m.uncut, limitedByCut
 	}
 }
 
@@ -62,11 +96,12 @@ func (m *member) limitedBy(in *Input) string {
 }
 
 // carriesAt returns the utilisation that an instance would carry if the threshold were thresholdMS, at most what its neighbours leave.
-func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) float64 {
+func (m *member) carriesAt(in *Input, thresholdMS float64) float64 {
 	least := math.Inf(1)
 	for i := range m.senses {
 		if s := &m.senses[i]; !s.out {
-			least = math.Min(least, math.Min(in.contended[i].of(m.Type).predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)*rates[i])
+			own := math.Min(in.contended[i].of(m.Type).predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)
+			least = math.Min(least, own*m.rates[i])
 		}
 	}
 	return least
@@ -74,7 +109,7 @@ func (m *member) carriesAt(in *Input, rates []float64, thresholdMS float64) floa
 
 // responseAt predicts the response time in milliseconds at another load, if the neighbours' utilisation U_int stays the same. It is the
 // longest of the response times that the models of the single resources predict.
-func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
+func (m *member) responseAt(in *Input, load float64) float64 {
 	longest := 0.0
 	for i := range m.senses {
 		s := &m.senses[i]
@@ -82,17 +117,21 @@ func (m *member) responseAt(in *Input, rates []float64, load float64) float64 {
 			continue
 		}
 		predictor := in.contended[i].of(m.Type).predictor
-		use := math.Min(load/rates[i], predictor.MaxUtilization())
+		use := math.Min(load/m.rates[i], predictor.MaxUtilization())
 		longest = math.Max(longest, predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering)))
 	}
 	return longest
 }
 
-// freshCapacity returns the capacity of an instance without neighbours.
-func (in *Input) freshCapacity(rates []float64) float64 {
+// freshCapacity returns the capacity of an instance without neighbours, with or without a margin.
+func (in *Input) freshCapacity(rates []float64, margin bool) float64 {
 	least := math.Inf(1)
 	for i := range in.contended {
-		least = math.Min(least, in.contended[i].predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*rates[i])
+		predictor, threshold := in.contended[i].predictor, in.Service.SLO.ThresholdMS()
+		if margin {
+			threshold, _ = predictor.WithMargin(threshold)
+		}
+		least = math.Min(least, predictor.FreshCapacity(threshold)*rates[i])
 	}
 	return least
 }

@@ -17,15 +17,18 @@ type member struct {
 	position int           // in the snapshot
 	mem      InstanceState // what is remembered of it; becomes part of the next State
 
-	senses   []sense  // one for each resource of the policy
-	use      float64  // U_m, the instance's own utilisation
-	capacity float64  // U_m^max, the effective capacity: the lowest of those by its resources
-	left     float64  // utilisation that its neighbours leave it
-	carry    float64  // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
-	counted  float64  // the part of the capacity that the instance may be given
-	limiter  string   // what limits counted, if it is not a resource
-	fixed    *float64 // its share, if a person set it
-	uncut    float64  // factor of a fast policy: 1 if there is no cut
+	senses   []sense   // one for each resource of the policy
+	rates    []float64 // by resource: the load in units of the group's first resource, for each unit of this one on this instance
+	use      float64   // U_m, the instance's own utilisation
+	capacity float64   // U_m^max, the effective capacity: the lowest of those by its resources
+	left     float64   // utilisation that its neighbours leave it
+	carry    float64   // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
+	usable   float64   // the capacity, or the part of it that a margin leaves
+	marginMS float64   // how far below the threshold predictions must stay because of that margin
+	counted  float64   // the part of the usable capacity that the instance may be given
+	limiter  string    // what limits counted, if it is not a resource
+	fixed    *float64  // its share, if a person set it
+	uncut    float64   // factor of a fast policy: 1 if there is no cut
 
 	purses     []purse // its credits
 	uncredited float64 // capacity if credits did not matter

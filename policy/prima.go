@@ -37,10 +37,16 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.forgetUsual()
 	p.followCredits()
 	recalibrated := calibrate(in, set, g, &p.plan)
+	if p.margins = set.Margin && in.knowsMargins(); p.margins {
+		p.set.Headroom = 1
+	}
 	for _, m := range g.rated {
-		m.rate(in, g.rates)
+		m.rate(in)
 		m.limitByCredits(&set.Credits)
-		m.limit(g.load, set.Headroom)
+		if m.usable = m.capacity; p.margins {
+			m.leaveMargin(in)
+		}
+		m.limit(g.load, p.set.Headroom)
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
@@ -103,6 +109,7 @@ type primaPlan struct {
 	capacity float64   // sum of their capacities
 	needed   int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
 	spare    int       // instances kept in addition to needed, as far as group.max allows
+	margins  bool      // the models' margins leave room for chance, in place of headroom
 	plan     quell.Plan
 
 	pooled bool          // the instances have credits, and what they carry is divided by them
@@ -173,7 +180,7 @@ func (p *primaPlan) drowns(factor float64) bool {
 			continue
 		}
 		if factor > 1 {
-			m.carry = math.Max(m.capacity, m.carriesAt(p.in, p.group.rates, threshold))
+			m.carry = math.Max(m.capacity, m.carriesAt(p.in, threshold))
 		}
 		sum += m.carry
 	}
@@ -276,7 +283,7 @@ func (p *primaPlan) helpless() bool {
 func (p *primaPlan) futile() bool { return p.fresh() == 0 }
 
 // fresh returns the capacity of an instance without neighbours.
-func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates) }
+func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates, false) }
 
 // wanted returns how many instances the load and the spares need in addition to those that exist or are starting.
 func (p *primaPlan) wanted() int {
@@ -300,7 +307,7 @@ func (p *primaPlan) lacking() int {
 	}
 	headroom := p.set.Headroom
 	count := 1.0
-	if fresh := headroom * p.fresh(); fresh > 0 {
+	if fresh := headroom * p.in.freshCapacity(p.group.rates, p.margins); fresh > 0 {
 		count = math.Max(1, math.Ceil((p.group.due-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
 	}
 	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))
@@ -413,7 +420,7 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 			if s.out || quell.AtMost(s.use, s.capacity) {
 				continue
 			}
-			if above := (s.use - s.capacity) * p.group.rates[i]; worst == nil || above > most {
+			if above := (s.use - s.capacity) * m.rates[i]; worst == nil || above > most {
 				worst, by, most = m, i, above
 			}
 		}

@@ -13,6 +13,7 @@ import (
 type PRIMASettings struct {
 	Senses
 	Headroom         float64 // load may reach this fraction of the summed capacity
+	Margin           bool    // the measured margin of predictions is left free in place of headroom, if models are learned in place
 	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
 	ScaleOut         quell.ScaleOut
 	Share            Share   // Proportional or Tail
@@ -32,6 +33,8 @@ func primaKeys(s *PRIMASettings) keys.Table {
 		confirmKey(&s.Confirm),
 		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1),
 			"the group's load may reach this share of the sum of its instances' capacities"),
+		keys.Opt("margin", keys.Bool(&s.Margin),
+			"whether models that are learned in place leave the measured margin of their predictions free, in place of headroom"),
 		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
 			"an instance is removed only if this share of the remaining capacity stays free"),
 		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),

@@ -112,6 +112,11 @@ func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 	if len(known) == 0 {
 		return nil, lacks
 	}
+	for i := range known {
+		if err := known[i].compileTypes(r.needs, senses, slo.Metric, models); err != nil {
+			return nil, err
+		}
+	}
 	slices.SortStableFunc(known, func(a, b contended) int {
 		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.resource)-rank(b.resource))
 	})
@@ -138,6 +143,26 @@ func compileOf(
 		})
 	}
 	return c, err
+}
+
+// compileTypes compiles the models of each type of instance that has a law of its own.
+func (c *contended) compileTypes(needs need, senses Senses, metric quell.Metric, models *model.Models) error {
+	live := models.Live()[c.resource]
+	if len(live) < 2 {
+		return nil
+	}
+	c.types = make(map[string]*contended, len(live))
+	for instanceType := range live {
+		own, err := compileOf(needs, c.resource, instanceType, senses, metric, models)
+		if err != nil {
+			return err
+		}
+		c.types[instanceType] = &own
+		if instanceType == model.AnyType {
+			c.types[""] = &own
+		}
+	}
+	return nil
 }
 
 // filling returns the fraction of the capacity of an instance without neighbours that one request per second takes, or 0 if it is unknown.

@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// lawModels are models that were learned in place: on machines of type big, a request takes and uses half of what it does on small ones.
+// Response times exceed predictions by the given factor in one window of ten.
+func lawModels(exceeds float64) *model.Models {
+	law := func(factor float64) *model.Law {
+		margin := math.Log(exceeds)
+		w := &model.Law{R0MS: 10 * factor, P0MS: 5 * factor, Exponent: 1, ProbeExponent: 1, SeverityExponent: 1, SpreadIdle: 0.01, SpreadBusy: 0.2,
+			Probes: 1000, N: 100, PerRequest: 0.01 * factor}
+		if exceeds > 0 {
+			w.Margin = &margin
+		}
+		return w
+	}
+	return &model.Models{Sections: []model.Section{model.Live{quell.Network: {"small": law(1), "big": law(0.5)}}}}
+}
+
+// bothTypes is a snapshot of a small and a big machine without neighbours, each with the given use of its own link.
+func bothTypes(small, big float64) *quell.Snapshot {
+	rate := 100*small + 200*big
+	s := &quell.Snapshot{At: time.Unix(0, 0).UTC(), Service: "s", ArrivalRate: &rate}
+	for _, m := range []struct {
+		kind      string
+		use, slow float64
+	}{{"small", small, 1}, {"big", big, 0.5}} {
+		weight, mean := 0.5, 10*m.slow/(1-m.use)
+		s.Instances = append(s.Instances, quell.Instance{ID: m.kind, Type: m.kind, State: quell.Ready, Weight: &weight,
+			Observation: &quell.Observation{At: s.At, WindowS: 10, Utilization: map[quell.Resource]float64{quell.Network: m.use},
+				LatencyMS: &quell.Latency{Mean: &mean, N: 200},
+				Probe:     map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 5 * m.slow / (1 - m.use), StddevMS: m.slow, N: 50}}}})
+	}
+	return s
+}
+
+// Instances of different types get shares by how many requests each can carry.
+func TestTypesOfInstances(t *testing.T) {
+	service := learningService(Default())
+	tell(&service, "Confirm", 0)
+	e, err := NewEngine(service, lawModels(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Within 40 ms a small machine carries 0.75 of its link, 75 requests per second, and a big one 0.875, 175 requests per second.
+	plan, _ := e.Decide(bothTypes(0.8, 0.4), State{})
+	if got, want := plan.Weights["big"]/plan.Weights["small"], 175.0/75; math.Abs(got-want) > 0.05*want {
+		t.Errorf("the big machine gets %.2f times the share of the small one, want %.2f (weights %v)", got, want, plan.Weights)
+	}
+	for id, ms := range plan.PredictedMS {
+		if ms > 40 {
+			t.Errorf("%s is predicted to take %.1f ms", id, ms)
+		}
+	}
+}
+
+// The margin of models that were learned in place takes the place of the headroom.
+func TestMarginInPlaceOfHeadroom(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		exceeds float64
+		load    float64 // on the big machine, which is alone; it can carry 0.875 within 40 ms
+		adds    bool
+	}{
+		{"no margin is known: 90% of 0.875 are not enough", 0, 0.83, true},
+		{"predictions are never exceeded", 1, 0.83, false},
+		{"predictions are exceeded by a fifth: 1 - 5 x 1.2 / 40", 1.2, 0.84, false},
+		{"and no more", 1.2, 0.86, true},
+		{"by far: no more than half the threshold is left as a margin", 9, 0.74, false},
+		{"and no more, too", 9, 0.76, true},
+	} {
+		service := learningService(Default())
+		service.Group = quell.Group{Min: 1, Max: 2}
+		tell(&service, "Confirm", 0)
+		tell(&service, "Calibrate", 0.0)
+		tell(&service, "Margin", true)
+		e, err := NewEngine(service, lawModels(c.exceeds))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := bothTypes(0, c.load)
+		s.Instances = s.Instances[1:]
+		plan, _ := e.Decide(s, State{})
+		if adds := plan.Group != nil && plan.Group.Add > 0; adds != c.adds {
+			t.Errorf("%s: at a load of %v, adds %v, want %v: %+v", c.name, c.load, adds, c.adds, plan.Reasons)
+		}
+		if (plan.MarginMS["big"] > 0) != (c.exceeds > 1) {
+			t.Errorf("%s: margins %v", c.name, plan.MarginMS)
+		}
+	}
+}
