@@ -114,7 +114,7 @@ func (s *simulation) group() []life.Instance {
 // known is what the live controller would know of an instance.
 func (s *simulation) known(in *instance) life.Instance {
 	return life.Instance{
-		Member:  quell.Member{ID: in.id, State: in.state, Started: s.clock(in.started)},
+		Member:  quell.Member{ID: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)},
 		Backend: in.backend(), Known: in.shown, Leaving: in.leaving, Since: s.clock(in.since),
 		For: in.replaces, Last: in.last,
 	}

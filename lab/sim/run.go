@@ -42,6 +42,9 @@ type Options struct {
 	// policies ignore it. The capacity is computed by the laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
+	Begin policy.State       // the controller's memory at the beginning, such as what it learned in an earlier run
+	End   func(policy.State) // if not nil, called with the controller's memory at the end
+
 	Windows   func(Window)          // if not nil, called with every judge window after its end, in order
 	Snapshots func(*quell.Snapshot) // if not nil, called with every snapshot before the decision on it, in order
 	Plans     func(*quell.Plan)     // if not nil, called with every plan, in order
@@ -70,6 +73,9 @@ func Run(ctx context.Context, o Options) (quell.Result, error) {
 		if err := o.check(s); err != nil {
 			return quell.Result{}, err
 		}
+	}
+	if o.End != nil {
+		o.End(s.state)
 	}
 	return s.result(), nil
 }
@@ -182,7 +188,7 @@ func newSimulation(o Options) (*simulation, error) {
 	if err := playable(o.Scenario); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
-	s := &simulation{Options: o, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
+	s := &simulation{Options: o, state: o.Begin, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
 	if s.seed == 0 {
 		s.seed = o.Scenario.Seed
 	}

@@ -36,7 +36,7 @@ const mostStrain = 100
 // hindsight plays a clairvoyant's run with every strain and returns the best result: among those with the least violation, the cheapest.
 func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
 	whole := o
-	o.Windows, o.Plans, o.check = nil, nil, nil
+	o.Windows, o.Plans, o.End, o.check = nil, nil, nil, nil
 	for _, strain := range Strains {
 		o.Strain = strain
 		r, err := Run(ctx, o)
@@ -47,7 +47,7 @@ func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
 			best, whole.Strain = r, strain
 		}
 	}
-	if whole.Windows == nil && whole.Plans == nil && whole.check == nil {
+	if whole.Windows == nil && whole.Plans == nil && whole.End == nil && whole.check == nil {
 		return best, nil
 	}
 	return Run(ctx, whole)
