@@ -19,6 +19,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":      demoPage,
 	"dial":      dialPage,
 	"haproxy":   haproxyLab().play,
+	"learn":     learnPage,
 	"mrburst":   mrburstPage,
 	"outlier":   outlierPage,
 	"plans":     plansPage,
@@ -31,11 +32,14 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":      twinPage,
 }
 
-// labPagePart plays one part of a page of the lab again, for example prima:table-iii. The names prima:page and outlier:page only
-// write the page.
+// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page and learn:page only write the
+// page.
 func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
 	if page == "outlier" {
 		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
+	}
+	if page == "learn" {
+		return func(ctx context.Context, dir string) error { return learnPagePart(ctx, dir, part) }, true
 	}
 	for _, lab := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		if lab.name == page {

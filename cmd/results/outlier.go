@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -212,13 +213,23 @@ func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, e
 
 // simulateSeeds plays a run with the seeds from 1 to seeds, as many plays at once as there are processors.
 func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]quell.Result, error) {
-	results, errs := make([]quell.Result, seeds), make([]error, seeds)
+	results := make([]quell.Result, seeds)
+	err := eachSeed(seeds, func(i int) (err error) {
+		results[i], err = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: uint64(i + 1)})
+		return err
+	})
+	return results, err
+}
+
+// eachSeed calls play for each of the seeds, from 0 on, on all processors at once. It returns the error of the first seed that fails.
+func eachSeed(seeds int, play func(i int) error) error {
+	errs := make([]error, seeds)
 	queue := make(chan int)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for i := range queue {
-				results[i], errs[i] = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: uint64(i + 1)})
+				errs[i] = play(i)
 			}
 		})
 	}
@@ -227,12 +238,7 @@ func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run,
 	}
 	close(queue)
 	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
+	return cmp.Or(errs...)
 }
 
 // outlierParts are the experiments of the lab.

@@ -80,6 +80,7 @@ func TestPages(t *testing.T) {
 		"training": training,
 		"outlier":  newOutlierFigures(someOutliers()),
 		"dial":     someDial(),
+		"learn":    newLearnFigures(someLearning()),
 		"mrburst": mrburstFigures{
 			Instances: 10, Seeds: 2, Use: 7, Baseline: 4, Hours: 18, Credits: 2880,
 			Runs:      []mrburstRun{{Title: "PRIMA", Held: []float64{15.5, 15.7}, Missed: []float64{2.2, 2.4}, Pooled: 16}},
@@ -93,6 +94,17 @@ func TestPages(t *testing.T) {
 	t.Run("speed-unmeasured", func(t *testing.T) {
 		checkPage(t, "speed-unmeasured", "speed", speedFigures{place: somewhere, AgentError: errors.New("no Linux"), Benchmarks: "none\n"})
 	})
+}
+
+func someLearning() (d learnData) {
+	run := func(more float64) learnRun {
+		return learnRun{ViolationS: []float64{2 + more, 3 + more, 2.5}, Cost: []float64{100 - more, 110, 105}}
+	}
+	for i, name := range []string{"twin", "flash-crowd"} {
+		d.put(learnCase{Scenario: name, DurationS: 90, ThresholdMS: 40, LearnedS: 3600, Trained: run(0), Cold: run(3), Later: run(float64(-i)),
+			Coverage: []learnedMargins{{1200, 0.9, 10 + 20*float64(i)}, {600, 0.92, 12}}})
+	}
+	return d
 }
 
 func someDial() dialFigures {

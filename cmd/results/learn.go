@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/policy"
+)
+
+const (
+	// learnSeeds is how many seeds each scenario is played with.
+	learnSeeds = 8
+	// learnHour is for how long models have been learned in the runs "after an hour".
+	learnHour = time.Hour
+	// mostPassed bounds the requests of that hour. With more requests per second, less time is simulated.
+	mostPassed = 400_000
+	// leastPaired is the number of scenarios of the page in which learning should be as good as training.
+	leastPaired = 14
+	// dearer is how much more than training learning may cost.
+	dearer = 1.02
+)
+
+// learnScenarios are the scenarios of the arena.
+var learnScenarios = []string{
+	"dial-combined", "dial-single", "diurnal-day", "envoy-slow", "everything-at-once", "flash-crowd", "ice-periodic", "linkerd-stuck",
+	"noisy-neighbour", "prequal-antagonists", "prima-ec2", "prima-leastconn", "prima-lsf", "prima-roundrobin", "prima-scale", "twin",
+}
+
+// learnPage compares PRIMA that learns its models in place with PRIMA that was trained.
+func learnPage(ctx context.Context, dir string) error {
+	return learnPagePart(ctx, dir, learnScenarios...)
+}
+
+// learnPagePart plays some scenarios again; with "page" none. The figures of the others are read from learn.json.
+func learnPagePart(ctx context.Context, dir string, names ...string) error {
+	var d learnData
+	path := filepath.Join(dir, "learn.json")
+	if data, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(data, &d); err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+	}
+	for _, name := range names {
+		if name == "page" {
+			continue
+		}
+		c, err := playLearning(ctx, name, learnSeeds)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		d.put(c)
+		if err := writeJSON(path, d); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "learn: %s done\n", name)
+	}
+	return writePage(dir, "learn", newLearnFigures(d))
+}
+
+// learnData has all measured figures, as they are in learn.json.
+type learnData struct {
+	Cases []learnCase `json:"cases"` // in order of their names
+}
+
+// put adds the figures of a scenario, or replaces them.
+func (d *learnData) put(c learnCase) {
+	d.Cases = slices.DeleteFunc(d.Cases, func(old learnCase) bool { return old.Scenario == c.Scenario })
+	d.Cases = append(d.Cases, c)
+	slices.SortFunc(d.Cases, func(a, b learnCase) int { return strings.Compare(a.Scenario, b.Scenario) })
+}
+
+// learnCase has the figures of one scenario.
+type learnCase struct {
+	Scenario    string           `json:"scenario"`
+	DurationS   float64          `json:"duration_s"`
+	ThresholdMS float64          `json:"threshold_ms"`
+	LearnedS    float64          `json:"learned_s"` // for how long was learned before the runs Later
+	Trained     learnRun         `json:"trained"`
+	Cold        learnRun         `json:"cold"`     // nothing was known
+	Later       learnRun         `json:"later"`    // with what was learned before
+	Coverage    []learnedMargins `json:"coverage"` // at the end of Later, by seed
+}
+
+// learnRun has the figures of a run, seed by seed.
+type learnRun struct {
+	ViolationS []float64 `json:"violation_s"`
+	Cost       []float64 `json:"instance_seconds"`
+}
+
+func (r *learnRun) set(i int, result quell.Result) {
+	r.ViolationS[i], r.Cost[i] = result.SLO.ViolationS, result.InstanceSeconds
+}
+
+// learnedMargins is how well the margins of the predictions covered what was measured.
+type learnedMargins struct {
+	Windows float64 `json:"windows"`
+	Share   float64 `json:"share"`
+	WidthMS float64 `json:"width_ms"`
+}
+
+// playLearning plays a scenario with trained models, from a cold start, and after an hour of learning, with each seed. Each seed has a
+// training of its own.
+func playLearning(ctx context.Context, name string, seeds int) (c learnCase, err error) {
+	sc, err := exampleScenario(name)
+	if err != nil {
+		return c, err
+	}
+	blank := func() learnRun { return learnRun{make([]float64, seeds), make([]float64, seeds)} }
+	c = learnCase{Scenario: name, DurationS: sc.Duration.Seconds(), ThresholdMS: sc.Service.SLO.ThresholdMS(), Trained: blank(), Cold: blank(),
+		Later: blank(), Coverage: make([]learnedMargins, seeds)}
+	learned := make([]time.Duration, seeds)
+	err = eachSeed(seeds, func(i int) (err error) {
+		learned[i], err = c.play(ctx, sc, i)
+		return err
+	})
+	c.LearnedS = learned[0].Seconds()
+	return c, err
+}
+
+// play plays the runs of one seed, and returns for how long was learned before the last one.
+func (c *learnCase) play(ctx context.Context, sc *scenario.Scenario, i int) (time.Duration, error) {
+	seed := uint64(i) + 1
+	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+	models, err := simulatedModels(ctx, sc, seed)
+	if err != nil {
+		return 0, err
+	}
+	trained, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models, Seed: seed})
+	if err != nil {
+		return 0, err
+	}
+	c.Trained.set(i, trained)
+	run.Models = scenario.Learn
+	var memory policy.State
+	end := func(st policy.State) {
+		memory = policy.State{Learned: st.Learned, Trust: policy.Trust{Level: st.Trust.Level}}
+	}
+	cold, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed, End: end})
+	if err != nil {
+		return 0, err
+	}
+	c.Cold.set(i, cold)
+	passed := sc.Duration
+	for pass := uint64(1); passed < learnHour && uint64(cold.Requests)*(pass+1) <= mostPassed; pass++ {
+		if _, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed + 1000*pass, Begin: memory, End: end}); err != nil {
+			return 0, err
+		}
+		passed += sc.Duration
+	}
+	later, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed, Begin: memory, End: end})
+	if err != nil {
+		return 0, err
+	}
+	c.Later.set(i, later)
+	c.Coverage[i] = learnedMargins(memory.Learned.Coverage())
+	return passed, nil
+}
+
+// learnFigures are the figures of the page.
+type learnFigures struct {
+	Seeds, Goal, Scenarios  int
+	Rows                    []learnRow
+	ColdAsGood, LaterAsGood int
+	Covered                 int // scenarios in which coverage and width are as they should be
+}
+
+// learnRow is a scenario's row: means over seeds.
+type learnRow struct {
+	Scenario                  string
+	LearnedMinutes            float64
+	Trained, Cold, Later      learnMeans
+	ColdAgainst, LaterAgainst learnDifference
+	Margins                   learnedMargins // sums over seeds; WidthMS is a mean
+	Width                     float64        // of the threshold
+	Covers                    bool
+}
+
+// learnMeans are the means of a run.
+type learnMeans struct{ ViolationS, Cost estimate }
+
+// learnDifference compares learned models with trained ones, seed by seed.
+type learnDifference struct {
+	ViolationS estimate // learned less trained
+	Cost       float64  // learned over trained
+	AsGood     bool
+}
+
+func newLearnFigures(d learnData) learnFigures {
+	f := learnFigures{Goal: leastPaired, Scenarios: len(d.Cases)}
+	for _, c := range d.Cases {
+		row := learnRow{Scenario: c.Scenario, LearnedMinutes: c.LearnedS / 60, Trained: c.Trained.means(), Cold: c.Cold.means(), Later: c.Later.means(),
+			ColdAgainst: c.Cold.against(c.Trained), LaterAgainst: c.Later.against(c.Trained)}
+		for _, m := range c.Coverage {
+			row.Margins.Windows += m.Windows
+			row.Margins.Share += m.Share * m.Windows
+			row.Margins.WidthMS += m.WidthMS * m.Windows
+		}
+		if n := row.Margins.Windows; n > 0 {
+			row.Margins.Share, row.Margins.WidthMS = row.Margins.Share/n, row.Margins.WidthMS/n
+		}
+		row.Width = row.Margins.WidthMS / c.ThresholdMS
+		row.Covers = row.Margins.Windows >= 1000 && row.Margins.Share >= 0.87 && row.Margins.Share <= 0.93 && row.Width <= 0.5
+		f.Seeds = len(c.Trained.Cost)
+		f.ColdAsGood += count(row.ColdAgainst.AsGood)
+		f.LaterAsGood += count(row.LaterAgainst.AsGood)
+		f.Covered += count(row.Covers)
+		f.Rows = append(f.Rows, row)
+	}
+	return f
+}
+
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (r learnRun) means() learnMeans { return learnMeans{estimateOf(r.ViolationS), estimateOf(r.Cost)} }
+
+// against compares a run with the trained one. It is as good if its violation is not above that of the trained one beyond the 95% interval
+// of the differences, and its cost is at most 2% higher.
+func (r learnRun) against(trained learnRun) (d learnDifference) {
+	more := make([]float64, len(r.Cost))
+	var cost, base float64
+	for i := range more {
+		more[i] = r.ViolationS[i] - trained.ViolationS[i]
+		cost, base = cost+r.Cost[i], base+trained.Cost[i]
+	}
+	d.ViolationS, d.Cost = estimateOf(more), cost/base
+	d.AsGood = d.ViolationS.Mean-d.ViolationS.Half <= 0 && d.Cost <= dearer
+	return d
+}
