@@ -60,7 +60,7 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 	var others []float64
 	for i := range r.Windows {
 		o := &r.Windows[i]
-		if o.N < fewest || o.At >= period-driftAfter || math.Abs(o.Use-w.Use) > 2*lawStep {
+		if o.N < fewest || o.Alone != w.Alone || o.At >= period-driftAfter || math.Abs(o.Use-w.Use) > 2*lawStep {
 			continue
 		}
 		severity := r.Law.felt(o)

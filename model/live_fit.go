@@ -117,14 +117,14 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	// lowest few are calm. If more are calm than these, the rounds below move upwards to their middle.
 	lowest := min(len(level)/5, leastKnown-1)
 	c := []float64{level[lowest] + 0.84*middle[len(middle)/2], priorProbe.Mean}
-	weights := make([]float64, len(y))
+	weights, wider := make([]float64, len(y)), 1.0
 	for range fitRounds {
 		calm := 0
 		for i := range y {
-			z := (y[i] - c[0] - c[1]*a[i][1]) / se[i]
+			z := (y[i] - c[0] - c[1]*a[i][1]) / (wider * se[i])
 			weights[i] = 0
 			if z > -3.5 && z < 2 {
-				weights[i] = 1 / square(se[i])
+				weights[i] = 1 / square(wider*se[i])
 				calm++
 			}
 		}
@@ -136,21 +136,42 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 			return f, false
 		}
 		c, f = x, lineFit{covariance, meanCrowding(a, weights)}
+		wider = widerBelow(a, y, se, weights, c)
 	}
 	if f.covariance == nil {
 		return f, false
 	}
 	w.SE.P0 = f.at(0)
 	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
-	w.fitSpread(windows, weights)
+	w.fitSpread(windows, weights, square(wider))
 	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
 }
 
 // misfit is the error that a law has even where there is much data, as a fraction.
 const misfit = 0.04
 
-// fitSpread fits how much single probes vary without interference. weights are those of the windows with probes.
-func (w *Law) fitSpread(windows []Window, weights []float64) {
+// widerBelow returns by how much windows vary more than their single probes explain, because probes of one window meet the same queue. It
+// is measured below the line, where no neighbour has an effect.
+func widerBelow(a [][]float64, y, se, weights, c []float64) float64 {
+	var sum float64
+	n := 0
+	for i := range y {
+		if z := (y[i] - floats.Dot(c, a[i])) / se[i]; weights[i] > 0 && z < 0 {
+			sum, n = sum+z*z, n+1
+		}
+	}
+	if n < leastKnown {
+		return 1
+	}
+	return min(max(math.Sqrt(sum/float64(n)), 1), widestQueue)
+}
+
+// widestQueue bounds that factor.
+const widestQueue = 3
+
+// fitSpread fits how much single probes vary without interference, and multiplies their variance by the inflation. weights are those of the
+// windows with probes.
+func (w *Law) fitSpread(windows []Window, weights []float64, inflation float64) {
 	var a [][]float64
 	var b []float64
 	probes, i := 0, -1
@@ -167,7 +188,7 @@ func (w *Law) fitSpread(windows []Window, weights []float64) {
 		probes += x.ProbeN
 	}
 	if fitted, err := stats.LeastSquares(a, b); err == nil {
-		w.SpreadIdle, w.SpreadBusy = fitted[0], fitted[1]
+		w.SpreadIdle, w.SpreadBusy = inflation*fitted[0], inflation*fitted[1]
 	}
 	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, 0.0004), widest), min(w.SpreadBusy, widest)
 	w.Probes = min(probes, mostProbes)
@@ -224,8 +245,8 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 	return f, finite(w.R0MS) && w.R0MS >= minProbeMS && w.R0MS < maxValue
 }
 
-// leastRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A balancer
-// makes slow requests rarer at low use, but that need not hold at higher use.
+// leastRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A
+// balancer makes slow requests rarer at low use, but that need not hold at higher use.
 var leastRatio = map[quell.Metric]float64{quell.P50: math.Ln2, quell.P90: math.Log(10), quell.P95: math.Log(20), quell.P99: math.Log(100)}
 
 // fitRatio learns how much larger the objective's metric is than the mean: the median over the windows, but at least leastRatio.

@@ -14,8 +14,8 @@ import (
 func lawModels(exceeds float64) *model.Models {
 	law := func(factor float64) *model.Law {
 		margin := math.Log(exceeds)
-		w := &model.Law{R0MS: 10 * factor, P0MS: 5 * factor, Exponent: 1, ProbeExponent: 1, SeverityExponent: 1, SpreadIdle: 0.01, SpreadBusy: 0.2,
-			Probes: 1000, N: 100, PerRequest: 0.01 * factor}
+		w := &model.Law{R0MS: 10 * factor, P0MS: 5 * factor, Exponent: 1, ProbeExponent: 1, SeverityExponent: 1, SpreadIdle: 0.01,
+			SpreadBusy: 0.2, Probes: 1000, N: 100, PerRequest: 0.01 * factor}
 		if exceeds > 0 {
 			w.Margin = &margin
 		}

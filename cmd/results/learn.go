@@ -197,7 +197,8 @@ type learnDifference struct {
 func newLearnFigures(d learnData) learnFigures {
 	f := learnFigures{Goal: leastPaired, Scenarios: len(d.Cases)}
 	for _, c := range d.Cases {
-		row := learnRow{Scenario: c.Scenario, LearnedMinutes: c.LearnedS / 60, Trained: c.Trained.means(), Cold: c.Cold.means(), Later: c.Later.means(),
+		row := learnRow{Scenario: c.Scenario, LearnedMinutes: c.LearnedS / 60,
+			Trained: c.Trained.means(), Cold: c.Cold.means(), Later: c.Later.means(),
 			ColdAgainst: c.Cold.against(c.Trained), LaterAgainst: c.Later.against(c.Trained)}
 		for _, m := range c.Coverage {
 			row.Margins.Windows += m.Windows

@@ -118,8 +118,8 @@ func TestWrongModelsAreTakenBack(t *testing.T) {
 	}
 }
 
-// TestSwappedModelsDoLittleHarm plays a group of three big and three small machines, each judged by the models of the other type. PRIMA then
-// keeps the small ones and removes the big ones. Either the removal is taken back, or calibration finds the error and adds instances.
+// TestSwappedModelsDoLittleHarm plays a group of three big and three small machines, each judged by the models of the other type. PRIMA
+// then keeps the small ones and removes the big ones. Either the removal is taken back, or calibration finds the error and adds instances.
 func TestSwappedModelsDoLittleHarm(t *testing.T) {
 	const period = 5 * time.Second
 	sc := plainScenario(6, 0, 60e6, 100*time.Second)
@@ -155,8 +155,8 @@ func TestSwappedModelsDoLittleHarm(t *testing.T) {
 	}
 }
 
-// swapped learns the laws of both types of machine, and returns each type with what the other one carries. The times of probes stay, because
-// probes of another type could not be compared.
+// swapped learns the laws of both types of machine, and returns each type with what the other one carries. The times of probes stay,
+// because probes of another type could not be compared.
 func swapped(t *testing.T, sc *scenario.Scenario, run scenario.Run) *model.Models {
 	t.Helper()
 	whole := *sc
