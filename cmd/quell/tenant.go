@@ -43,7 +43,7 @@ func runCommand() *cobra.Command {
 				return userErrorf("--name %s: a group's name is made of letters, digits, '.', '_' and '-', and begins with a letter or a digit",
 					keys.Shorten(name))
 			}
-			t := &tenantRun{args: args, group: tenantsGroup + "/" + name, socket: socket,
+			t := &tenantRun{args: args, name: name, group: tenantsGroup + "/" + name, socket: socket, marks: marksOf(),
 				in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}
 			status, err := t.run()
 			if err == nil && status != exitDone {
@@ -61,8 +61,10 @@ func runCommand() *cobra.Command {
 // tenantRun is one program in a group of its own.
 type tenantRun struct {
 	args      []string
+	name      string
 	group     string
 	socket    string
+	marks     tenantMarks
 	in        io.Reader
 	out, errs io.Writer
 }
@@ -74,6 +76,14 @@ func (t *tenantRun) run() (status int, err error) {
 	if err != nil {
 		return 0, userErrorf("%v", err)
 	}
+	if err := t.marks.clear(); err != nil {
+		fmt.Fprintln(t.errs, "quell:", err) // this program can run all the same
+	}
+	release, err := t.marks.take(t.name)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	made, err := cgroup.Make(t.group)
 	if err != nil {
 		return 0, fmt.Errorf("%w (quell run needs root, or delegated control groups)", err)
@@ -82,6 +92,7 @@ func (t *tenantRun) run() (status int, err error) {
 	cmd := exec.Command(path, t.args[1:]...)
 	cmd.Args[0] = t.args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = t.in, t.out, t.errs
+	endWithThis(cmd)
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, passed()...)
 	defer signal.Stop(signals)

@@ -86,16 +86,12 @@ func TestRunPassesSignals(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }() // it may have ended
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the program does not start")
-		}
-	}
+	await(t, "the program starts", func() bool {
+		_, err := os.Stat(ready)
+		return err == nil
+	})
 	if again, err := exec.Command("quell", "run", "--name", name, "--", "true").CombinedOutput(); err == nil ||
-		!strings.Contains(string(again), "file exists") {
+		!strings.Contains(string(again), "runs already") {
 		t.Errorf("a second program of this name: %s, %v", again, err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -107,5 +103,59 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 	if left := leftOf(t, name); len(left) > 0 {
 		t.Errorf("the group is left in %v", left)
+	}
+}
+
+// If quell run is killed, the kernel kills its program. What that had started is ended by the next quell run.
+func TestRunKilled(t *testing.T) {
+	needGroups(t)
+	name, ready := fmt.Sprintf("killed-%d", os.Getpid()), filepath.Join(t.TempDir(), "ready")
+	cmd := exec.Command("quell", "run", "--name", name, "--", "sh", "-c", "sleep 1000 & echo $$ $! > "+ready+".new; mv "+ready+".new "+ready+
+		"; wait")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }() // it may have ended
+	var program, child int
+	await(t, "the program starts", func() bool {
+		text, err := os.ReadFile(ready)
+		_, wrong := fmt.Sscan(string(text), &program, &child)
+		return err == nil && wrong == nil
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	await(t, "the program is killed", func() bool { return hasEnded(program) })
+	if hasEnded(child) {
+		t.Error("what the program had started has ended, too: this test shows nothing")
+	}
+	if out, err := exec.Command("quell", "run", "--", "true").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("the next quell run: %v\n%s", err, out)
+	}
+	if !hasEnded(child) {
+		t.Errorf("process %d still runs", child)
+	}
+	if left := leftOf(t, name); len(left) > 0 {
+		t.Errorf("the group is left in %v", left)
+	}
+	if left, err := filepath.Glob(string(marksOf()) + "/" + name); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// hasEnded returns whether a process has ended. One that nobody waits for (a zombie) has.
+func hasEnded(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	return err != nil || strings.HasPrefix(after, "Z")
+}
+
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
 	}
 }

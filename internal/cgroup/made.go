@@ -52,6 +52,19 @@ func Make(group string) (*Made, error) {
 	return m, nil
 }
 
+// Left returns the parts of a group that an earlier process made and that are still there.
+func (t *Trees) Left(group string) *Made {
+	m := &Made{Group: group}
+	for _, controller := range controllers {
+		tree, ok := t.Of(controller)
+		folder := "/" + tree.Folder(group)
+		if _, err := os.Stat(folder); ok && err == nil && !slices.Contains(m.folders, folder) {
+			m.folders = append(m.folders, folder)
+		}
+	}
+	return m
+}
+
 // makeIn makes a group in one tree. In version 2 the controllers must be enabled in all groups above it; without them the group exists but
 // cannot be limited.
 func makeIn(tree Tree, group string, unified bool) error {
