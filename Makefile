@@ -86,7 +86,7 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of:
-# cluster demo dial outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier and
+# acs cluster demo dial outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier and
 # prima pages and dial:live need root; what they measured before is kept in .cache/lab.
 results: build programs envoy
 	$(GO) run ./cmd/results $(PAGES)

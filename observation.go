@@ -146,6 +146,7 @@ type Sched struct {
 	SystemS    *float64 `json:"system_s,omitempty"`
 	WaitS      *float64 `json:"wait_s,omitempty"`      // waiting in run queues, while others ran or the quota was used up
 	TaskRunS   *float64 `json:"task_run_s,omitempty"`  // processor time of one task: the mean over the seconds of wait_s
+	FreeS      *float64 `json:"free_s,omitempty"`      // processor time if each task had had a processor of its own
 	ThrottledS *float64 `json:"throttled_s,omitempty"` // stopped because the quota was used up; summed over processors, not over tasks
 }
 
@@ -163,7 +164,8 @@ type Instance struct {
 	// Replaces is the ID of the instance that this one will replace. Until it takes that place, this instance is in state
 	// starting and is not part of the group.
 	Replaces    string               `json:"replaces,omitempty"`
-	Share       *float64             `json:"share,omitempty"` // of a control group: its importance, relative to the others'
+	Share       *float64             `json:"share,omitempty"`  // of a control group: its importance, relative to the others'
+	Within      string               `json:"within,omitempty"` // of a control group: the group that it lies in
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`
 	Observation *Observation         `json:"observation,omitempty"`

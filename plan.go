@@ -200,13 +200,17 @@ func (f *Factor) Left(at time.Time) float64 {
 // Empty returns whether the change asks for nothing.
 func (g *GroupChange) Empty() bool { return g == nil || g.Add == 0 && len(g.Remove) == 0 }
 
-// Limit is the most that an instance may use of a resource. Value is in Unit.
+// Limit is the most that an instance may use of a resource. Value is in Unit. In WeightUnit it is not a maximum: Value says how much the
+// instance, a control group, gets relative to the others while they want more than there is. 1 is the kernel's usual weight.
 type Limit struct {
 	Instance string   `json:"instance"`
 	Resource Resource `json:"resource"`
 	Value    float64  `json:"value"`
 	Unit     string   `json:"unit"`
 }
+
+// WeightUnit is the unit of limits that are weights.
+const WeightUnit = "weight"
 
 // Setting is a server parameter of an instance.
 type Setting struct {

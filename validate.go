@@ -223,6 +223,7 @@ func (s *Sched) check(p *problems) {
 	p.optional("system_s", s.SystemS, maxMS)
 	p.optional("wait_s", s.WaitS, maxMS)
 	p.optional("task_run_s", s.TaskRunS, maxMS)
+	p.optional("free_s", s.FreeS, maxMS)
 	p.optional("throttled_s", s.ThrottledS, maxMS)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,14 +25,19 @@ type tenants struct {
 	above   string   // the group above them
 	folders []string // of all groups, the innermost first
 	cpu     string   // folder of the group above, in the tree that limits processors
-	quota   string   // file of a quota
-	none    string   // what it holds without a quota
+	by      string   // agent.policy.by
+	file    string   // of the limit
+	none    string   // what it holds without a limit
 }
 
 const tenantsCores = 0.4
 
-// newTenants makes the groups a and b, with one and three processes that never wait, and removes them at the end.
-func newTenants(t *testing.T) *tenants {
+// limits are the files of version 1 that the means of acs write, and what they hold at first.
+var limits = map[string][2]string{"caps": {"cpu.cfs_quota_us", "-1"}, "weights": {"cpu.shares", "1024"}}
+
+// newTenants makes the groups a and b, with one and three processes that never wait, and removes them at the end. by is what the agent
+// limits them by.
+func newTenants(t *testing.T, by string) *tenants {
 	t.Helper()
 	need.Root(t)
 	trees, err := cgroup.Find(os.DirFS("/"))
@@ -42,7 +48,8 @@ func newTenants(t *testing.T) *tenants {
 	if !ok || trees.Unified { // version 2 is tested on fake trees: its controllers must be delegated first
 		need.Skip(t, "needs the cpu controller of control groups version 1")
 	}
-	x := &tenants{t: t, dir: t.TempDir(), above: fmt.Sprintf("/quell-test-acs-%d", os.Getpid()), quota: "cpu.cfs_quota_us", none: "-1"}
+	x := &tenants{t: t, dir: t.TempDir(), above: fmt.Sprintf("/quell-test-acs-%d", os.Getpid()),
+		by: by, file: limits[by][0], none: limits[by][1]}
 	usage, _ := trees.Of("cpuacct")
 	t.Cleanup(x.remove)
 	for _, one := range []cgroup.Tree{tree, usage} {
@@ -55,7 +62,7 @@ func newTenants(t *testing.T) *tenants {
 		}
 	}
 	x.cpu = "/" + tree.Folder(x.above)
-	x.write(x.cpu, x.quota, fmt.Sprint(int(tenantsCores*100_000)))
+	x.write(x.cpu, "cpu.cfs_quota_us", fmt.Sprint(int(tenantsCores*100_000)))
 	for name, processes := range map[string]int{"a": 1, "b": 3} {
 		for range processes {
 			x.busy(name)
@@ -113,10 +120,10 @@ func (x *tenants) remove() {
 	}
 }
 
-// caps reads the quotas of both groups.
+// caps reads the limits of both groups.
 func (x *tenants) caps() (caps []string) {
 	for _, name := range []string{"a", "b"} {
-		text, err := os.ReadFile(filepath.Join(x.cpu, name, x.quota))
+		text, err := os.ReadFile(filepath.Join(x.cpu, name, x.file))
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -125,7 +132,7 @@ func (x *tenants) caps() (caps []string) {
 	return caps
 }
 
-// capped returns whether any group has a quota.
+// capped returns whether any group has a limit.
 func (x *tenants) capped() bool {
 	for _, text := range x.caps() {
 		if text != x.none {
@@ -135,12 +142,12 @@ func (x *tenants) capped() bool {
 	return false
 }
 
-// agent starts an agent with policy acs and no service.
+// agent starts an agent with policy acs and no service. The kernel gives both groups the same, but a is to be slowed down a third as much.
 func (x *tenants) agent() *exec.Cmd {
 	x.t.Helper()
 	config := filepath.Join(x.dir, "agent.yaml")
-	text := fmt.Sprintf("data: data\nagent: {policy: {name: acs, cores: %g, sampling: 100ms, records: records, groups: [{cgroup: %s/*}]}}\n",
-		tenantsCores, x.above)
+	text := fmt.Sprintf("data: data\nagent: {policy: {name: acs, by: %s, cores: %g, sampling: 100ms, records: records, "+
+		"groups: [{cgroup: %s/a, share: 3}, {cgroup: %s/b}]}}\n", x.by, tenantsCores, x.above, x.above)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		x.t.Fatal(err)
 	}
@@ -184,7 +191,12 @@ func (x *tenants) quell(args ...string) string {
 
 // The agent caps groups that compete, says so, and leaves no cap when it is stopped.
 func TestACSCapsRealGroups(t *testing.T) {
-	x := newTenants(t)
+	for by := range limits {
+		t.Run(by, func(t *testing.T) { testRealGroups(t, newTenants(t, by)) })
+	}
+}
+
+func testRealGroups(t *testing.T, x *tenants) {
 	agent := x.agent()
 	x.await("caps", x.capped)
 	if out := x.quell("limits", "show", "--records", filepath.Join(x.dir, "records")); !strings.Contains(out, x.above) ||
@@ -211,7 +223,12 @@ func TestACSCapsRealGroups(t *testing.T) {
 
 // However often and whenever the agent is killed, the next start and stop, or quell limits clear, leave no cap.
 func TestACSKilledLeavesNoCap(t *testing.T) {
-	x := newTenants(t)
+	for by := range limits {
+		t.Run(by, func(t *testing.T) { testKilled(t, newTenants(t, by)) })
+	}
+}
+
+func testKilled(t *testing.T, x *tenants) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	kill := func(agent *exec.Cmd) {
 		t.Helper()
@@ -253,4 +270,19 @@ func TestACSKilledLeavesNoCap(t *testing.T) {
 	if err != nil || len(entries) > 0 {
 		t.Errorf("%d records are left, %v", len(entries), err)
 	}
+}
+
+// By weights, the group with three times the share gets more.
+func TestACSWeightsMakeRealGroupsEven(t *testing.T) {
+	x := newTenants(t, "weights")
+	x.agent()
+	x.await("weights that differ", func() bool {
+		caps := x.caps()
+		a, errA := strconv.ParseFloat(caps[0], 64)
+		b, errB := strconv.ParseFloat(caps[1], 64)
+		if errA != nil || errB != nil {
+			t.Fatalf("%v %v", errA, errB)
+		}
+		return a > 1.5*b
+	})
 }

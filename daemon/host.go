@@ -113,7 +113,7 @@ func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
 			failed[l.Instance] = errors.New("the group is gone")
 			continue
 		}
-		names[path], wanted[limit.Target{Group: path, Resource: l.Resource}] = l.Instance, l.Value
+		names[path], wanted[limit.TargetOf(path, l)] = l.Instance, l.Value
 	}
 	for t, err := range g.policy.limits.Apply(wanted) {
 		failed[cmp.Or(names[t.Group], t.Group)] = fmt.Errorf("%s: %w", t.Resource, err)

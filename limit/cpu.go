@@ -27,7 +27,7 @@ type cpu struct {
 	unified bool
 }
 
-func newCPU(o Options) (kind, error) {
+func newCPU(o Options) (*cpu, error) {
 	trees, err := cgroup.Find(os.DirFS(o.Root))
 	if err != nil {
 		return nil, err

@@ -57,26 +57,48 @@ type kind interface {
 	identity(group string) (uint64, error)
 }
 
-// kind is the table of the resources that can be limited.
-func (o Options) kind(r quell.Resource) (kind, error) {
-	switch r {
-	case quell.CPU:
+// kind is the table of what can be limited.
+func (o Options) kind(t Target) (kind, error) {
+	switch (Target{Resource: t.Resource, Form: t.Form}) {
+	case Target{Resource: quell.CPU}:
 		return newCPU(o)
-	case quell.Disk:
+	case Target{Resource: quell.CPU, Form: Weight}:
+		return newWeight(o)
+	case Target{Resource: quell.Disk}:
 		return newDisk(o)
-	case quell.Network:
+	case Target{Resource: quell.Network}:
 		return newNetwork()
 	}
-	return nil, fmt.Errorf("%s cannot be limited", r)
+	return nil, fmt.Errorf("%s cannot be limited", t.What())
 }
+
+// Form is how a limit bounds a resource. Without a form, it is the most that may be used.
+type Form string
+
+// Weight says how much a group gets relative to the other groups in the same group, while they want more than there is. Value 1 is the
+// kernel's usual weight. Unlike a maximum, a weight wastes nothing: what a group does not use goes to the others.
+const Weight Form = "weight"
 
 // Target is one resource of one control group or interface.
 type Target struct {
 	Group    string         `json:"group"` // path below the hierarchy; for the network the name of an interface
 	Resource quell.Resource `json:"resource"`
+	Form     Form           `json:"form,omitempty"`
 }
 
-func (t Target) String() string { return string(t.Resource) + " of " + t.Group }
+// TargetOf returns what a limit of a plan limits, on the group with this path.
+func TargetOf(group string, l quell.Limit) Target {
+	t := Target{Group: group, Resource: l.Resource}
+	if l.Unit == quell.WeightUnit {
+		t.Form = Weight
+	}
+	return t
+}
+
+func (t Target) String() string { return t.What() + " of " + t.Group }
+
+// What names what is limited, without the group.
+func (t Target) What() string { return strings.TrimSuffix(string(t.Resource)+" "+string(t.Form), " ") }
 
 // check returns what is wrong with the target's name, or "".
 func (t Target) check() string {
@@ -93,7 +115,7 @@ func (t Target) check() string {
 }
 
 func byName(a, b Target) int {
-	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(string(a.Resource), string(b.Resource)))
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.What(), b.What()))
 }
 
 // Limits are the limits that this process has in force. It is not safe for concurrent use.
@@ -113,8 +135,8 @@ type held struct {
 func New(o Options) *Limits { return &Limits{opts: o.filled(), held: map[Target]*held{}} }
 
 // Apply makes these limits the only ones of this process that are in force. Values are in processors (cpu), in operations per second
-// (disk), or in bit/s (network). It writes only what differs, and reads back what it wrote. For each limit that is not in force it returns
-// the reason.
+// (disk), or in bit/s (network); weights are relative to the kernel's usual one. It writes only what differs, and reads back what it wrote.
+// For each limit that is not in force it returns the reason.
 func (l *Limits) Apply(wanted map[Target]float64) map[Target]error {
 	failed := map[Target]error{}
 	for _, t := range slices.SortedFunc(maps.Keys(l.held), byName) {
@@ -172,7 +194,7 @@ func (l *Limits) set(t Target, value float64) error {
 func (l *Limits) hold(t Target) (*held, setting, error) {
 	h := l.held[t]
 	if h == nil {
-		k, err := l.opts.kind(t.Resource)
+		k, err := l.opts.kind(t)
 		if err != nil {
 			return nil, "", err
 		}

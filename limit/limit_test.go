@@ -39,7 +39,7 @@ func fakeOptions(folder string) Options {
 }
 
 func cpuOf(group string, processors float64) map[Target]float64 {
-	return map[Target]float64{{group, quell.CPU}: processors}
+	return map[Target]float64{{Group: group, Resource: quell.CPU}: processors}
 }
 
 const (
@@ -122,7 +122,7 @@ func TestBothVersionsAreLimitedAndPutBack(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := fakeTree(t, c.mounts, c.before)
 			l := New(f.Options)
-			wanted := map[Target]float64{{"/web", quell.CPU}: 0.5, {"/web", quell.Disk}: 200}
+			wanted := map[Target]float64{{Group: "/web", Resource: quell.CPU}: 0.5, {Group: "/web", Resource: quell.Disk}: 200}
 			for range 2 { // the second time nothing differs
 				wantNone(t, l.Apply(wanted))
 				for name, text := range c.limit {
@@ -250,7 +250,7 @@ func TestAKilledOwnerLeavesARecord(t *testing.T) {
 	o.TakeOver = true
 	wantOne(t, New(o).Apply(cpuOf("/web", 0.3)), "run quell limits clear")
 	done, err := Restore(f.Options)
-	if err != nil || len(done) != 1 || done[0] != (Target{"/web", quell.CPU}) {
+	if err != nil || len(done) != 1 || done[0] != (Target{Group: "/web", Resource: quell.CPU}) {
 		t.Errorf("restored %v, %v", done, err)
 	}
 	f.want("web/cpu.max", "max 100000")
@@ -286,7 +286,7 @@ func TestBadRecords(t *testing.T) {
 	if err := os.MkdirAll(f.Records, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	target := Target{"/web", quell.CPU}
+	target := Target{Group: "/web", Resource: quell.CPU}
 	for _, c := range []struct {
 		text  string
 		stays bool
@@ -316,7 +316,7 @@ func TestWhatCannotBeLimited(t *testing.T) {
 		"no control group below":      cpuOf("/", 1),
 		"no control group below the ": cpuOf("web/../..", 1),
 		"the group is gone":           cpuOf("/db", 1),
-		"memory cannot be limited":    {{"/web", quell.Memory}: 1},
+		"memory cannot be limited":    {{Group: "/web", Resource: quell.Memory}: 1},
 	} {
 		wantOne(t, New(f.Options).Apply(wanted), text)
 	}
@@ -383,7 +383,7 @@ func group(t *testing.T) (name string, o Options) {
 
 func TestThisMachinesProcessors(t *testing.T) {
 	name, o := group(t)
-	k, err := o.filled().kind(quell.CPU)
+	k, err := o.filled().kind(Target{Resource: quell.CPU})
 	if err != nil {
 		need.Skip(t, err.Error())
 	}
@@ -419,7 +419,7 @@ func TestThisMachinesProcessors(t *testing.T) {
 // Below a group with a quota, version 1 refuses a larger one. Nothing is left of the attempt.
 func TestARefusedSettingLeavesNothing(t *testing.T) {
 	name, o := group(t)
-	k, err := o.filled().kind(quell.CPU)
+	k, err := o.filled().kind(Target{Resource: quell.CPU})
 	if err != nil {
 		need.Skip(t, err.Error())
 	}
@@ -456,7 +456,7 @@ func must(s setting, _ error) setting { return s }
 
 func TestThisMachinesDisk(t *testing.T) {
 	name, o := group(t)
-	k, err := o.filled().kind(quell.Disk)
+	k, err := o.filled().kind(Target{Resource: quell.Disk})
 	if err != nil {
 		need.Skip(t, err.Error())
 	}
@@ -466,9 +466,9 @@ func TestThisMachinesDisk(t *testing.T) {
 	}
 	l := New(o)
 	for _, rate := range []float64{100, 250.4, 1e12} {
-		wantNone(t, l.Apply(map[Target]float64{{name, quell.Disk}: rate}))
+		wantNone(t, l.Apply(map[Target]float64{{Group: name, Resource: quell.Disk}: rate}))
 	}
-	wantNone(t, l.Apply(map[Target]float64{{name, quell.Disk}: 50}))
+	wantNone(t, l.Apply(map[Target]float64{{Group: name, Resource: quell.Disk}: 50}))
 	if value, limited := k.value(must(k.read(name))); !limited || value != 50 {
 		t.Errorf("%v operations per second", value)
 	}

@@ -34,7 +34,7 @@ func anInterface(t *testing.T) (name string, o Options) {
 func TestThisMachinesInterfaces(t *testing.T) {
 	name, o := anInterface(t)
 	l := New(o)
-	target := Target{name, quell.Network}
+	target := Target{Group: name, Resource: quell.Network}
 	for _, rate := range []float64{1e6, 200e6, 40e9, 200e6} {
 		wantNone(t, l.Apply(map[Target]float64{target: rate}))
 		if value, limited := (network{}).value(must((network{}).read(name))); !limited || value != rate {
@@ -51,8 +51,8 @@ func TestThisMachinesInterfaces(t *testing.T) {
 		t.Errorf("afterwards %q, %v", now, err)
 	}
 	wantRecords(t, o, 0)
-	wantOne(t, l.Apply(map[Target]float64{{"q9", quell.Network}: 1e6}), "there is no interface q9")
-	wantOne(t, l.Apply(map[Target]float64{{"/q0", quell.Network}: 1e6}), "is no name of an interface")
+	wantOne(t, l.Apply(map[Target]float64{{Group: "q9", Resource: quell.Network}: 1e6}), "there is no interface q9")
+	wantOne(t, l.Apply(map[Target]float64{{Group: "/q0", Resource: quell.Network}: 1e6}), "is no name of an interface")
 }
 
 // A queueing discipline that somebody set stays, also if limits are to be taken over.
@@ -69,7 +69,7 @@ func TestAQueueingDisciplineIsNeverRemoved(t *testing.T) {
 		need.Skip(t, "needs tbf: "+err.Error())
 	}
 	l := New(o)
-	wantOne(t, l.Apply(map[Target]float64{{name, quell.Network}: 1e6}), "that somebody else set: it stays")
+	wantOne(t, l.Apply(map[Target]float64{{Group: name, Resource: quell.Network}: 1e6}), "that somebody else set: it stays")
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -87,7 +87,7 @@ func TestAQueueingDisciplineIsNeverRemoved(t *testing.T) {
 func TestAKilledOwnersTokenBucketIsRemoved(t *testing.T) {
 	name, o := anInterface(t)
 	l := New(o)
-	target := Target{name, quell.Network}
+	target := Target{Group: name, Resource: quell.Network}
 	wantNone(t, l.Apply(map[Target]float64{target: 1e6}))
 	if err := l.held[target].file.Close(); err != nil { // as the kernel does when a process ends
 		t.Fatal(err)

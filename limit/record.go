@@ -36,7 +36,7 @@ const suffix = ".json"
 // pathOf names a record's file. Paths of groups can be longer than a file's name may be, so the name holds a digest.
 func pathOf(dir string, t Target) string {
 	digest := sha256.Sum256([]byte(t.Group))
-	return filepath.Join(dir, fmt.Sprintf("%x-%s%s", digest[:8], t.Resource, suffix))
+	return filepath.Join(dir, fmt.Sprintf("%x-%s%s", digest[:8], strings.ReplaceAll(t.What(), " ", "-"), suffix))
 }
 
 // newRecord makes and locks a record. It refuses to replace one that a killed owner left.
@@ -156,7 +156,7 @@ func Show(o Options) (list []Limit, err error) {
 				return err
 			}
 		}
-		k, err := o.kind(c.Resource)
+		k, err := o.kind(c.Target)
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func Restore(o Options) (done []Target, err error) {
 		restored := false
 		if r.content, err = parseRecord(os.ReadFile(path)); err == nil {
 			var k kind
-			if k, err = o.kind(r.Resource); err == nil {
+			if k, err = o.kind(r.Target); err == nil {
 				restored, err = r.restore(k)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -22,22 +23,38 @@ const (
 	ACSLiteral ACSRule = "literal"
 )
 
+// ACSMeans is what acs divides processor time by.
+type ACSMeans string
+
+// The means. Weights need groups that lie in the same group, because the kernel compares only their weights.
+const (
+	ACSAuto    ACSMeans = "auto" // weights if all groups lie in the same one, otherwise caps
+	ACSWeights ACSMeans = "weights"
+	ACSCaps    ACSMeans = "caps"
+)
+
 // ACSSettings are the settings of acs.
 type ACSSettings struct {
 	Rule      ACSRule
+	By        ACSMeans
 	Tolerance float64 // caps are adjusted while the largest slowdown exceeds the smallest by more than this, until it does by half of it
 	Floor     float64 // least cap, as a fraction of the processors
 	Cores     float64 // processors that the groups share; 0: all of the machine
 	Gain      float64 // how much of a group's distance from the mean one step of the damped rule makes up for
+
+	Window time.Duration // with weights, slowdowns are averaged over it: the weight of a value falls to 37% after this time
+	Solo   time.Duration // how often each group that reports progress runs nearly alone, which tells its best rate; 0: never
 }
 
 var acsSpec = hostSpec[ACSSettings]{
-	name: "acs", about: "caps control groups' processor time so that all are slowed down by the same factor",
-	defaults: ACSSettings{Rule: ACSDamped, Tolerance: 0.1, Floor: 0.02, Gain: 0.8},
+	name: "acs", about: "divides processor time among control groups so that all are slowed down by the same factor",
+	defaults: ACSSettings{Rule: ACSDamped, By: ACSAuto, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 3 * time.Second},
 	keys: func(s *ACSSettings) keys.Table {
 		return keys.Table{
 			keys.Opt("rule", keys.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
-				"how slowdowns change caps: damped, or literal as in the paper, which seldom settles"),
+				"how slowdowns change caps: damped, or literal as in the paper, which always sets caps and seldom settles"),
+			keys.Opt("by", keys.OneOf(&s.By, []ACSMeans{ACSAuto, ACSWeights, ACSCaps}),
+				"what divides processor time: the groups' weights, caps, or auto: weights if all groups lie in the same group"),
 			keys.Opt("tolerance", keys.Share(&s.Tolerance).Above(0).Between(0, 1),
 				"caps change when the largest slowdown exceeds the smallest by more than this, until it does by half of it"),
 			keys.Opt("floor", keys.Share(&s.Floor).Above(0).Between(0, 0.5), "least cap, as a share of the processors"),
@@ -45,6 +62,10 @@ var acsSpec = hostSpec[ACSSettings]{
 				"part of a group's distance from the mean that one change makes up for; less is slower, and bears more noise and delay"),
 			keys.Opt("cores", keys.Decimal(&s.Cores).Above(0).Between(0, 1e6),
 				"how many processors the groups share; set it if a group above them has a quota").Or("all of the machine"),
+			keys.Opt("window", keys.Duration(&s.Window).Between(0, time.Hour),
+				"with weights, slowdowns are averaged over this time; more bears programs that work and sleep in turns, and is slower"),
+			keys.Opt("solo", keys.Duration(&s.Solo).Between(0, 30*24*time.Hour),
+				"how often each group that reports progress runs nearly alone for two periods, which tells its rate without neighbours").Or("never"),
 		}
 	},
 	memory: empty[acsMemory],
@@ -57,15 +78,19 @@ type acsMemory struct {
 	Capping bool                `json:"capping,omitempty"` // the last plan had caps
 	Even    bool                `json:"even,omitempty"`    // slowdowns were equal enough, and caps stay
 	Calm    int                 `json:"calm,omitempty"`    // consecutive snapshots in which caps were not needed
+	Solo    acsSolo             `json:"solo,omitzero"`     // the group that runs nearly alone
 }
 
 // acsGroup is what acs remembers of a control group.
 type acsGroup struct {
-	Part  float64 `json:"part,omitempty"`  // of the processors, when no group is idle; a fraction; 0: none was given yet
-	Cap   float64 `json:"cap,omitempty"`   // cap of the last plan, in processors; 0: none
-	Level float64 `json:"level,omitempty"` // slowdown times share, averaged while caps stay
+	Part   float64 `json:"part,omitempty"`   // of the processors, when no group is idle; a fraction; 0: none was given yet
+	Cap    float64 `json:"cap,omitempty"`    // cap of the last plan, in processors; 0: none
+	Weight float64 `json:"weight,omitempty"` // of the last plan, relative to the kernel's usual one; 0: none
+	Level  float64 `json:"level,omitempty"`  // slowdown times share, averaged
+	Away   int     `json:"away,omitempty"`   // consecutive snapshots in which it was idle
 
 	Best  float64         `json:"best,omitempty"` // most units of work per second that it reported
+	Alone acsAlone        `json:"alone,omitzero"` // its rate when it ran nearly alone
 	Model stats.Recursive `json:"model,omitzero"` // of its reported slowdown, by how long it waited (Eq. 5)
 }
 
@@ -78,7 +103,8 @@ const (
 	acsCalm      = 3     // after this many snapshots without need, caps are lifted
 	acsSlowest   = 1000  // largest slowdown that is told apart
 	acsPlausible = 3.0   // a reported slowdown counts up to this many times that of scheduling
-	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps stay
+	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay
+	acsGone      = 2     // after this many idle snapshots, a group is idle for longer than a moment
 	acsKept      = 0.999 // what is left of the best progress after one period: programs change
 	acsForget    = 0.98  // weight that the model's rows keep in each period
 	acsRows      = 20    // rows after which the model predicts
@@ -100,6 +126,8 @@ type acsTenant struct {
 	loose     bool    // it does not obey its cap
 	bounded   bool    // somebody else's quota, which is smaller than its cap, stops it
 	doubt     float64 // the reported slowdown, if it is not plausible
+	rate      float64 // units of work per second that it reports; 0: none
+	eased     float64 // by which factor the next weight changes the excess of the slowdown over 1; 0: not known
 	blind     bool    // the kernel does not report how long it waits
 	next      acsGroup
 }
@@ -109,8 +137,8 @@ func (t *acsTenant) active() bool { return t.slowdown > 0 && !t.idle && !t.forei
 // foreign returns whether somebody else decides how much the group gets.
 func (t *acsTenant) foreign() bool { return t.loose || t.bounded }
 
-// level is what acs makes equal: the slowdown, times the share.
-func (t *acsTenant) level() float64 { return t.slowdown * t.share }
+// level is what acs makes equal: the averaged slowdown, times the share.
+func (t *acsTenant) level() float64 { return t.next.Level }
 
 // hostCaps is one decision.
 type hostCaps struct {
@@ -120,6 +148,7 @@ type hostCaps struct {
 	window  float64 // seconds
 	tenants []acsTenant
 	active  []*acsTenant
+	weighs  bool    // by weights, not by caps
 	free    float64 // processors that are left by groups that somebody else limits
 	full    bool    // the groups want nearly all processors, or report that they are slowed down
 }
@@ -132,17 +161,34 @@ func decideACS(s *quell.Snapshot, set ACSSettings, st *State) quell.Plan {
 			Text: "the machine's processor times are not known: caps stay as they are"}}}
 	}
 	d := &hostCaps{set: set, mem: mem, total: cmp.Or(set.Cores, s.Machine.Sched.Cores), window: s.Machine.WindowS}
+	d.weighs = set.Rule != ACSLiteral && (set.By == ACSWeights || set.By == ACSAuto && siblings(s.Instances))
 	d.look(s)
-	why := d.judge()
+	why, alone := d.solo(s.At)
+	if alone {
+		return d.plan(why)
+	}
+	why = d.judge()
 	switch {
 	case !mem.Capping:
 		d.lift()
 	case set.Rule == ACSLiteral:
 		d.literal()
+	case d.weighs:
+		d.weigh()
 	default:
 		d.damped()
 	}
 	return d.plan(why)
+}
+
+// siblings returns whether all groups are known to lie in the same group.
+func siblings(groups []quell.Instance) bool {
+	for _, in := range groups {
+		if in.Within == "" || in.Within != groups[0].Within {
+			return false
+		}
+	}
+	return len(groups) > 0
 }
 
 // limits lists the caps of the last plan.
@@ -150,6 +196,9 @@ func (mem *acsMemory) limits() (list []quell.Limit) {
 	for _, id := range slices.Sorted(maps.Keys(mem.Groups)) {
 		if processors := mem.Groups[id].Cap; processors > 0 {
 			list = append(list, quell.Limit{Instance: id, Resource: quell.CPU, Value: processors, Unit: "processors"})
+		}
+		if weight := mem.Groups[id].Weight; weight > 0 {
+			list = append(list, quell.Limit{Instance: id, Resource: quell.CPU, Value: weight, Unit: quell.WeightUnit})
 		}
 	}
 	return list
@@ -167,12 +216,18 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 		if in.Observation != nil && in.Observation.Sched != nil {
 			t.measure(in.Observation, d.total)
 		}
-		t.compare(in.Limits)
+		if d.mem.Solo.Group == "" {
+			t.compare(in.Limits, d.total)
+		}
 		wanted += t.want
 		d.full = d.full || t.from == quell.FromProgress && t.slowdown > 1+d.set.Tolerance
 		d.tenants = append(d.tenants, t)
 	}
 	d.full = d.full || wanted >= acsFull*d.total
+	fresh := d.fresh()
+	for i := range d.tenants {
+		d.tenants[i].average(fresh)
+	}
 	d.free = d.total
 	for i := range d.tenants {
 		switch t := &d.tenants[i]; {
@@ -184,10 +239,8 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 	}
 }
 
-// measure computes a group's slowdown. From scheduling, the part of time that the group lost is busy * (1 - run / most). busy is the part
-// of time in which it wanted to run, and most is what it would have used then. wait is the time in which tasks were ready and did not run;
-// Eq. 3 counts runnable and capped time. The group's work takes 1 / (1 - lost) as long. For a group that always wants to run this is
-// (run + wait) / run, at most all processors over run. Time in which it sleeps passes as it would alone.
+// measure computes a group's slowdown. From scheduling, it comes from the time in which tasks were ready and did not run; Eq. 3 counts
+// runnable and capped time.
 //
 // The kernel counts the time for which a quota stops a task as waiting, so throttled time is not added. It is used only if waiting is not
 // reported or smaller.
@@ -204,10 +257,7 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 		t.idle = true
 		return
 	}
-	run := max(t.run, ready/acsSlowest) // a group that did not run at all
-	lost := max(0, min(1, ready)*(1-run/min(ready, total)))
-	scheduled := 1 / (1 - min(lost, 1-1.0/acsSlowest))
-	t.want = max(t.run, min(run*scheduled, total))
+	scheduled := t.scheduled(sched, ready, total)
 	t.idle = ready < acsIdle
 	t.slowdown, t.from = scheduled, quell.FromScheduling
 	if t.idle {
@@ -226,8 +276,64 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	t.next.Model = t.before.Model.With([]float64{scheduled - 1}, t.slowdown, acsForget)
 }
 
+// scheduled computes the slowdown from scheduling, and what the group would have used alone. A task that waits for a part of the time would
+// have done its work in the rest of it with a processor of its own. So alone the group would have used the sum of what its tasks would have
+// used with a processor each, up to all processors. For a group that always wants to run, the slowdown is (run + wait) / run, at most all
+// processors over run.
+//
+// If the kernel does not report tasks one by one, the group counts as one task that is ready all or nothing: the part of time that it lost
+// is busy * (1 - run / most). busy is the part of time in which it wanted to run, and most is what it would have used then.
+func (t *acsTenant) scheduled(sched *quell.Sched, ready, total float64) float64 {
+	run := max(t.run, ready/acsSlowest) // a group that did not run at all
+	if sched.FreeS != nil && sched.RunS > 0 {
+		t.want = max(t.run, min(t.run**sched.FreeS/sched.RunS, total))
+		return min(max(1, t.want/run), acsSlowest)
+	}
+	lost := max(0, min(1, ready)*(1-run/min(ready, total)))
+	scheduled := 1 / (1 - min(lost, 1-1.0/acsSlowest))
+	t.want = max(t.run, min(run*scheduled, total))
+	return scheduled
+}
+
+// fresh is the weight of a new slowdown in a group's average. Readings of a moment in which one group ran nearly alone count for nothing.
+// When a group has become idle, or busy again, what was before tells nothing of what is now.
+func (d *hostCaps) fresh() float64 {
+	switch {
+	case d.mem.Solo.Group != "":
+		return 0
+	case slices.ContainsFunc(d.tenants, acsTenant.turned):
+		return 1
+	case d.mem.Even:
+		return acsSmoothing
+	case d.weighs && d.set.Window > 0:
+		return 1 - math.Exp(-d.window/d.set.Window.Seconds())
+	}
+	return 1
+}
+
+// turned returns whether the group has just become idle for longer than a moment, or is busy again after that.
+func (t acsTenant) turned() bool {
+	return t.idle && t.before.Away+1 == acsGone || !t.idle && t.before.Away >= acsGone
+}
+
+// average updates the group's average level. It averages 1 / level, the rate of its work, so that the average over several periods is the
+// time that the work took in all of them over its time alone. Idle periods do not count.
+func (t *acsTenant) average(fresh float64) {
+	if t.idle {
+		t.next.Away++
+		return
+	}
+	if t.slowdown == 0 { // it was not read
+		return
+	}
+	t.next.Away, t.next.Level = 0, t.slowdown*t.share
+	if before := t.before.Level; before > 0 {
+		t.next.Level = 1 / ((1-fresh)/before + fresh/t.next.Level)
+	}
+}
+
 // reported returns the slowdown by what the group reports of its work: the best rate that was seen over the present one. At the first
-// report the best is the rate without the slowdown from scheduling.
+// report the best is the rate without the slowdown from scheduling. The rate of a moment in which the group ran nearly alone is better.
 func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdown float64, ok bool) {
 	rate, told := obs.Counters[quell.CounterProgress]
 	switch {
@@ -235,6 +341,10 @@ func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdow
 		return *obs.Slowdown, true
 	case !told || rate <= 0:
 		return 0, false
+	}
+	t.rate = rate
+	if alone := t.before.Alone.Rate; alone > 0 {
+		return alone / rate, true
 	}
 	t.next.Best = max(rate, t.before.Best*acsKept)
 	if t.before.Best == 0 {
@@ -255,11 +365,15 @@ func (t *acsTenant) foretell(scheduled float64) {
 	}
 }
 
-// compare looks whether the last cap is in force.
-func (t *acsTenant) compare(limits map[quell.Resource]float64) {
+// compare looks whether the last cap is in force, and whether a quota stops a group that has a weight.
+func (t *acsTenant) compare(limits map[quell.Resource]float64, total float64) {
 	const rounding = 1.05
 	const shortest = 0.01 // of a processor: the kernel may round smaller quotas up
 	t.quota = limits[quell.CPU]
+	if t.before.Weight > 0 {
+		t.bounded = t.quota > 0 && t.quota*rounding < total && t.run*rounding > t.quota
+		return
+	}
 	if t.before.Cap <= shortest {
 		return
 	}
@@ -270,7 +384,7 @@ func (t *acsTenant) compare(limits map[quell.Resource]float64) {
 // judge decides whether caps are needed, and whether they change.
 func (d *hostCaps) judge() (why quell.Reason) {
 	mem, tolerance := d.mem, d.set.Tolerance
-	least, most := d.spread(func(t *acsTenant) float64 { return t.level() })
+	least, most := d.spread()
 	uneven := len(d.active) > 1 && most > least*(1+tolerance)
 	switch {
 	case d.full && (mem.Capping || uneven):
@@ -284,24 +398,16 @@ func (d *hostCaps) judge() (why quell.Reason) {
 		mem.Even, mem.Calm = false, 0
 		return quell.Reason{Code: "acs_calm", Text: fmt.Sprintf("no caps are needed: %s", d.wants())}
 	}
+	bound := 1 + tolerance/2
 	if mem.Even {
-		d.average()
-		if least, most := d.spread(func(t *acsTenant) float64 { return t.next.Level }); most <= least*(1+tolerance) {
-			return d.evenly()
-		}
-		mem.Even = false
-	} else if most <= least*(1+tolerance/2) {
-		mem.Even = true
-		d.average()
-		return d.evenly()
+		bound = 1 + tolerance
+	}
+	if mem.Even = most <= least*bound; mem.Even {
+		return quell.Reason{Code: "acs_even", Text: fmt.Sprintf("slowdowns of %d groups are within the tolerance: caps keep their proportions",
+			len(d.active))}
 	}
 	return quell.Reason{Code: "acs_uneven", Text: fmt.Sprintf("slowdowns of %d groups differ by a factor of %.2f: caps change", len(d.active),
 		most/least)}
-}
-
-func (d *hostCaps) evenly() quell.Reason {
-	return quell.Reason{Code: "acs_even", Text: fmt.Sprintf("slowdowns of %d groups are within the tolerance: caps keep their proportions",
-		len(d.active))}
 }
 
 func (d *hostCaps) wants() string {
@@ -312,32 +418,22 @@ func (d *hostCaps) wants() string {
 	return fmt.Sprintf("%d active groups want %.2f of %g processors", len(d.active), sum, d.total)
 }
 
-// spread returns the smallest and the largest value of the active groups; 1 and 1 if there are none.
-func (d *hostCaps) spread(of func(*acsTenant) float64) (least, most float64) {
+// spread returns the smallest and the largest level of the active groups; 1 and 1 if there are none.
+func (d *hostCaps) spread() (least, most float64) {
 	if len(d.active) == 0 {
 		return 1, 1
 	}
 	least, most = math.Inf(1), 0
 	for _, t := range d.active {
-		least, most = min(least, of(t)), max(most, of(t))
+		least, most = min(least, t.level()), max(most, t.level())
 	}
 	return least, most
 }
 
-// average updates the mean levels, which decide how long caps stay.
-func (d *hostCaps) average() {
-	for _, t := range d.active {
-		if t.next.Level == 0 {
-			t.next.Level = t.level()
-		}
-		t.next.Level += acsSmoothing * (t.level() - t.next.Level)
-	}
-}
-
-// lift removes all caps. The groups' parts stay in the memory for the next time.
+// lift removes all caps and weights. The groups' parts stay in the memory for the next time.
 func (d *hostCaps) lift() {
 	for i := range d.tenants {
-		d.tenants[i].next.Cap, d.tenants[i].next.Level = 0, 0
+		d.tenants[i].next.Cap, d.tenants[i].next.Weight = 0, 0
 	}
 }
 
@@ -380,7 +476,6 @@ func (d *hostCaps) literal() {
 			avg := d.mean()
 			off := t.level() - avg
 			t.next.Part = min(max(t.next.Part+math.Abs(off)/avg*off, d.set.Floor), 1)
-			t.next.Level = 0
 		}
 	}
 	for i := range d.tenants {
@@ -392,7 +487,7 @@ func (d *hostCaps) literal() {
 
 // cap sets a cap of the next plan. A cap of the whole machine is none.
 func (t *acsTenant) cap(processors, total float64) {
-	t.next.Cap = 0
+	t.next.Cap, t.next.Weight = 0, 0
 	if processors > 0 && processors < total*(1-quell.SumTolerance) {
 		t.next.Cap = processors
 	}
@@ -411,7 +506,6 @@ func (d *hostCaps) damped() {
 		want := t.next.Part
 		if !d.mem.Even {
 			want *= min(max(1+d.set.Gain*(t.level()/d.mean()-1), acsLeast), acsMost)
-			t.next.Level = 0
 		}
 		spare := acsSpare
 		if t.slowdown <= 1+d.set.Tolerance/2 {
@@ -500,8 +594,12 @@ func (t *acsTenant) told(total float64) (told quell.Tenant) {
 	return told
 }
 
-// predicted is the slowdown that is expected under the next cap: the same work takes longer as the processors it gets become fewer.
+// predicted is the slowdown that is expected under the next cap or weight. Under a cap, the same work takes longer as the processors it
+// gets become fewer.
 func (t *acsTenant) predicted(total float64) float64 {
+	if t.next.Weight > 0 && !t.foreign() {
+		return t.under(t.slowdown)
+	}
 	processors := min(cmp.Or(t.next.Cap, total), t.want)
 	if t.foreign() && t.quota > 0 {
 		processors = min(t.quota, t.want)
@@ -515,8 +613,9 @@ func (t *acsTenant) why(total float64) (code, text string) {
 	case t.loose:
 		return "acs_not_capped", fmt.Sprintf("its cap of %.2f processors is not in force: it is left out", t.before.Cap)
 	case t.bounded:
-		return "acs_bounded", fmt.Sprintf("somebody else limits it to %.2f processors, less than its cap of %.2f: it is left out", t.quota,
-			t.before.Cap)
+		return "acs_bounded", fmt.Sprintf("somebody else limits it to %.2f processors, less than it would get: it is left out", t.quota)
+	case t.idle && t.next.Weight > 0:
+		return "acs_idle", fmt.Sprintf("wants %.2f processors: the others get its share until it wants to run", t.want)
 	case t.slowdown == 0 || t.idle && t.next.Cap == 0:
 		return "", ""
 	case t.idle:
@@ -524,6 +623,9 @@ func (t *acsTenant) why(total float64) (code, text string) {
 			t.want, t.next.Cap)
 	case t.doubt > 0:
 		return "acs_doubt", fmt.Sprintf("reports a slowdown of %.2f, but its tasks waited so little that %.2f is used", t.doubt, t.slowdown)
+	case t.next.Weight > 0:
+		return "acs_weighted", fmt.Sprintf("slowdown %.2f (from %s): weight %.2f, expected slowdown %.2f", t.slowdown, t.from, t.next.Weight,
+			t.predicted(total))
 	case t.next.Cap == 0 && t.before.Cap == 0:
 		return "", ""
 	case t.next.Cap == 0:

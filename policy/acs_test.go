@@ -30,6 +30,7 @@ type shared struct {
 	coming []map[string]float64 // caps, the next first
 	caps   map[string]float64
 	asked  map[string]float64 // the last caps
+	within string             // the group that the groups lie in
 }
 
 // sharer is a group of the model.
@@ -96,7 +97,7 @@ func (m *shared) step() (*quell.Snapshot, []float64) {
 		if m.noise > 0 {
 			wait *= math.Exp(m.noise * m.rng.NormFloat64())
 		}
-		in := quell.Instance{ID: g.id, State: quell.Ready, Observation: &quell.Observation{At: m.at, WindowS: 1,
+		in := quell.Instance{ID: g.id, State: quell.Ready, Within: m.within, Observation: &quell.Observation{At: m.at, WindowS: 1,
 			Sched: &quell.Sched{RunS: got[i], WaitS: &wait}}}
 		if g.share > 0 {
 			in.Share = &g.share
@@ -121,7 +122,15 @@ func (m *shared) step() (*quell.Snapshot, []float64) {
 func (m *shared) apply(p quell.Plan) {
 	caps := map[string]float64{}
 	for _, l := range p.Limits {
-		caps[l.Instance] = l.Value
+		if l.Unit != quell.WeightUnit {
+			caps[l.Instance] = l.Value
+			continue
+		}
+		for i := range m.groups {
+			if m.groups[i].id == l.Instance {
+				m.groups[i].weight = l.Value
+			}
+		}
 	}
 	m.coming, m.asked = append(m.coming, caps), caps
 }
@@ -248,15 +257,19 @@ func TestACSLiteralCycles(t *testing.T) {
 // One step of each rule, computed by hand. Slowdowns 1.25 and 5 have the mean 3.125.
 func TestACSOneStep(t *testing.T) {
 	for _, c := range []struct {
-		rule ACSRule
-		want string
+		rule   ACSRule
+		within string
+		want   string
 	}{
 		// 0.8 * 0.75 = 0.6 and 0.2 * 1.25 = 0.25 are scaled by 1 / 0.85.
-		{ACSDamped, "g0 0.7059 g1 0.2941"},
+		{ACSDamped, "", "g0 0.7059 g1 0.2941"},
+		// The weights 1 * max(0.5, 0.4^0.8) and 1 * 1.6^0.8 are scaled so that their mean is 1.
+		{ACSDamped, "/", "g0 0.5111 g1 1.4889"},
 		// 0.8 - 0.6 * 1.875 is below the floor; 0.2 + 0.6 * 1.875 is above 1, which is no cap.
-		{ACSLiteral, "g0 0.0200"},
+		{ACSLiteral, "/", "g0 0.0200"},
 	} {
 		m := machineOf(1, sharer{want: 1, weight: 4}, sharer{want: 1})
+		m.within = c.within
 		var got []string
 		m.play(acsEngine(t, func(s *ACSSettings) { s.Rule = c.rule }), State{}, 1, func(_ int, _ []float64, p quell.Plan) {
 			for _, l := range p.Limits {
@@ -523,6 +536,98 @@ func TestACSHoldsItsPromises(t *testing.T) {
 			st = next
 		}
 	})
+}
+
+// By weights, groups that lie in the same group become even, too, and nothing is left unused.
+func TestACSWeights(t *testing.T) {
+	for _, groups := range [][]sharer{
+		{{want: 1}, {want: 8}},
+		{{want: 1}, {want: 2}, {want: 3}, {want: 4}},
+		{{want: .4}, {want: 4}, {want: 4}},
+	} {
+		m := machineOf(2, groups...)
+		m.within = "/quell"
+		before := map[string]float64{}
+		m.play(acsEngine(t, nil), State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
+			if u := unfairness(slowdowns); period > 10 && u > 1.1 {
+				t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
+			}
+			for _, l := range p.Limits {
+				if l.Unit != quell.WeightUnit {
+					t.Fatalf("a cap: %+v", l)
+				}
+				if was := before[l.Instance]; period > 10 && math.Abs(l.Value-was) > acsSpec.defaults.Tolerance*was {
+					t.Errorf("period %d: the weight of %s moves from %.3f to %.3f", period, l.Instance, was, l.Value)
+				}
+				before[l.Instance] = l.Value
+			}
+		})
+	}
+	// Groups in different groups get caps, and weights that were set go.
+	m := machineOf(2, sharer{want: 4}, sharer{want: 1})
+	m.within = "/quell"
+	e := acsEngine(t, nil)
+	st := m.play(e, State{}, 5, nil)
+	m.within = ""
+	m.play(e, st, 5, func(_ int, _ []float64, p quell.Plan) {
+		for _, l := range p.Limits {
+			if l.Unit == quell.WeightUnit {
+				t.Errorf("a weight: %+v", l)
+			}
+		}
+	})
+}
+
+// A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
+func TestACSWeightBesideAQuota(t *testing.T) {
+	m := machineOf(2, sharer{want: 2}, sharer{want: 2}, sharer{want: 1})
+	m.within, m.caps = "/", map[string]float64{"g0": 0.1}
+	e, st := acsEngine(t, nil), State{}
+	var plan quell.Plan
+	for range 20 {
+		s, _ := m.step()
+		s.Instances[0].Limits = map[quell.Resource]float64{quell.CPU: 0.1}
+		plan, st = e.Decide(s, st)
+		m.apply(plan)
+		m.coming = nil
+	}
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "acs_bounded" && r.Instance == "g0" }) {
+		t.Errorf("reasons %v", plan.Reasons)
+	}
+	if got := m.run(); math.Abs(2/got[1]-1/got[2]) > 0.25 {
+		t.Errorf("the others get %.2f", got[1:])
+	}
+}
+
+// In a solo run the others have a small cap. The rate of the second period counts from then on.
+func TestACSSoloRun(t *testing.T) {
+	e, st := acsEngine(t, func(s *ACSSettings) { s.Solo = time.Hour }), State{}
+	var solo []string
+	for period := range 12 {
+		rate := 40.
+		if period == 3 {
+			rate = 100 // in the second period of the solo run
+		}
+		s := during(working("a", 0.5, 0.5, &rate), working("b", 0.25, 0.75, nil))
+		s.At = s.At.Add(time.Duration(period) * time.Second)
+		for i := range s.Instances {
+			s.Instances[i].Within = "/"
+		}
+		var plan quell.Plan
+		plan, st = e.Decide(s, reread(t, st))
+		if plan.Reasons[0].Code == "acs_solo" {
+			solo = append(solo, fmt.Sprint(period))
+			capped := slices.IndexFunc(plan.Limits, func(l quell.Limit) bool { return l.Unit != quell.WeightUnit })
+			if capped < 0 || plan.Limits[capped].Instance != "b" || plan.Limits[capped].Value != acsIdle {
+				t.Errorf("period %d: %+v", period, plan.Limits)
+			}
+		} else if got := *plan.Tenants["a"].Slowdown; len(solo) > 0 && period > 4 && math.Abs(got-2.5) > 1e-9 {
+			t.Errorf("period %d: slowdown %v, want 2.5", period, got)
+		}
+	}
+	if len(solo) != 2 {
+		t.Errorf("solo runs in periods %v, want two", solo)
+	}
 }
 
 // TestACSGolden compares a run's caps and reasons with a recorded one.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -70,8 +71,14 @@ type Groups struct {
 	last   time.Time
 	before *hostAccounts
 	named  map[string]found // the groups in the last sample
-	files  *keptFiles
+	files  *keptFiles       // nil: files are opened anew each time
+
+	mounted *hierarchy
+	looked  time.Time // when mounted was found
 }
+
+// remount is how long what is mounted counts as known. Reading it takes as long as reading the rest of a small machine.
+const remount = 10 * time.Second
 
 // hostAccounts holds the counters of a machine and of its groups at one moment.
 type hostAccounts struct {
@@ -86,7 +93,18 @@ func NewGroups(root fs.FS, wanted []Group) (*Groups, error) {
 			return nil, &quell.UserError{Err: errors.New(problem)}
 		}
 	}
-	return &Groups{root: root, wanted: wanted, files: keepFiles(root)}, nil
+	files := keepFiles(root)
+	return &Groups{root: files, wanted: wanted, files: files}, nil
+}
+
+// hierarchy returns where groups are mounted.
+func (g *Groups) hierarchy(now time.Time) (*hierarchy, error) {
+	if age := now.Sub(g.looked); g.mounted != nil && age >= 0 && age < remount {
+		return g.mounted, nil
+	}
+	h, err := findHierarchy(g.root)
+	g.mounted, g.looked = h, now
+	return h, err
 }
 
 // Sample returns what was measured since the previous call, and what could not be read. The snapshot has no host name; its instances are
@@ -114,7 +132,7 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 		s.Machine, err = before.machine.until(after.machine, now, window)
 		fail("machine", err)
 	}
-	h, err := findHierarchy(g.root)
+	h, err := g.hierarchy(now)
 	if err != nil {
 		fail("groups", err)
 		return s, failures
@@ -122,8 +140,10 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	list, missing := g.find(h)
 	failures = append(failures, missing...)
 	tasks := newTaskReader(g.root)
-	tasks.files = g.files
-	defer g.files.closeUnused()
+	tasks.always = true
+	if tasks.files = g.files; g.files != nil {
+		defer g.files.closeUnused()
+	}
 	for _, one := range list {
 		account, err := readGroup(h.group(one.path), now, tasks)
 		fail("group "+one.name, err)
@@ -131,7 +151,7 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 			continue
 		}
 		after.groups[one.path], g.named[one.name] = account, one
-		in := quell.Instance{ID: one.name, State: quell.Ready}
+		in := quell.Instance{ID: one.name, State: quell.Ready, Within: path.Dir(one.path)}
 		if one.entry.Share > 0 {
 			in.Share = &one.entry.Share
 		}
@@ -283,7 +303,7 @@ type groupAccount struct {
 	groupReading
 	user, system *time.Duration
 	pressure     map[string]stall
-	tasks        map[int]taskTimes // nil if pressure reports how tasks wait, or if nothing does
+	tasks        map[int]taskTimes // nil if they were not read
 	disks        bool              // tasks has the time for which each waited for disks
 }
 
@@ -299,7 +319,7 @@ func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount,
 	if l.unified {
 		account.pressure, err = readStalls(l.root, l.cpu, ".pressure")
 	}
-	if _, told := account.pressure["cpu"]; !told {
+	if _, told := account.pressure["cpu"]; !told || tasks.always {
 		account.tasks, account.disks = tasks.read(l), tasks.disks
 	}
 	return account, err
@@ -351,7 +371,10 @@ func (before *groupAccount) until(after *groupAccount, now time.Time, window tim
 		obs.Sched.ThrottledS = elapsed(&before.stopped, &after.stopped)
 	}
 	if before.tasks != nil && after.tasks != nil {
-		obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
+		if _, told := obs.Pressure["cpu"]; !told {
+			obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
+		}
+		obs.Sched.FreeS = free(before.tasks, after.tasks, window, obs.Sched.RunS)
 	}
 	return obs, nil
 }
@@ -385,13 +408,37 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 	return &sum, taskRun
 }
 
+// free returns the processor time that a group would have used if each of its tasks had had a processor of its own, in seconds: a task that
+// waited for a part of the window would have done its work in the rest of it. Tasks that started or ended in the window are thought to be
+// like the others. run is the processor time of the whole group. nil if no task is known that ran.
+func free(before, after map[int]taskTimes, window time.Duration, run float64) *float64 {
+	const least = 0.001 // part of the window: a task that hardly ran at all
+	alone, known := 0.0, 0.0
+	for id, now := range after {
+		then, ok := before[id]
+		if !ok || now.run <= then.run || now.wait < then.wait {
+			continue
+		}
+		ran := (now.run - then.run).Seconds()
+		rest := max(1-(now.wait-then.wait).Seconds()/window.Seconds(), ran/window.Seconds(), least)
+		known += ran
+		alone += ran / rest
+	}
+	if known == 0 {
+		return nil
+	}
+	seconds := run * alone / known
+	return &seconds
+}
+
 // taskReader reads how long tasks ran and waited.
 type taskReader struct {
-	root  fs.FS
-	told  bool // the kernel reports it
-	disks bool // also how long they waited for disks
-	left  int
-	files *keptFiles // nil: files are opened anew each time
+	root   fs.FS
+	told   bool // the kernel reports it
+	disks  bool // also how long they waited for disks
+	always bool // also where pressure tells how long the group waits
+	left   int
+	files  *keptFiles // nil: files are opened anew each time
 }
 
 func newTaskReader(root fs.FS) *taskReader {
@@ -417,34 +464,61 @@ func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 		list = "cgroup.threads"
 	}
 	times := map[int]taskTimes{}
-	// A group or a task that ends meanwhile is skipped.
-	_ = fs.WalkDir(t.root, l.usage, func(folder string, e fs.DirEntry, err error) error {
-		if err != nil || !e.IsDir() {
-			return nil
-		}
-		text, err := fs.ReadFile(t.root, path.Join(folder, list))
-		if err != nil {
-			return nil
-		}
-		for id := range strings.FieldsSeq(string(text)) {
-			if t.left--; t.left < 0 {
-				return fs.SkipAll
-			}
-			t.add(times, id)
-		}
-		return nil
-	})
+	t.walk(times, l.usage, list)
 	if t.left < 0 {
 		return nil
 	}
 	return times
 }
 
+// walk reads the tasks that are listed in a folder and in those below it. A group or a task that ends meanwhile is skipped.
+func (t *taskReader) walk(times map[int]taskTimes, folder, list string) {
+	text, err := fs.ReadFile(t.opening(), path.Join(folder, list))
+	if err != nil {
+		return
+	}
+	for id := range strings.FieldsSeq(string(text)) {
+		if t.left--; t.left < 0 {
+			return
+		}
+		t.add(times, id)
+	}
+	if !hasFolders(t.root, folder) {
+		return
+	}
+	entries, _ := fs.ReadDir(t.root, folder) // the group may end meanwhile
+	for _, e := range entries {
+		if e.IsDir() && t.left >= 0 {
+			t.walk(times, path.Join(folder, e.Name()), list)
+		}
+	}
+}
+
+// hasFolders returns whether a folder may have folders in it. The kernel's file system of control groups counts them: a folder has a link
+// for each, and two more. Reading the count is much faster than listing the folder.
+func hasFolders(root fs.FS, folder string) bool {
+	info, err := fs.Stat(root, folder)
+	if err != nil {
+		return true
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || stat.Nlink != 2
+}
+
+// opening returns the file system in which every file is opened anew. Lists of tasks need that: in version 1, a list that is read again
+// within a second of the last reading still has the tasks of the moment in which it was opened.
+func (t *taskReader) opening() fs.FS {
+	if t.files == nil {
+		return t.root
+	}
+	return t.files.root
+}
+
 func (t *taskReader) readFile(name string) ([]byte, error) {
 	if t.files == nil {
 		return fs.ReadFile(t.root, name)
 	}
-	return t.files.readFile(name)
+	return t.files.read(name)
 }
 
 func (t *taskReader) add(times map[int]taskTimes, id string) {

@@ -24,7 +24,7 @@ func sampleGroups(t *testing.T, before, after fs.FS, wanted ...Group) (first, se
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.files = nil // an open file would stay that of the first tree
+	g.root, g.files = m, nil // an open file would stay that of the first tree
 	first, _ = g.Sample(start)
 	m.FS = after
 	second, failures = g.Sample(start.Add(10 * time.Second))

@@ -19,7 +19,7 @@ func TestKeptFiles(t *testing.T) {
 	k := keepFiles(os.DirFS(folder))
 	want := func(name, text string) {
 		t.Helper()
-		if got, err := k.readFile(name); err != nil || string(got) != text {
+		if got, err := k.ReadFile(name); err != nil || string(got) != text {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, text)
 		}
 	}
@@ -27,10 +27,11 @@ func TestKeptFiles(t *testing.T) {
 	want("a", "1 2 3")
 	put("a", "4") // the same file, with another content
 	want("a", "4")
-	long := strings.Repeat("x", 1000)
+	long := strings.Repeat("x", mostBytes+1)
 	put("long", long)
 	want("long", long)
-	if _, err := k.readFile("missing"); err == nil {
+	want("long", long)
+	if _, err := k.ReadFile("missing"); err == nil {
 		t.Error("a missing file is read")
 	}
 	k.closeUnused()

@@ -13,16 +13,17 @@ type taskTimes struct{ run, wait, disk time.Duration }
 
 // parseTaskSchedstat reads /proc/PID/schedstat: processor time, time in run queues, both in nanoseconds, and the number of turns.
 func parseTaskSchedstat(text []byte) (taskTimes, error) {
-	fields := bytes.Fields(text)
-	if len(fields) != 3 {
+	run, rest, _ := bytes.Cut(bytes.TrimSpace(text), []byte(" "))
+	wait, turns, ok := bytes.Cut(rest, []byte(" "))
+	if !ok || len(turns) == 0 || bytes.ContainsAny(turns, " \n\t") {
 		return taskTimes{}, fmt.Errorf("schedstat: want 3 numbers, got %q", text)
 	}
-	run, errRun := strconv.ParseUint(string(fields[0]), 10, 63)
-	wait, errWait := strconv.ParseUint(string(fields[1]), 10, 63)
+	ran, errRun := strconv.ParseUint(string(run), 10, 63)
+	waited, errWait := strconv.ParseUint(string(wait), 10, 63)
 	if err := errors.Join(errRun, errWait); err != nil {
 		return taskTimes{}, fmt.Errorf("schedstat: %w", err)
 	}
-	return taskTimes{run: time.Duration(run), wait: time.Duration(wait)}, nil
+	return taskTimes{run: time.Duration(ran), wait: time.Duration(waited)}, nil
 }
 
 // parseTaskDisk reads, in /proc/PID/stat, how long a task has waited for disks: the 42nd field, in ticks of 10 ms. The second field is the

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quellhq/quell"
 )
 
 func newFailures() *prometheus.CounterVec {
@@ -67,8 +69,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	for _, l := range s.Plan.Limits {
-		out <- prometheus.MustNewConstMetric(limitMetric, prometheus.GaugeValue, l.Value, strings.ToValidUTF8(l.Instance, "?"),
-			string(l.Resource))
+		what := string(l.Resource)
+		if l.Unit == quell.WeightUnit {
+			what += "_" + quell.WeightUnit
+		}
+		out <- prometheus.MustNewConstMetric(limitMetric, prometheus.GaugeValue, l.Value, strings.ToValidUTF8(l.Instance, "?"), what)
 	}
 	for group, w := range s.Plan.Waits {
 		for cause, share := range map[string]*float64{"own": w.Own, "quota": w.Quota, "neighbours": w.Neighbours, "hypervisor": w.Hypervisor} {

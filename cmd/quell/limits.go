@@ -60,7 +60,7 @@ func limitsShowCommand() *cobra.Command {
 				if l.Now == "" {
 					l.Now = "the group is gone"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Group, l.Resource, l.Now, l.Before, process)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Group, l.What(), l.Now, l.Before, process)
 			}
 			if wrong := t.Flush(); wrong != nil {
 				return wrong

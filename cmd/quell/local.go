@@ -103,12 +103,16 @@ func writeTenants(t io.Writer, s host.Status) {
 	}
 }
 
-// capOf is the limit of processors that a plan sets for a group.
+// capOf is the limit of processors, or the weight, that a plan sets for a group.
 func capOf(p *quell.Plan, group string) string {
 	for _, l := range p.Limits {
-		if l.Instance == group && l.Resource == quell.CPU {
-			return fmt.Sprintf("%.2f", l.Value)
+		if l.Instance != group || l.Resource != quell.CPU {
+			continue
 		}
+		if l.Unit == quell.WeightUnit {
+			return fmt.Sprintf("weight %.2f", l.Value)
+		}
+		return fmt.Sprintf("%.2f", l.Value)
 	}
 	return "-"
 }
