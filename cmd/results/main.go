@@ -15,6 +15,7 @@ import (
 
 // experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
+	"acs":       acsPage,
 	"cluster":   clusterPage,
 	"demo":      demoPage,
 	"dial":      dialPage,
@@ -40,6 +41,9 @@ func labPagePart(page, part string) (write func(ctx context.Context, dir string)
 	}
 	if page == "learn" {
 		return func(ctx context.Context, dir string) error { return learnPagePart(ctx, dir, part) }, true
+	}
+	if page == "acs" {
+		return func(ctx context.Context, dir string) error { return acsPagePart(ctx, dir, part) }, true
 	}
 	for _, lab := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		if lab.name == page {

@@ -17,6 +17,8 @@ import (
 var templates embed.FS
 
 var functions = template.FuncMap{
+	"modes":    acsModeTitles,
+	"unfair":   unfair,
 	"change":   func(ratio float64) string { return fmt.Sprintf("%+.0f%%", 100*(ratio-1)) },
 	"micro":    func(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) },
 	"millions": func(v float64) float64 { return v / 1e6 },

@@ -88,9 +88,15 @@ func TestPages(t *testing.T) {
 			Bills:     []mrburstBill{{Title: "PRIMA", Dollars: 0.31, Held: 1, Least: 0.3}},
 			Forecasts: []mrburstForecast{{AtH: 1, SaidH: 10.1, SoonestH: 9.6, LatestH: 10.8, TrueH: 10}},
 		},
+		"acs":      newACSFigures(someACS()),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
+	t.Run("acs-live", func(t *testing.T) {
+		d := someACS()
+		d.Live = someACSLive()
+		checkPage(t, "acs-live", "acs", newACSFigures(d))
+	})
 	t.Run("speed-unmeasured", func(t *testing.T) {
 		checkPage(t, "speed-unmeasured", "speed", speedFigures{place: somewhere, AgentError: errors.New("no Linux"), Benchmarks: "none\n"})
 	})
