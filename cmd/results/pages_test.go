@@ -88,7 +88,7 @@ func TestPages(t *testing.T) {
 			Bills:     []mrburstBill{{Title: "PRIMA", Dollars: 0.31, Held: 1, Least: 0.3}},
 			Forecasts: []mrburstForecast{{AtH: 1, SaidH: 10.1, SoonestH: 9.6, LatestH: 10.8, TrueH: 10}},
 		},
-		"acs":      newACSFigures(someACS()),
+		"acs": newACSFigures(someACS()),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
