@@ -17,6 +17,7 @@ import (
 // has a problem.
 func checkFile(d *keys.Decoder, f *File) {
 	checkControlGroups(d, f.Agent.Policy.Groups)
+	policy.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
 	if f.Local() {
 		if len(f.Agent.Servers) > 0 {
 			d.Refuse("agent.middleware", "remove it, or set service and slo", "is of no use to a file that names no service")

@@ -12,10 +12,6 @@ import (
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-func after(seconds float64) time.Time {
-	return begin.Add(time.Duration(seconds * float64(time.Second)))
-}
-
 // follow follows a balance through windows of 10 s of the same use.
 func follow(b Bucket, t Track, windows int, use float64, change func(*Reading)) Track {
 	for range windows {

@@ -45,12 +45,16 @@ func creditKeys(s *CreditSettings) keys.Table {
 
 // creditsAgree refuses a type that no table has.
 func creditsAgree(d *keys.Decoder, path string, s CreditSettings) {
-	named := keys.Join(path, "credits.type")
-	if s.Type == "" || !d.Sound(named, keys.Join(path, "credits.types")) {
+	s.refuse(d, keys.Join(path, "credits.type"), keys.Join(path, "credits.types"), s.Type)
+}
+
+// refuse reports a type that no table has. at and types are the places of its name and of the user's own table.
+func (s *CreditSettings) refuse(d *keys.Decoder, at, types, name string) {
+	if name == "" || !d.Sound(at, types) {
 		return
 	}
-	if _, err := s.table().Find(s.Type); err != nil {
-		d.Refuse(named, "", "%v", err)
+	if _, err := s.table().Find(name); err != nil {
+		d.Refuse(at, "", "%v", err)
 	}
 }
 

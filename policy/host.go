@@ -11,8 +11,9 @@ import (
 type hostSpec[S any] struct {
 	name, about string
 	defaults    S
-	keys        func(*S) keys.Table // of the settings, below `agent.policy` in a configuration
-	memory      func() any          // returns an empty memory; nil if the policy has none
+	keys        func(*S) keys.Table                     // of the settings, below `agent.policy` in a configuration
+	agree       func(d *keys.Decoder, path string, s S) // nil: no keys to check against each other
+	memory      func() any                              // returns an empty memory; nil if the policy has none
 	decide      func(s *quell.Snapshot, settings S, st *State) quell.Plan
 }
 
@@ -20,7 +21,11 @@ type hostSpec[S any] struct {
 type decideHost func(s *quell.Snapshot, st *State) quell.Plan
 
 func hostRowOf[S any](s hostSpec[S]) row {
-	r := rowOf(spec[S]{name: s.name, about: s.about, scope: HostScope, defaults: s.defaults, keys: s.keys, memory: s.memory})
+	own := spec[S]{name: s.name, about: s.about, scope: HostScope, defaults: s.defaults, keys: s.keys, memory: s.memory}
+	if s.agree != nil {
+		own.agree = func(d *keys.Decoder, path string, settings S, _ quell.Service) { s.agree(d, path, settings) }
+	}
+	r := rowOf(own)
 	r.decideHost = func(settings any) decideHost {
 		own := settings.(S)
 		return func(snapshot *quell.Snapshot, st *State) quell.Plan { return s.decide(snapshot, own, st) }
@@ -50,6 +55,13 @@ func (e *HostEngine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	plan := e.decides(s, &st)
 	plan.At, plan.Host, plan.Policy = s.At, s.Host, e.policy
 	return plan, st
+}
+
+// AgreeHost checks that the settings of a host's policy agree with each other. path is their place in the file.
+func AgreeHost(d *keys.Decoder, path string, p quell.Policy) {
+	if r, settings, err := findIn(HostScope, p); err == nil {
+		r.agree(d, path, settings, quell.Service{})
+	}
 }
 
 // findIn is like find, but returns an error if the policy has another scope.

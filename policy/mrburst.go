@@ -46,6 +46,14 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 			keys.Opt("unlimited", keys.Bool(&s.Unlimited), "use beyond the credits costs money instead of being refused: limits save money"),
 		}
 	},
+	agree: func(d *keys.Decoder, path string, s MRburstSettings) {
+		table := &CreditSettings{Type: s.Type, Own: s.Own}
+		table.refuse(d, keys.Join(path, "type"), keys.Join(path, "types"), s.Type)
+		table.refuse(d, keys.Join(path, "volume"), keys.Join(path, "types"), s.Volume)
+		if gib := keys.Join(path, "gib"); s.Volume != "" && s.GiB == 0 && d.Sound(gib) {
+			d.Refuse(keys.Join(path, "volume"), "", "needs %s: its size says what it earns", gib)
+		}
+	},
 	memory: empty[mrburstMemory],
 	decide: decideMRburst,
 }
