@@ -122,6 +122,9 @@ func Ask(ctx context.Context, dir string) (json.RawMessage, error) {
 		return nil, err
 	}
 	answer, err := client.Do(request)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("the agent at %s did not answer within %v: it is stopped, or the machine is overloaded", socketIn(dir), patience)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no agent with a policy answers at %s: start quell agent with agent.policy, or run this as the agent's user: %w",
 			socketIn(dir), err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -301,6 +302,21 @@ func TestNewChecksItsOptions(t *testing.T) {
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// An agent that is stopped, as by SIGSTOP, takes connections and answers none.
+func TestAskingAStoppedAgent(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", socketIn(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := Ask(ctx, dir); err == nil || !strings.Contains(err.Error(), "it is stopped") {
+		t.Errorf("%v", err)
 	}
 }
 

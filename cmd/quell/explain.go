@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -65,7 +66,10 @@ func statusToExplain(cmd *cobra.Command, path, saved string) (s controller.Statu
 	if err != nil {
 		return s, err
 	}
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err = json.Unmarshal(text, &s); err == nil && s.Service == "" {
+		err = errors.New("it names no service")
+	}
+	if err != nil {
 		err = fmt.Errorf("reading the status: %w", err)
 		if saved != "" {
 			err = &quell.UserError{Err: fmt.Errorf("%s: %w: save one with quell status --json", saved, err)}

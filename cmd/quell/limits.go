@@ -46,9 +46,12 @@ func limitsShowCommand() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
 				return err
 			}
+			if len(list) == 0 && err != nil {
+				return err
+			}
 			if len(list) == 0 {
 				fmt.Fprintln(cmd.OutOrStdout(), "no limits are recorded")
-				return err
+				return nil
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "GROUP\tRESOURCE\tIN FORCE\tBEFORE\tPROCESS")

@@ -84,11 +84,21 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
-		statusCommand(), explainCommand(), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
-		undrainCommand(), replaceCommand(), journalCommand(), limitsCommand(), runCommand(), credentialsCommand(), doctorCommand(),
-		configCommand(), trainCommand(), fitCommand(), modelCommand(), planCommand(), labCommand(), versionCommand(),
+		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
+		undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(), runCommand(), credentialsCommand(), doctorCommand(),
+		configCommand(), trainCommand(), fitCommand(), modelCommand(), endsAtOnce(planCommand()), labCommand(), versionCommand(),
 	)
 	return root
+}
+
+// endsAtOnce lets a signal end a command that only reads and prints, also while it waits for its input.
+func endsAtOnce(cmd *cobra.Command) *cobra.Command {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		signal.Reset(os.Interrupt, syscall.SIGTERM)
+		return run(cmd, args)
+	}
+	return cmd
 }
 
 // userErrorf makes the error of a user's mistake, which gives exit status 2.
