@@ -9,8 +9,8 @@ GO ?= go
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
 	qemu-system-x86
 
-# A kernel with IPVS and its modules, for the virtual machine in which balancer/lvs is tested. Debian's package is unpacked here, and not
-# installed.
+# A kernel and its modules, for the virtual machine in which balancer/lvs (IPVS) and limit (control groups of version 2, ifb) are tested.
+# Debian's package is unpacked here, and not installed.
 GUEST = .cache/guest
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
@@ -44,13 +44,14 @@ programs:
 
 # Only Debian has this package; elsewhere the test that needs it is skipped, or fails where QUELL_REQUIRE=all.
 guest:
-	@if [ ! -e $(GUEST)/done ] && [ "$$(id -u)" = 0 ] && [ "$$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then \
+	@if [ ! -e $(GUEST)/done-2 ] && [ "$$(id -u)" = 0 ] && [ "$$(dpkg --print-architecture 2>/dev/null)" = amd64 ]; then \
 		rm -rf $(GUEST) && mkdir -p $(GUEST) && cd $(GUEST) && apt-get update -q && \
 		package=$$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-.*\)/\1/p') && \
 		if [ -n "$$package" ]; then \
 			apt-get download -q $$package && dpkg-deb --fsys-tarfile *.deb | \
-				tar -x --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/net/*' './lib/modules/*/kernel/lib/*' && \
-			rm *.deb && touch done; \
+				tar -x --wildcards './boot/vmlinuz-*' './lib/modules/*/kernel/net/*' './lib/modules/*/kernel/lib/*' \
+				'./lib/modules/*/kernel/drivers/net/ifb.ko*' && \
+			rm *.deb && touch done-2; \
 		fi; \
 	fi
 

@@ -68,6 +68,8 @@ func (o Options) kind(t Target) (kind, error) {
 		return newDisk(o)
 	case Target{Resource: quell.Network}:
 		return newNetwork()
+	case Target{Resource: quell.Network, Form: Receiving}:
+		return newIngress()
 	}
 	return nil, fmt.Errorf("%s cannot be limited", t.What())
 }
@@ -76,8 +78,12 @@ func (o Options) kind(t Target) (kind, error) {
 type Form string
 
 // Weight says how much a group gets relative to the other groups in the same group, while they want more than there is. Value 1 is the
-// kernel's usual weight. Unlike a maximum, a weight wastes nothing: what a group does not use goes to the others.
-const Weight Form = "weight"
+// kernel's usual weight. Unlike a maximum, a weight wastes nothing: what a group does not use goes to the others. Receiving limits what an
+// interface receives; without a form, what it sends is limited.
+const (
+	Weight    Form = "weight"
+	Receiving Form = "receiving"
+)
 
 // Target is one resource of one control group or interface.
 type Target struct {

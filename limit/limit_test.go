@@ -14,17 +14,27 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/cgroup"
+	"github.com/quellhq/quell/internal/guest"
 	"github.com/quellhq/quell/internal/need"
 )
 
-// roleVariable makes the test's program limit a group and then wait to be killed.
-const roleVariable = "QUELL_LIMIT_TEST"
+// roleVariable makes the test's program limit a group and then wait to be killed, or work for ever if its value is busyRole.
+const (
+	roleVariable = "QUELL_LIMIT_TEST"
+	busyRole     = "busy"
+)
 
 func TestMain(m *testing.M) {
-	if folder := os.Getenv(roleVariable); folder != "" {
+	switch folder := os.Getenv(roleVariable); folder {
+	case "":
+		os.Exit(guest.Main(m))
+	case busyRole:
+		for i := 0; ; i++ {
+			_ = fmt.Sprint(i)
+		}
+	default:
 		holdForever(folder)
 	}
-	os.Exit(m.Run())
 }
 
 // holdForever limits the group /web of a fake tree, says so, and waits.

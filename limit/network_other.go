@@ -4,4 +4,8 @@ package limit
 
 import "errors"
 
-func newNetwork() (kind, error) { return nil, errors.New("interfaces are limited on Linux only") }
+var errNoNetwork = errors.New("interfaces are limited on Linux only")
+
+func newNetwork() (kind, error) { return nil, errNoNetwork }
+
+func newIngress() (kind, error) { return nil, errNoNetwork }

@@ -2,15 +2,10 @@ package lvs
 
 import (
 	"bytes"
-	"context"
-	"debug/elf"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,180 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/internal/guest"
 )
 
 // The kernel of the machine that runs the tests often has no IPVS. So TestKernel starts a small virtual machine with a kernel that has it.
-// The machine's init is this test binary, which runs TestInGuest there.
 
-const (
-	guestFolder = "../../.cache/guest" // where `make guest` puts the guest's kernel and modules
-	guestRuns   = "QUELL-GUEST"        // begins the line with the guest's result
-	guestWait   = 90 * time.Second
-)
-
-// modules are those that the guest loads, in addition to those that they depend on.
-var modules = []string{"ip_vs", "ip_vs_wrr", "ip_vs_wlc"}
-
-func TestMain(m *testing.M) {
-	if os.Getpid() == 1 {
-		os.Exit(beInit(m))
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { os.Exit(guest.Main(m)) }
 
 // TestKernel runs TestInGuest in the virtual machine.
-func TestKernel(t *testing.T) {
-	emulator := need.Program(t, "qemu-system-x86_64")
-	kernels, _ := filepath.Glob(filepath.Join(guestFolder, "boot", "vmlinuz-*"))
-	if len(kernels) == 0 {
-		need.Skip(t, "needs a kernel for the guest: make guest, on Debian as root")
-	}
-	if runtime.GOARCH != "amd64" {
-		need.Skip(t, "the guest's kernel is one for amd64")
-	}
-	image := filepath.Join(t.TempDir(), "init.cpio")
-	if err := os.WriteFile(image, guestImage(t), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), guestWait)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-m", "512", "-nodefaults", "-no-reboot", "-display", "none",
-		"-serial", "stdio", "-kernel", kernels[0], "-initrd", image,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init -- -test.run=^TestInGuest$ -test.v -test.timeout=60s")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("the guest: %v\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	if !bytes.Contains(out, []byte(guestRuns+" 0")) || !bytes.Contains(out, []byte("--- PASS: TestInGuest")) {
-		t.Fatalf("the guest failed:\n%s", out)
-	}
-}
-
-// guestImage makes the guest's first file system: this package's tests as a static program, and the modules in the order of loading.
-func guestImage(t *testing.T) []byte {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "init")
-	build := exec.Command("go", "test", "-c", "-o", program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the guest's program: %v\n%s", err, out)
-	}
-	var image cpio
-	image.add(t, "init", program)
-	for i, path := range inOrder(t) {
-		image.add(t, fmt.Sprintf("%02d.ko", i), path)
-	}
-	return image.end()
-}
-
-// inOrder lists the files of all modules, each after those that it depends on.
-func inOrder(t *testing.T) (list []string) {
-	t.Helper()
-	files := map[string]string{}
-	err := filepath.WalkDir(filepath.Join(guestFolder, "lib"), func(path string, e fs.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok {
-			files[name] = path
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var add func(name string)
-	add = func(name string) {
-		path := files[strings.ReplaceAll(name, "-", "_")]
-		if path == "" {
-			t.Fatalf("the guest's kernel has no module %s", name)
-		}
-		if slices.Contains(list, path) {
-			return
-		}
-		for _, needed := range dependsOn(t, path) {
-			add(needed)
-		}
-		list = append(list, path)
-	}
-	for _, name := range modules {
-		add(name)
-	}
-	return list
-}
-
-// dependsOn reads from a module which others it needs.
-func dependsOn(t *testing.T, path string) []string {
-	t.Helper()
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	info, err := file.Section(".modinfo").Data()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(info), "\x00") {
-		if names, ok := strings.CutPrefix(line, "depends="); ok && names != "" {
-			return strings.Split(names, ",")
-		}
-	}
-	return nil
-}
-
-// cpio is an archive in the form that the kernel unpacks (newc).
-type cpio struct{ bytes.Buffer }
-
-func (c *cpio) add(t *testing.T, name, path string) {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.entry(name, unix.S_IFREG|0o755, data)
-}
-
-func (c *cpio) entry(name string, mode int, data []byte) {
-	// magic, inode, mode, uid, gid, links, time, size, four device numbers, length of the name, checksum
-	c.WriteString("070701")
-	for _, n := range []int{c.Len(), mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0} {
-		fmt.Fprintf(c, "%08x", n)
-	}
-	c.WriteString(name + "\x00")
-	c.pad()
-	c.Write(data)
-	c.pad()
-}
-
-func (c *cpio) pad() { c.Write(make([]byte, -c.Len()&3)) }
-
-func (c *cpio) end() []byte {
-	c.entry("TRAILER!!!", 0, nil)
-	return c.Bytes()
-}
-
-// beInit is the guest's first process: it loads the modules, runs the tests, and switches the machine off.
-func beInit(m *testing.M) int {
-	defer func() { _ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) }()
-	files, _ := filepath.Glob("/*.ko")
-	slices.Sort(files)
-	for _, path := range files {
-		if err := loadModule(path); err != nil {
-			fmt.Println(path, err)
-		}
-	}
-	fmt.Println(guestRuns, m.Run())
-	return 0
-}
-
-func loadModule(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return unix.FinitModule(int(file.Fd()), "", 0)
-}
+func TestKernel(t *testing.T) { guest.Run(t, "../..", "ip_vs", "ip_vs_wrr", "ip_vs_wlc") }
 
 // Commands and attributes with which the test makes what a person makes with ipvsadm.
 const (
@@ -249,7 +79,7 @@ func command(t *testing.T, what uint8, parts ...*nl.RtAttr) {
 
 // TestInGuest runs in the virtual machine.
 func TestInGuest(t *testing.T) {
-	if os.Getpid() != 1 {
+	if !guest.Inside() {
 		t.Skip("runs in the guest only, see TestKernel")
 	}
 	bringUp(t, "10.9.0.1/32", "10.9.0.11/32", "10.9.0.12/32")
