@@ -24,11 +24,16 @@ type Dial struct {
 	DetectByClassMS map[string]float64 `json:"detect_by_class_ms,omitempty"`
 	DetectRate      float64            `json:"detect_rate,omitempty"` // requests per second
 	// Calm is the p90 of an undisturbed instance as a function of its rate of requests over PeakRate. It gives the bounds at other rates.
-	Calm Queueing `json:"calm,omitempty"`
+	// CalmByClass is the same for single classes, whose response times may grow faster or more slowly with the load. A class that it lacks
+	// grows as Calm does.
+	Calm        Queueing            `json:"calm,omitempty"`
+	CalmByClass map[string]Queueing `json:"calm_by_class,omitempty"`
 	// Tail says how much longer than its p90 the longest response times of an undisturbed instance are: the response time that a request
 	// exceeds with probability x < 0.1 is about p90 * (1 + Tail * ln(0.1 / x)). It tells how much the p90 of few requests scatters. 0 means
 	// unknown: then every window counts as one with many requests.
-	Tail float64 `json:"tail,omitempty"`
+	// TailByClass is the same for single classes; a class that it lacks has the tail of all.
+	Tail        float64            `json:"tail,omitempty"`
+	TailByClass map[string]float64 `json:"tail_by_class,omitempty"`
 	// Expected are the user and system times of an undisturbed instance, by feature (cpu_user, cpu_system).
 	Expected map[string]Expected `json:"expected,omitempty"`
 	// Curves are the other features of an undisturbed instance whose value grows with its own use of a resource (curveOver).
@@ -37,6 +42,9 @@ type Dial struct {
 	Usual      map[string]float64          `json:"usual,omitempty"`
 	Classifier *stats.Tree                 `json:"classifier,omitempty"`
 	Queueing   map[quell.Resource]Queueing `json:"queueing,omitempty"`
+	// Stretch says how neighbours on the memory lengthen processor time: requests need 1 + Stretch*h times as much beside neighbours that
+	// use h of the memory. Queueing[memory] is then over the use of the processors; see Over. 0: it is over the use of the memory.
+	Stretch float64 `json:"stretch,omitempty"`
 
 	// Errors and Validated say how good the fit was.
 	Errors    map[quell.Resource]QueueingError `json:"errors,omitempty"`
@@ -204,6 +212,14 @@ func (q Queueing) MS(rho float64) float64 {
 	return q[0] + q[1]/free + q[2]/(free*free)
 }
 
+// stretched returns what is added to the p90 in milliseconds if every request needs sigma times as much of the resource. rho is the
+// instance's own use of it, which contains that factor: without it, the use would be rho / sigma. Requests then both need more, and wait
+// for others that need more.
+func (q Queueing) stretched(rho, sigma float64) float64 {
+	own := Queueing{0, q[1], q[2]} // c0 is the time that requests spend elsewhere
+	return sigma*own.MS(rho) - own.MS(rho/sigma)
+}
+
 // Hidden returns the neighbours' use of the resource, from 0 to 1 - own, if an instance that uses own of it has a p90 of ms milliseconds.
 // It is Eq. 1 solved for rho_bg. If the instance's own use explains the p90, Hidden returns 0.
 func (q Queueing) Hidden(ms, own float64) float64 {
@@ -225,22 +241,24 @@ type Bounds struct {
 
 // Bounds returns the bounds for an instance that gets this many requests per second.
 func (s *Dial) Bounds(rate float64) Bounds {
-	by := s.growth(rate)
-	b := Bounds{All: s.DetectMS * by}
+	b := Bounds{All: s.DetectMS * s.growth(allClasses, rate)}
 	for class, ms := range s.DetectByClassMS {
 		if b.ByClass == nil {
 			b.ByClass = map[string]float64{}
 		}
-		b.ByClass[class] = ms * by
+		b.ByClass[class] = ms * s.growth(class, rate)
 	}
 	return b
 }
+
+// allClasses stands for all requests where a class is expected.
+const allClasses = ""
 
 // Excess is a response time above its bound.
 type Excess struct {
 	Class     string // "": all requests
 	MS, Bound float64
-	Clear     bool // of all requests: it is so far above the bound that chance explains it as rarely as two windows above their bounds
+	Clear     bool // it is so far above the bound that chance explains it as rarely as two windows above their bounds
 }
 
 // Exceeded lists the p90s of a window that are above their bounds: that of all requests first, then those of classes by name. rate is in
@@ -253,13 +271,13 @@ func (s *Dial) Exceeded(o *quell.Observation, rate float64) (list []Excess) {
 	bounds := s.Bounds(rate)
 	add := func(class string, l *quell.Latency, bound float64) {
 		ms, ok := l.Of(quell.P90)
-		if !ok || bound == 0 || ms <= bound*s.scatter(l.N, detectConfidence) {
+		if !ok || bound == 0 || ms <= bound*s.scatter(class, l.N, detectConfidence) {
 			return
 		}
-		list = append(list, Excess{Class: class, MS: ms, Bound: bound * s.scatter(l.N, detectConfidence),
-			Clear: class == "" && ms > bound*s.doubtless(rate)*s.scatter(l.N, clearConfidence)})
+		list = append(list, Excess{Class: class, MS: ms, Bound: bound * s.scatter(class, l.N, detectConfidence),
+			Clear: ms > bound*s.doubtless(class, rate, bound)*s.scatter(class, l.N, clearConfidence)})
 	}
-	add("", o.LatencyMS, bounds.All)
+	add(allClasses, o.LatencyMS, bounds.All)
 	for _, class := range sortedKeys(bounds.ByClass) {
 		if l, measured := o.LatencyByClassMS[class]; measured {
 			add(class, &l, bounds.ByClass[class])
@@ -274,13 +292,26 @@ const clearConfidence = 1 - (1-detectConfidence)*(1-detectConfidence)
 // manyRequests is a number of requests from which on the normal distribution is used instead of the beta distribution.
 const manyRequests = 1000
 
-// scatter returns how many times its p90 the bound of an undisturbed instance is, for the p90 of n requests.
-func (s *Dial) scatter(n int, confidence float64) float64 {
-	if n < 1 || s.Tail == 0 {
+// scatter returns how many times its p90 the bound of an undisturbed instance is, for the p90 of n requests of a class.
+func (s *Dial) scatter(class string, n int, confidence float64) float64 {
+	tail := s.tailOf(class)
+	if n < 1 || tail == 0 {
 		return 1
 	}
-	return 1 + s.Tail*math.Log(0.1/(1-quantileOfP90(n, confidence)))
+	return 1 + tail*math.Log(0.1/(1-quantileOfP90(n, confidence)))
 }
+
+// tailOf returns the tail of a class.
+func (s *Dial) tailOf(class string) float64 {
+	if tail, known := s.TailByClass[class]; known {
+		return tail
+	}
+	return s.Tail
+}
+
+// sampling returns the standard deviation of the p90 of n requests, as a part of itself: sqrt(0.9 * 0.1 / n) over the density at the p90,
+// which is 0.1 / (tail * p90).
+func sampling(tail float64, n int) float64 { return 3 * tail / math.Sqrt(math.Max(1, float64(n))) }
 
 // quantileOfP90 returns the share of response times that the p90 of n requests exceeds at most, with the given confidence.
 func quantileOfP90(n int, confidence float64) float64 {
@@ -291,24 +322,31 @@ func quantileOfP90(n int, confidence float64) float64 {
 	return distuv.Beta{Alpha: k, Beta: float64(n) + 1 - k}.Quantile(confidence)
 }
 
-// doubtless returns by which factor a bound grows if its confidence is clearConfidence instead of detectConfidence: its distance from the
-// calm response time grows as the quantiles of the normal distribution do. If that time is unknown, nothing is clear.
-func (s *Dial) doubtless(rate float64) float64 {
-	calm := s.CalmMS(rate)
+// doubtless returns by which factor the bound of a class grows if its confidence is clearConfidence instead of detectConfidence: its
+// distance from the calm response time of that class grows as the quantiles of the normal distribution do. If that time is unknown, nothing
+// is clear.
+func (s *Dial) doubtless(class string, rate, bound float64) float64 {
+	calm := s.calmMS(class, rate)
 	if calm == 0 || s.Tail == 0 {
 		return math.Inf(1)
 	}
-	bound := s.Bounds(rate).All
 	wider := distuv.UnitNormal.Quantile(clearConfidence) / distuv.UnitNormal.Quantile(detectConfidence)
 	return math.Max(1, (calm+wider*(bound-calm))/bound)
 }
 
 // CalmMS returns the p90 in milliseconds of an undisturbed instance at a rate of requests, or 0 if it is unknown.
-func (s *Dial) CalmMS(rate float64) float64 {
-	if s.Calm == nil || s.PeakRate <= 0 {
+func (s *Dial) CalmMS(rate float64) float64 { return s.calmMS(allClasses, rate) }
+
+// calmMS returns the p90 of the requests of a class; see CalmMS.
+func (s *Dial) calmMS(class string, rate float64) float64 {
+	q := s.CalmByClass[class]
+	if class == allClasses {
+		q = s.Calm
+	}
+	if q == nil || s.PeakRate <= 0 {
 		return 0
 	}
-	return s.Calm.MS(rate / s.PeakRate)
+	return q.MS(rate / s.PeakRate)
 }
 
 // P90 returns the p90 that response times probably have if the p90 of n of them is ms. The p90 of few requests is too small on average: it
@@ -333,12 +371,33 @@ type Estimate struct {
 	High  float64 `json:"high"`
 }
 
-// Predict returns the p90 in milliseconds of an instance that gets this many requests per second and uses own of a resource, if neighbours
-// use hidden of it. It is the calm p90 at that rate, and what the neighbours add by Eq. 1. For a resource that requests fill first, this is
-// Eq. 1 itself. For another one, a part of the p90 grows with the load although that resource stays as empty as before. The coefficients
-// for the resource must be there.
+// Over returns the resource over whose use Eq. 1 of a resource is: for memory the processors, if the models say how much neighbours on the
+// memory lengthen processor time, and otherwise the resource itself.
+func (s *Dial) Over(r quell.Resource) quell.Resource {
+	if r == quell.Memory && s.Stretch > 0 {
+		return quell.CPU
+	}
+	return r
+}
+
+// Lost returns the part of its capacity that an instance loses to neighbours that use hidden of a resource. Neighbours on the memory take
+// no part of the processors: requests need 1 + Stretch*hidden times as much of them.
+func (s *Dial) Lost(r quell.Resource, hidden float64) float64 {
+	if s.Over(r) != r {
+		return 1 - 1/(1+s.Stretch*hidden)
+	}
+	return hidden
+}
+
+// Predict returns the p90 in milliseconds of an instance that gets this many requests per second and uses own of the resource Over(r)
+// beside neighbours that use hidden of r. It is the calm p90 at that rate, and what the neighbours add by Eq. 1. For a resource that
+// requests fill first, this is Eq. 1 itself. For another one, a part of the p90 grows with the load although that resource stays as empty
+// as before. The coefficients for the resource must be there.
 func (s *Dial) Predict(r quell.Resource, rate, own, hidden float64) float64 {
 	q := s.Queueing[r]
+	if s.Over(r) != r {
+		return s.CalmMS(rate) + q.stretched(own, 1+s.Stretch*hidden)
+	}
 	if calm := s.CalmMS(rate); calm > 0 {
 		return calm + q.MS(own+hidden) - q.MS(own)
 	}
@@ -352,20 +411,46 @@ func (s *Dial) HiddenLoad(r quell.Resource, p90 float64, n int, rate, own float6
 	if !ok {
 		return Estimate{}, false
 	}
-	scatter := 3 * s.Tail / math.Sqrt(math.Max(1, float64(n))) // sqrt(0.9 * 0.1 / n) over the density at the p90, 0.1 / (Tail * p90)
-	fit := s.Errors[r].MeanRelative * math.Sqrt(math.Pi/2)     // mean absolute error to standard deviation
+	scatter := sampling(s.Tail, n)
+	fit := s.Errors[r].MeanRelative * math.Sqrt(math.Pi/2) // mean absolute error to standard deviation
 	part := distuv.UnitNormal.Quantile(0.975) * math.Hypot(scatter, fit)
 	other := s.Predict(r, rate, own, 0) - q.MS(own) // the part of the p90 that does not come from the resource
-	hidden := func(factor float64) float64 { return q.Hidden(p90*factor-other, own) }
+	hidden := func(factor float64) float64 {
+		if s.Over(r) != r {
+			return s.unstretched(p90*factor, rate, own)
+		}
+		return q.Hidden(p90*factor-other, own)
+	}
 	return Estimate{hidden(1), hidden(math.Max(0, 1-part)), hidden(1 + part)}, true
 }
 
-// growth returns the p90 of an undisturbed instance at a rate of requests, divided by its p90 at DetectRate.
-func (s *Dial) growth(rate float64) float64 {
-	if s.Calm == nil || s.PeakRate <= 0 {
+// unstretched solves Predict for the use of the memory by neighbours, from 0 to 1. Predict grows with that use.
+func (s *Dial) unstretched(ms, rate, own float64) float64 {
+	const steps = 40
+	low, high := 0.0, 1.0
+	if s.Predict(quell.Memory, rate, own, high) <= ms {
+		return high
+	}
+	for range steps {
+		if middle := (low + high) / 2; s.Predict(quell.Memory, rate, own, middle) < ms {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// growth returns the p90 of the requests of a class at a rate of requests, divided by that at DetectRate, for an undisturbed instance.
+func (s *Dial) growth(class string, rate float64) float64 {
+	if s.calmMS(class, rate) == 0 {
+		class = allClasses
+	}
+	now, then := s.calmMS(class, rate), s.calmMS(class, s.DetectRate)
+	if now == 0 || then == 0 {
 		return 1
 	}
-	return s.Calm.MS(rate/s.PeakRate) / s.Calm.MS(s.DetectRate/s.PeakRate)
+	return now / then
 }
 
 // Incomplete names the first part without which the section cannot be used: it finds no interference, or not how much there is. It is empty
@@ -420,6 +505,10 @@ func (f *file) tree(path string, err error) {
 // mostTail is the largest value of Tail that is accepted. That of exponential response times is 0.43.
 const mostTail = 100
 
+// mostStretch is the largest value of Stretch that is accepted: with it, neighbours that use all of the memory make requests need 100 times
+// as much processor time.
+const mostStretch = 99
+
 func (s *Dial) print(p *printer) { p.section("dial", s) }
 
 func (s *Dial) check(c *check) {
@@ -427,6 +516,9 @@ func (s *Dial) check(c *check) {
 	c.between("dial.detect_ms", s.DetectMS, 0, maxValue)
 	c.between("dial.detect_rate", s.DetectRate, 0, maxValue)
 	c.between("dial.tail", s.Tail, 0, mostTail)
+	for _, class := range sortedKeys(s.TailByClass) {
+		c.between("dial.tail_by_class."+class, s.TailByClass[class], 0, mostTail)
+	}
 	for _, class := range sortedKeys(s.DetectByClassMS) {
 		c.between("dial.detect_by_class_ms."+class, s.DetectByClassMS[class], 0, maxValue)
 	}
@@ -435,6 +527,17 @@ func (s *Dial) check(c *check) {
 		if len(s.Calm) == 3 && s.Calm.MS(0) <= 0 {
 			c.addf("dial.calm", "the p90 of an instance without load is %v ms; give one above 0", s.Calm.MS(0))
 		}
+	}
+	for _, class := range sortedKeys(s.CalmByClass) {
+		path, q := "dial.calm_by_class."+class, s.CalmByClass[class]
+		c.queueing(path, q)
+		if len(q) == 3 && q.MS(0) <= 0 {
+			c.addf(path, "the p90 of an instance without load is %v ms; give one above 0", q.MS(0))
+		}
+	}
+	c.between("dial.stretch", s.Stretch, 0, mostStretch)
+	if s.Stretch > 0 && (s.Calm == nil || s.PeakRate == 0) {
+		c.addf("dial.stretch", "says what neighbours add to calm response times: it needs dial.calm and dial.peak_rate")
 	}
 	for _, name := range sortedKeys(s.Curves) {
 		if !slices.ContainsFunc(curves, func(k growing) bool { return k.feature == name }) {

@@ -80,6 +80,9 @@ func (s *Dial) describeQueueing(d *describer) {
 		rows = append(rows, fmt.Sprintf("%s\t%.4g\t%.4g\t%.4g\t%.4g\t%.4g\t%.4g", r, q[0], q[1], q[2], q.MS(0.1), q.MS(0.5), q.MS(0.9)))
 	}
 	d.table(rows)
+	if s.Stretch > 0 {
+		d.printf("over the use of the processors for memory: neighbours that use h of it lengthen processor time %.3g x h + 1 times\n", s.Stretch)
+	}
 }
 
 // pictures draws the classifier, and response times over the use of each resource.

@@ -47,8 +47,8 @@ func fitDial(in fitting) (Section, SectionReport, error) {
 	}
 	f.report.Rows, f.report.Calm = len(f.rows), len(f.calm)
 	f.peakRate()
-	f.detection()
 	f.tail()
+	f.detection()
 	f.expectations()
 	f.curves()
 	f.queueing()
@@ -112,9 +112,7 @@ func (f *dialFit) detection() {
 	rates := make([]float64, 0, len(f.calm))
 	for _, r := range f.calm {
 		ms, _ := p90Of(&r)
-		if rates = append(rates, r.RequestRate); f.PeakRate > 0 {
-			points = append(points, point{x: r.RequestRate / f.PeakRate, y: ms})
-		}
+		points, rates = append(points, point{x: r.RequestRate, y: ms, weight: float64(r.LatencyMS.N)}), append(rates, r.RequestRate)
 	}
 	if len(rates) == 0 {
 		f.leave("detect_ms", "no row is calm (interfering 0)")
@@ -122,41 +120,79 @@ func (f *dialFit) detection() {
 	}
 	slices.Sort(rates)
 	f.DetectRate = stat.Quantile(0.5, stat.Empirical, rates, nil)
-	fitted := 1 // number of parameters that were fitted to the same rows
-	if q, ok := fitQueueing(points, true); ok && q.MS(0) > 0 {
-		f.Calm, fitted = q, 3
+	if q, ok := f.calmCurve(points); ok {
+		f.Calm = q
 	}
-	byClass := map[string][]float64{}
-	var all []float64
-	for _, r := range f.calm {
-		ms, _ := p90Of(&r)
-		growth := f.growth(r.RequestRate)
-		all = append(all, ms/growth)
-		for class, l := range r.Observation.LatencyByClassMS {
-			if ms, ok := l.Of(quell.P90); ok && ms > 0 {
-				byClass[class] = append(byClass[class], ms/growth)
-			}
-		}
-	}
-	bound, ok := predictionBound(all, fitted)
-	if !ok {
-		f.leave("detect_ms", fmt.Sprintf("%d calm rows do not tell how response times scatter", len(all)))
+	var ok bool
+	if f.DetectMS, ok = f.bound(allClasses, points, f.Calm); !ok {
+		f.leave("detect_ms", fmt.Sprintf("%d calm rows do not tell how response times scatter", len(points)))
 		return
 	}
-	f.DetectMS = bound
-	for class, values := range byClass {
-		if bound, ok := predictionBound(values, fitted); ok {
-			if f.DetectByClassMS == nil {
-				f.DetectByClassMS = map[string]float64{}
-			}
-			f.DetectByClassMS[class] = bound
-		}
+	for class, points := range f.byClass() {
+		f.detectClass(class, points)
 	}
 }
 
-// predictionBound returns the bound that one more value of the same kind stays below with detectConfidence. fitted is how many parameters
-// were fitted to the values.
-func predictionBound(values []float64, fitted int) (float64, bool) {
+// calmCurve fits calm p90s over rates of requests. It returns false if they do not show how the p90 grows.
+func (f *dialFit) calmCurve(points []point) (Queueing, bool) {
+	if f.PeakRate <= 0 {
+		return nil, false
+	}
+	scaled := slices.Clone(points)
+	for i := range scaled {
+		scaled[i].x /= f.PeakRate
+	}
+	q, ok := fitQueueing(scaled, true)
+	return q, ok && q.MS(0) > 0
+}
+
+// byClass returns the p90s of each class in calm rows, over the rate of all requests.
+func (f *dialFit) byClass() map[string][]point {
+	points := map[string][]point{}
+	for _, r := range f.calm {
+		for class, l := range r.Observation.LatencyByClassMS {
+			if ms, ok := l.Of(quell.P90); ok && ms > 0 {
+				points[class] = append(points[class], point{x: r.RequestRate, y: ms, weight: float64(l.N)})
+			}
+		}
+	}
+	return points
+}
+
+// detectClass finds the bound of a class, and how its response times grow with the load. Each class needs a curve of its own: if its
+// response times were compared with the growth of all, the difference would count as scatter, and the bound would be too high.
+func (f *dialFit) detectClass(class string, points []point) {
+	curve, ok := f.calmCurve(points)
+	if ok {
+		put(&f.CalmByClass, class, curve)
+	} else {
+		curve = f.Calm
+	}
+	if bound, ok := f.bound(class, points, curve); ok {
+		put(&f.DetectByClassMS, class, bound)
+	} else {
+		delete(f.CalmByClass, class)
+	}
+}
+
+// bound returns the bound of one window's p90 at DetectRate, for a window with many requests. The curve is the one by which the response
+// times of the class grow.
+func (f *dialFit) bound(class string, points []point, curve Queueing) (float64, bool) {
+	values, chance := make([]float64, len(points)), 0.0
+	for i, p := range points {
+		values[i] = p.y / f.growth(class, p.x)
+		if p.weight > 0 {
+			sd := values[i] * sampling(f.tailOf(class), int(p.weight))
+			chance += sd * sd / float64(len(points))
+		}
+	}
+	return predictionBound(values, chance, max(1, len(curve)))
+}
+
+// predictionBound returns the bound that one more value of the same kind stays below with detectConfidence, if it does not scatter by
+// chance. chance is the part of the values' variance that is due to their few requests: a window has scatter of its own, which must not
+// count twice. fitted is how many parameters were fitted to the values.
+func predictionBound(values []float64, chance float64, fitted int) (float64, bool) {
 	n, free := float64(len(values)), float64(len(values)-fitted)
 	if free < 1 {
 		return 0, false
@@ -166,24 +202,44 @@ func predictionBound(values []float64, fitted int) (float64, bool) {
 	for _, v := range values {
 		squares += (v - mean) * (v - mean)
 	}
-	return mean + stats.TQuantile(detectConfidence, free)*math.Sqrt(squares/free*(1+1/n)), true
+	variance := squares / free
+	return mean + stats.TQuantile(detectConfidence, free)*math.Sqrt(math.Max(0, variance-chance)+variance/n), true
 }
 
-// tail finds how much longer than their p90 the longest response times of undisturbed instances are. A request exceeds the p90 with
-// probability 0.1 and the p95 with 0.05, so p95 = p90 * (1 + Tail * ln 2).
+// tail finds how much longer than their p90 the longest response times of undisturbed instances are: those of all requests, and of each
+// class.
 func (f *dialFit) tail() {
-	var sum, n float64
+	var all tails
+	classes := map[string]tails{}
 	for _, r := range f.calm {
-		p90, _ := p90Of(&r)
-		if p95, ok := r.LatencyMS.Of(quell.P95); ok && p95 >= p90 {
-			sum, n = sum+(p95/p90-1)/math.Ln2, n+1
+		all.add(r.LatencyMS)
+		for class, l := range r.Observation.LatencyByClassMS {
+			of := classes[class]
+			of.add(l)
+			classes[class] = of
 		}
 	}
-	if n == 0 {
+	if all.n == 0 {
 		f.leave("tail", "no calm row has a p95")
 		return
 	}
-	f.Tail = sum / n
+	f.Tail = all.sum / all.n
+	for class, of := range classes {
+		if of.n > 0 {
+			put(&f.TailByClass, class, of.sum/of.n)
+		}
+	}
+}
+
+// tails sums up how much longer than their p90 response times are. A request exceeds the p90 with probability 0.1 and the p95 with 0.05, so
+// p95 = p90 * (1 + Tail * ln 2).
+type tails struct{ sum, n float64 }
+
+func (t *tails) add(l quell.Latency) {
+	p90, known := l.Of(quell.P90)
+	if p95, ok := l.Of(quell.P95); ok && known && p90 > 0 && p95 >= p90 {
+		t.sum, t.n = t.sum+(p95/p90-1)/math.Ln2, t.n+1
+	}
 }
 
 // curves fits the features that grow with the own use of a resource to the calm rows, and keeps the mean values of all features.
@@ -317,18 +373,116 @@ func regress(rows []TrainingRow, uses []float64, classes []string) (e Expected, 
 func (f *dialFit) queueing() {
 	for _, resource := range resourcesOf(f.rows) {
 		rows := slices.DeleteFunc(ofResource(f.rows, resource), func(r TrainingRow) bool { return r.Utilization+r.Interfering >= saturated })
+		if resource == quell.Memory && f.stretched(rows) {
+			continue
+		}
 		q, ok := f.fitTo(rows, true)
 		if !ok {
 			f.leave("queueing."+string(resource), "response times do not grow with its use, or rows are too few")
 			continue
 		}
-		e := QueueingError{Rows: len(rows)}
-		e.MeanRelative, e.MaxRelative = f.off(rows, resource, q)
 		linear, _ := f.fitTo(rows, false)
-		e.Linear, _ = f.off(rows, resource, linear)
 		put(&f.Queueing, resource, q)
-		put(&f.Errors, resource, e)
+		put(&f.Errors, resource, f.errorsOf(rows, resource, q, linear))
 	}
+}
+
+// errorsOf returns how well coefficients predict the response times of the rows of a resource. linear are the coefficients of Eq. 1 without
+// the square term.
+func (f *dialFit) errorsOf(rows []TrainingRow, resource quell.Resource, q, linear Queueing) QueueingError {
+	e := QueueingError{Rows: len(rows)}
+	e.MeanRelative, e.MaxRelative = f.off(rows, resource, q)
+	e.Linear, _ = f.off(rows, resource, linear)
+	return e
+}
+
+// stretched fits what neighbours on the memory do to the processors (Dial.Stretch), and Eq. 1 over the use of the processors. It returns
+// false if the rows do not show that processor time grows with the neighbours' use, or if Eq. 1 over the use of the memory fits better.
+func (f *dialFit) stretched(rows []TrainingRow) bool {
+	if f.Calm == nil {
+		return false
+	}
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r TrainingRow) bool {
+		use, known := r.Observation.Utilization[quell.CPU]
+		return !known || use >= saturated
+	})
+	stretch := f.stretch(rows)
+	if stretch < leastStretch || stretch > mostStretch {
+		return false
+	}
+	plain := math.Inf(1)
+	if q, ok := f.fitTo(rows, true); ok {
+		plain, _ = f.off(rows, quell.Memory, q)
+	}
+	f.Stretch = stretch
+	q, ok := f.fitStretched(rows, true)
+	linear, _ := f.fitStretched(rows, false)
+	if e := f.errorsOf(rows, quell.Memory, q, linear); ok && e.MeanRelative < plain {
+		put(&f.Queueing, quell.Memory, q)
+		put(&f.Errors, quell.Memory, e)
+		return true
+	}
+	f.Stretch = 0
+	return false
+}
+
+// leastStretch is the least value of Stretch that is told from none.
+const leastStretch = 0.05
+
+// stretch returns by which part of itself the processor time of requests grows beside neighbours that use all of the memory: the least
+// squares of use = calm use * (1 + stretch * interfering). It is 0 if the rows do not tell.
+func (f *dialFit) stretch(rows []TrainingRow) float64 {
+	var rates, uses []float64
+	for _, r := range f.calm {
+		if use, known := r.Observation.Utilization[quell.CPU]; known {
+			rates, uses = append(rates, r.RequestRate), append(uses, use)
+		}
+	}
+	if len(rates) < 2 {
+		return 0
+	}
+	idle, perRequest := stat.LinearRegression(rates, uses, nil, false)
+	var grown, square float64
+	for _, r := range rows {
+		calm := idle + perRequest*r.RequestRate
+		grown += (r.Observation.Utilization[quell.CPU] - calm) * calm * r.Interfering
+		square += calm * calm * r.Interfering * r.Interfering
+	}
+	if !(square > 0) {
+		return 0
+	}
+	return grown / square
+}
+
+// fitStretched fits c1 and c2 to what neighbours on the memory add to calm response times (Queueing.stretched), and c0 as fitTo does.
+func (f *dialFit) fitStretched(rows []TrainingRow, square bool) (Queueing, bool) {
+	var a [][]float64
+	var b []float64
+	for _, r := range rows {
+		if r.isolated() {
+			continue
+		}
+		ms, _ := p90Of(&r)
+		use, sigma := r.Observation.Utilization[quell.CPU], 1+f.Stretch*r.Interfering
+		row := []float64{(Queueing{0, 1, 0}).stretched(use, sigma) / ms}
+		if square {
+			row = append(row, (Queueing{0, 0, 1}).stretched(use, sigma)/ms)
+		}
+		a, b = append(a, row), append(b, (ms-f.CalmMS(r.RequestRate))/ms)
+	}
+	if len(a) < leastQueueing {
+		return Queueing{0, 0, 0}, false
+	}
+	c, err := stats.LeastSquares(a, b)
+	if err != nil {
+		return Queueing{0, 0, 0}, false
+	}
+	q := append(append(Queueing{0}, c...), 0)[:3]
+	for _, r := range rows {
+		use := r.Observation.Utilization[quell.CPU] / (1 + f.Stretch*r.Interfering)
+		q[0] += (f.CalmMS(r.RequestRate) - (Queueing{0, q[1], q[2]}).MS(use)) / float64(len(rows))
+	}
+	return q, q[1] > 0 || q[2] > 0
 }
 
 // fitTo fits Eq. 1 to rows of one resource, with the square term or without. Without a curve of calm response times it is fitted to
@@ -375,10 +529,11 @@ func (f *dialFit) fitTo(rows []TrainingRow, square bool) (Queueing, bool) {
 
 // off returns the mean and the largest relative error of the response times that Eq. 1 predicts for the rows of a resource.
 func (f *dialFit) off(rows []TrainingRow, resource quell.Resource, q Queueing) (mean, largest float64) {
-	d := Dial{Calm: f.Calm, PeakRate: f.PeakRate, Queueing: map[quell.Resource]Queueing{resource: q}}
+	d := Dial{Calm: f.Calm, PeakRate: f.PeakRate, Stretch: f.Stretch, Queueing: map[quell.Resource]Queueing{resource: q}}
 	for _, r := range rows {
 		ms, _ := p90Of(&r)
-		gap := math.Abs(d.Predict(resource, r.RequestRate, r.Utilization, r.Interfering)-ms) / ms
+		own, _ := useOf(&r, d.Over(resource))
+		gap := math.Abs(d.Predict(resource, r.RequestRate, own, r.Interfering)-ms) / ms
 		mean += gap / float64(len(rows))
 		largest = math.Max(largest, gap)
 	}
@@ -408,6 +563,12 @@ func fitQueueing(points []point, square bool) (Queueing, bool) {
 	return q, q[1] > 0 || q[2] > 0
 }
 
+// felt returns whether the response times of a row are above one of their bounds.
+func (f *dialFit) felt(r *TrainingRow) bool {
+	ms, _ := p90Of(r)
+	return ms > f.Bounds(r.RequestRate).All || len(f.Exceeded(r.Observation, r.RequestRate)) > 0
+}
+
 // classifier fits the tree. Rows without interference have the class NotContended. Rows with interference have the class of their resource,
 // and are used only if the instance was slower because of it.
 func (f *dialFit) classifier(unscored bool) error {
@@ -417,7 +578,7 @@ func (f *dialFit) classifier(unscored bool) error {
 		class := string(r.Resource)
 		if r.isolated() {
 			class = NotContended
-		} else if ms, _ := p90Of(&r); ms <= f.Bounds(r.RequestRate).All {
+		} else if !f.felt(&r) {
 			f.report.Unfelt++
 			continue
 		}

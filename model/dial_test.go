@@ -66,6 +66,10 @@ func TestDialMistakes(t *testing.T) {
 		"a class that saves":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":-1}}}}`, `dial.expected.cpu_user.per_request.a: -1 is outside 0 to 1e+09`},
 		"an unknown curve":    {`{"curves":{"steal":[1,2,3]}}`, `dial.curves.steal: unknown feature "steal" (known: connect_ms_p90, cpu_wait, iowait)`},
 		"a falling curve":     {`{"curves":{"iowait":[0,-1,0]}}`, `dial.curves.iowait: c1 is -1`},
+		"a curve of a class":  {`{"calm_by_class":{"a":[0,1]}}`, `dial.calm_by_class.a: has 2 coefficients`},
+		"a class of no time":  {`{"calm_by_class":{"a":[-3,1,1]}}`, `dial.calm_by_class.a: the p90 of an instance without load is -1 ms`},
+		"an absurd stretch":   {`{"calm":[1,1,1],"peak_rate":1,"stretch":100}`, `dial.stretch: 100 is outside 0 to 99`},
+		"stretch of nothing":  {`{"stretch":1}`, `dial.stretch: says what neighbours add to calm response times: it needs dial.calm`},
 		"an absurd tail":      {`{"tail":1000}`, `dial.tail: 1000 is outside 0 to 100`},
 		"a rate below 0":      {`{"peak_rate":-1}`, `dial.peak_rate: -1 is outside`},
 	} {
@@ -309,11 +313,11 @@ func (l law) row(resource quell.Resource, level, interfering float64) TrainingRo
 		}
 	}
 	p95 := 1.3 * p90
-	ms := quell.Latency{P90: &p90, P95: &p95, N: 100}
+	ms := quell.Latency{P90: &p90, P95: &p95, N: 1_000_000} // so many that all scatter is the noise
 	return TrainingRow{Resource: resource, Level: level, Interfering: interfering, Utilization: level, RequestRate: rate, LatencyMS: ms,
 		ProbeMS: ProbeRun{Mean: 1, Stddev: 0.1, N: 10},
 		Observation: &quell.Observation{RequestRate: &rate, RequestRates: map[string]float64{"home": home, "search": rate - home},
-			LatencyMS: &ms, LatencyByClassMS: map[string]quell.Latency{"search": {P90: &slow, N: 50}},
+			LatencyMS: &ms, LatencyByClassMS: map[string]quell.Latency{"search": {P90: &slow, N: 500_000}},
 			Utilization: map[quell.Resource]float64{resource: level, quell.CPU: 0.5 * level}, CPU: cpu, TCP: tcp}}
 }
 
@@ -485,5 +489,97 @@ func TestDescribeDial(t *testing.T) {
 	}
 	if tree, lines := pictures[0].Layers, pictures[1].Layers; len(tree) != 9 || len(tree[8].Texts) != 17 || len(lines) != 4 {
 		t.Errorf("drawn with %d and %d layers", len(tree), len(lines))
+	}
+}
+
+// stretching is a section whose neighbours on the memory lengthen processor time.
+func stretching() *Dial {
+	return &Dial{Calm: Queueing{2, 8, 1}, PeakRate: 1000, Tail: 0.43, Stretch: 1.5,
+		Queueing: map[quell.Resource]Queueing{quell.Memory: {3, 8, 1}}}
+}
+
+// HiddenLoad is the inverse of Predict for neighbours on the memory, and more neighbours always take more of the capacity.
+func TestStretchIsInverted(t *testing.T) {
+	d := stretching()
+	rapid.Check(t, func(t *rapid.T) {
+		rate, own := rapid.Float64Range(0, 900).Draw(t, "rate"), rapid.Float64Range(0.01, 0.9).Draw(t, "own")
+		hidden := rapid.Float64Range(0, 1).Draw(t, "hidden")
+		x, ok := d.HiddenLoad(quell.Memory, d.Predict(quell.Memory, rate, own, hidden), 1000, rate, own)
+		if !ok || math.Abs(x.Value-hidden) > 1e-6 || x.Low > x.Value || x.Value > x.High {
+			t.Fatalf("%+v, want %v", x, hidden)
+		}
+		if lost := d.Lost(quell.Memory, hidden); lost > d.Lost(quell.Memory, hidden+0.1) || lost < 0 || lost >= 1 {
+			t.Fatalf("neighbours that use %v take %v", hidden, lost)
+		}
+	})
+	if x, _ := d.HiddenLoad(quell.Memory, 1, 100, 500, 0.5); x.Value != 0 {
+		t.Errorf("faster than calm: %+v", x)
+	}
+	if x, _ := d.HiddenLoad(quell.Memory, 1e9, 100, 500, 0.5); x.Value != 1 {
+		t.Errorf("slower than beside any neighbour: %+v", x)
+	}
+	if lost := d.Lost(quell.Memory, 1); math.Abs(lost-0.6) > 1e-9 || d.Lost(quell.Disk, 0.3) != 0.3 {
+		t.Errorf("neighbours on the memory take %v, on the disk %v", lost, d.Lost(quell.Disk, 0.3))
+	}
+	if d.Over(quell.Memory) != quell.CPU || d.Over(quell.Disk) != quell.Disk || (&Dial{}).Over(quell.Memory) != quell.Memory {
+		t.Error("Eq. 1 is over the use of another resource")
+	}
+}
+
+// Rows in which neighbours on the memory lengthen processor time give a section that says by how much, and fits.
+func TestFitStretch(t *testing.T) {
+	truth, l := stretching(), law{rand.New(rand.NewPCG(4, 2)), 0.03}
+	rows := slices.DeleteFunc(l.rows(), func(r TrainingRow) bool { return r.Resource == quell.Memory })
+	for level := 1; level <= 7; level++ {
+		for interfering := range 7 {
+			r := l.row(quell.Memory, 0.1, 0)
+			r.Level, r.Interfering, r.RequestRate = float64(level)/10, float64(interfering)/10, 100*float64(level)
+			r.Utilization = 0.05 * float64(level)
+			use := 0.0005 * r.RequestRate * (1 + truth.Stretch*r.Interfering)
+			ms := l.about(Queueing{3, 3, 0.5}.MS(r.Level) + truth.Queueing[quell.Memory].stretched(use, 1+truth.Stretch*r.Interfering))
+			r.LatencyMS = quell.Latency{P90: &ms, N: 1000}
+			r.Observation.RequestRate, r.Observation.LatencyMS = &r.RequestRate, &r.LatencyMS
+			r.Observation.Utilization = map[quell.Resource]float64{quell.Memory: r.Utilization, quell.CPU: use}
+			rows = append(rows, r)
+		}
+	}
+	d, _ := fittedDial(t, rows)
+	if math.Abs(d.Stretch-truth.Stretch) > 0.1 || d.Over(quell.Memory) != quell.CPU {
+		t.Errorf("stretch %v, want %v", d.Stretch, truth.Stretch)
+	}
+	if e := d.Errors[quell.Memory]; e.MeanRelative > 0.061 {
+		t.Errorf("%+v with %v", e, d.Queueing[quell.Memory])
+	}
+	var b strings.Builder
+	err := Describe(&b, &Models{Sections: []Section{d}}, ShowOptions{})
+	if err != nil || !strings.Contains(b.String(), "lengthen processor time") {
+		t.Errorf("%v\n%s", err, &b)
+	}
+}
+
+// The bound of a class follows the growth of the class, not that of all requests.
+func TestBoundsOfAClassThatGrowsFaster(t *testing.T) {
+	l := law{rand.New(rand.NewPCG(7, 2)), 0.03}
+	var rows []TrainingRow
+	at := func(level float64) TrainingRow {
+		r := l.row(quell.Network, level, 0)
+		ms := l.about(Queueing{1, 1, 2}.MS(level))
+		r.Observation.LatencyByClassMS = map[string]quell.Latency{"event": {P90: &ms, N: 100}}
+		return r
+	}
+	for level := 1; level <= 7; level++ {
+		rows = append(rows, at(float64(level)/10), at(float64(level)/10))
+	}
+	d, _ := fittedDial(t, rows)
+	for _, level := range []float64{0.2, 0.5, 0.7} {
+		want := Queueing{1, 1, 2}.MS(level)
+		if got := d.Bounds(1000 * level).ByClass["event"]; got < want || got > 1.15*want {
+			t.Errorf("at level %v the bound is %v, and calm p90s are about %v", level, got, want)
+		}
+	}
+	slow := 3 * Queueing{1, 1, 2}.MS(0.5)
+	o := &quell.Observation{LatencyByClassMS: map[string]quell.Latency{"event": {P90: &slow, N: 100}}}
+	if got := d.Exceeded(o, 500); len(got) != 1 || !got[0].Clear {
+		t.Errorf("three times as slow as usual: %+v", got)
 	}
 }

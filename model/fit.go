@@ -100,11 +100,11 @@ func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 }
 
 // put sets a value in a map. If the map is nil, put makes it.
-func put[V any](m *map[quell.Resource]V, resource quell.Resource, value V) {
+func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
-		*m = map[quell.Resource]V{}
+		*m = map[K]V{}
 	}
-	(*m)[resource] = value
+	(*m)[key] = value
 }
 
 // probingOf returns how the rows were probed, or nil if no row says so. It is an error if they were probed in different ways, because

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -20,7 +21,7 @@ type dialInstance struct {
 	Evidence string             `json:"evidence,omitempty"` // what showed it
 	Pool     pooled             `json:"pool,omitzero"`      // recent windows
 	Hidden   *model.Estimate    `json:"hidden,omitempty"`   // the neighbours' use; nil: not estimated yet
-	Load     float64            `json:"load,omitempty"`     // the neighbours' use by which the load is divided
+	Load     float64            `json:"load,omitempty"`     // the lost part of its capacity, by which the load is divided
 	Within   int                `json:"within,omitempty"`   // consecutive estimates by which it would not be noticed with an equal share
 }
 
@@ -29,7 +30,7 @@ type pooled struct {
 	Windows  int     `json:"windows"`
 	Requests float64 `json:"requests"`
 	MS       float64 `json:"ms"`   // p90
-	Own      float64 `json:"own"`  // own use of the contended resource
+	Own      float64 `json:"own"`  // own use of the resource that Eq. 1 is over
 	Rate     float64 `json:"rate"` // requests per second
 }
 
@@ -102,8 +103,12 @@ func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64) {
 			longest = e
 		}
 	}
+	clear := slices.IndexFunc(excess, isClear)
+	if clear >= 0 && mem.Above[longest.Class] <= d.set.Confirm {
+		longest = excess[clear]
+	}
 	above := describeExcess(longest, rate)
-	if n := mem.Above[longest.Class]; n <= d.set.Confirm && !excess[0].Clear {
+	if n := mem.Above[longest.Class]; n <= d.set.Confirm && clear < 0 {
 		if mem.Cause == "" {
 			addReason(&d.plan, "confirming", m.ID, "%s; waiting for confirmation %d of %d", above, n, d.set.Confirm+1)
 		}
@@ -121,6 +126,8 @@ func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64) {
 		addReason(&d.plan, "own_load", m.ID, "%s: no neighbour shows, so it is the load or the service itself, and its share stays", evidence)
 	}
 }
+
+func isClear(e model.Excess) bool { return e.Clear }
 
 func describeExcess(e model.Excess, rate float64) string {
 	what := "p90"
@@ -145,7 +152,7 @@ func (d *dialPlan) estimate(m *member, p90, rate float64) {
 		Windows:  was.Windows + 1,
 		Requests: poolKept*was.Requests + w,
 		MS:       poolKept*was.MS + w*d.model.P90(p90, n),
-		Own:      poolKept*was.Own + w*d.own(m.Observation, mem.Cause, rate),
+		Own:      poolKept*was.Own + w*d.own(m.Observation, d.model.Over(mem.Cause), rate),
 		Rate:     poolKept*was.Rate + w*rate,
 	}
 	p := mem.Pool
@@ -199,7 +206,7 @@ func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
 // only if the neighbours would not be noticed with an equal share either; then the interference is over.
 func (d *dialPlan) settle(m *member) {
 	mem := m.dial()
-	wanted := mem.Hidden.Value
+	wanted := d.model.Lost(mem.Cause, mem.Hidden.Value)
 	if mem.Within > d.set.Confirm {
 		wanted = 0
 	}
@@ -217,7 +224,7 @@ func (m *member) blameByClassifier(in *Input, plan *quell.Plan) {
 		return
 	}
 	excess := in.dial.Exceeded(m.Observation, rate)
-	if len(excess) == 0 || m.bound().measured == 0 && !excess[0].Clear {
+	if len(excess) == 0 || m.bound().measured == 0 && !slices.ContainsFunc(excess, isClear) {
 		return
 	}
 	features := in.dial.Features(m.Observation)
