@@ -168,7 +168,8 @@ func TestWhatIsSaidLeavesFiguresToTheReport(t *testing.T) {
 // cannot be played.
 func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 	refused := map[string]string{
-		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
+		"dial-single": "workload.classes[0].cpu", "dial-combined": "workload.classes[0].cpu",
+		"dial-trace": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
 		"everything-at-once": "workload.classes[0].cpu", "changing-cpu": "workload.classes[0].cpu", "changing-disk": "workload.classes[0].cpu",
 		"changing-mixed": "workload.classes[0].cpu", "changing-mixed-10s": "workload.classes[0].cpu",
 		"burstable-group": "workload.classes[0].cpu",
