@@ -33,8 +33,8 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":      twinPage,
 }
 
-// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page and learn:page only write the
-// page.
+// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page, learn:page and dial:page
+// only write the page.
 func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
 	if page == "outlier" {
 		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
@@ -44,6 +44,9 @@ func labPagePart(page, part string) (write func(ctx context.Context, dir string)
 	}
 	if page == "acs" {
 		return func(ctx context.Context, dir string) error { return acsPagePart(ctx, dir, part) }, true
+	}
+	if page == "dial" {
+		return func(ctx context.Context, dir string) error { return dialPagePart(ctx, dir, part) }, true
 	}
 	for _, lab := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
 		if lab.name == page {

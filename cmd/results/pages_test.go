@@ -79,7 +79,7 @@ func TestPages(t *testing.T) {
 		},
 		"training": training,
 		"outlier":  newOutlierFigures(someOutliers()),
-		"dial":     someDial(),
+		"dial":     someDial(t),
 		"learn":    newLearnFigures(someLearning()),
 		"mrburst": mrburstFigures{
 			Instances: 10, Seeds: 2, Use: 7, Baseline: 4, Hours: 18, Credits: 2880,
@@ -113,18 +113,24 @@ func someLearning() (d learnData) {
 	return d
 }
 
-func someDial() dialFigures {
+func someDial(t *testing.T) dialFigures {
+	t.Helper()
+	live, err := dialLab().figures(somewhere, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := estimate{0.123, 0.045}
 	rows := []dialRow{newDialRow("dial, roundrobin", []quell.Result{someResult(1), someResult(4)})}
 	return dialFigures{
-		Seeds: 2, Trials: 10, CalmTrials: 100, ShareSeeds: 2, Right: e, CalmMoves: 0.012, CalmAbove: 0.05, CalmPeriods: 18000,
+		Seeds: 2, Trials: 10, CalmTrials: 100, ShareSeeds: 2, Right: e, CalmMoves: 0.012, CalmAbove: 0.05, CalmPlans: 18000, Live: live,
 		Fits:      []dialFit{{quell.CPU, e, estimate{0.2, 0.01}}},
 		Scenarios: []dialScenario{{"dial-single", rows}, {"dial-combined", rows}},
-		Classes:   []string{"network", "cpu"},
 		Confusion: []confusionRow{
-			{Truth: "network", Named: []int{9, 1}, Periods: estimate{1.4, 0.2}, Most: 2}, {Truth: "load change", Named: []int{0, 1}},
+			{Truth: "network", Named: []int{9, 1, 0, 0, 0}, Periods: estimate{1.4, 0.2}, Most: 2},
+			{Truth: "load change", Named: []int{0, 1, 0, 0, 9}},
 		},
-		Shares: []shareRow{{Scenario: "twin", Scheduling: quell.LeastConn, Violation: e, Over: e, MoreViolation: e, MoreOver: e, MoreCost: e}},
+		Intervals: []intervalRow{{Seconds: 1, Error: e, Right: 31, Periods: 3.5, False: 0.0123}},
+		Shares:    []shareRow{{Scenario: "twin", Scheduling: quell.LeastConn, Violation: e, Over: e, MoreViolation: e, MoreOver: e, MoreCost: e}},
 	}
 }
 
@@ -135,9 +141,11 @@ func TestPagesOfTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // records are kept below the working folder
-	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab()} {
 		for _, p := range page.parts {
 			switch p.name {
+			case "dial-cpu", "dial-names-cpu":
+				keepRecords(t, p, 2)
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
 			case "changing-interference", "changing-disk":
@@ -163,6 +171,14 @@ func TestPagesOfTheLab(t *testing.T) {
 			plans.Missing = ""
 			plans.Replayed = []comparedPlans{{quell.Mean, 18, "prima/plans-mean.png", append(grids, adaptive...)}}
 			figures.parts["plans"] = plans
+		}
+		if page.name == "dial" {
+			text, err := fill(page.name, someDial(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden.Compare(t, filepath.Join(testdata, "dial-live.golden"), text)
+			continue
 		}
 		text, err := fill(page.name, figures)
 		if err != nil {

@@ -47,6 +47,8 @@ type partFigures struct {
 	Quiet      *quietFigures
 	Contest    *contest
 	Crosstalk  *crosstalkFigures
+	Tails      []tailRow
+	Named      *namedRow
 }
 
 // write writes the page.
