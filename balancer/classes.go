@@ -107,6 +107,9 @@ func (c Classes) Check(d *keys.Decoder, at string) {
 			d.Refuse(item+".path", "begin it with / or *", "%q matches nothing: every path begins with a slash", class.Path)
 		case strings.ContainsAny(class.Path, "?# "):
 			d.Refuse(item+".path", "leave the query out", "%q matches nothing: a path has no ?, # or space", class.Path)
+		case strings.ContainsFunc(class.Path, func(r rune) bool { return r < ' ' || r > '~' }):
+			d.Refuse(item+".path", "write other characters as in %C3%A9", "%q matches nothing: paths of requests are ASCII text",
+				class.Path)
 		case strings.Trim(strings.TrimPrefix(class.Path, "/"), "*") == "" && class.Path != "/":
 			d.Refuse(item+".path", "remove the class: the requests that match no other pattern are of class "+OtherClass+" anyway",
 				"%q matches every path", class.Path)

@@ -409,7 +409,11 @@ func TestFilesThatCannotBeManaged(t *testing.T) {
 		"a parameter": {func(r *toy) { r.write("workers 10\n") }, "it does not set other"},
 		"twice":       {func(r *toy) { r.write(original + original) }, "it sets workers 2 times"},
 		"the record":  {func(r *toy) { os.WriteFile(r.dir+"/conf/.toy.conf.quell-original", []byte("{"), 0o600) }, "is damaged: look at"},
-		"too large":   {func(r *toy) { os.Truncate(r.config, maxFile+1) }, "is larger than"},
+		"two names": {func(r *toy) {
+			os.Symlink(r.config, r.dir+"/link")
+			r.server.Settings.Parameters[1].File = r.dir + "/link"
+		}, "names the file twice, once through a symbolic link"},
+		"too large": {func(r *toy) { os.Truncate(r.config, maxFile+1) }, "is larger than"},
 	} {
 		r := newToy(t)
 		c.make(r)

@@ -48,7 +48,8 @@ func openFile(path string) (*file, error) {
 	}
 	f := &file{path: resolved}
 	if f.unlock, err = lockfile.Take(f.beside("lock"), 0o600); errors.Is(err, lockfile.ErrHeld) {
-		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent", path)
+		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's "+
+			"configuration names the file twice, once through a symbolic link: name it the same way each time", path)
 	} else if err != nil {
 		return nil, fmt.Errorf("reserving %s: %w", path, err)
 	}
