@@ -13,16 +13,17 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
 const (
 	// learnSeeds is how many seeds each scenario is played with.
-	learnSeeds = 8
+	learnSeeds = 5
 	// learnHour is for how long models have been learned in the runs "after an hour".
 	learnHour = time.Hour
 	// mostPassed bounds the requests of that hour. With more requests per second, less time is simulated.
-	mostPassed = 400_000
+	mostPassed = 150_000
 	// leastPaired is the number of scenarios of the page in which learning should be as good as training.
 	leastPaired = 14
 	// dearer is how much more than training learning may cost.
@@ -53,7 +54,7 @@ func learnPagePart(ctx context.Context, dir string, names ...string) error {
 		if name == "page" {
 			continue
 		}
-		c, err := playLearning(ctx, name, learnSeeds)
+		c, err := playLearning(ctx, name, learnSeeds, simulatedModels)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -80,14 +81,14 @@ func (d *learnData) put(c learnCase) {
 
 // learnCase has the figures of one scenario.
 type learnCase struct {
-	Scenario    string           `json:"scenario"`
-	DurationS   float64          `json:"duration_s"`
-	ThresholdMS float64          `json:"threshold_ms"`
-	LearnedS    float64          `json:"learned_s"` // for how long was learned before the runs Later
-	Trained     learnRun         `json:"trained"`
-	Cold        learnRun         `json:"cold"`     // nothing was known
-	Later       learnRun         `json:"later"`    // with what was learned before
-	Coverage    []learnedMargins `json:"coverage"` // at the end of Later, by seed
+	Scenario    string         `json:"scenario"`
+	DurationS   float64        `json:"duration_s"`
+	ThresholdMS float64        `json:"threshold_ms"`
+	LearnedS    float64        `json:"learned_s"` // for how long was learned before the runs Later
+	Trained     learnRun       `json:"trained"`
+	Cold        learnRun       `json:"cold"`     // nothing was known
+	Later       learnRun       `json:"later"`    // with what was learned before
+	Coverage    learnedMargins `json:"coverage"` // while that was learned
 }
 
 // learnRun has the figures of a run, seed by seed.
@@ -108,61 +109,67 @@ type learnedMargins struct {
 }
 
 // playLearning plays a scenario with trained models, from a cold start, and after an hour of learning, with each seed. Each seed has a
-// training of its own.
-func playLearning(ctx context.Context, name string, seeds int) (c learnCase, err error) {
+// training of its own. All seeds go on from the same hour.
+func playLearning(
+	ctx context.Context, name string, seeds int, train func(context.Context, *scenario.Scenario, uint64) (*model.Models, error),
+) (c learnCase, err error) {
 	sc, err := exampleScenario(name)
 	if err != nil {
 		return c, err
 	}
 	blank := func() learnRun { return learnRun{make([]float64, seeds), make([]float64, seeds)} }
 	c = learnCase{Scenario: name, DurationS: sc.Duration.Seconds(), ThresholdMS: sc.Service.SLO.ThresholdMS(), Trained: blank(), Cold: blank(),
-		Later: blank(), Coverage: make([]learnedMargins, seeds)}
-	learned := make([]time.Duration, seeds)
-	err = eachSeed(seeds, func(i int) (err error) {
-		learned[i], err = c.play(ctx, sc, i)
+		Later: blank()}
+	err = eachSeed(seeds, func(i int) error {
+		seed := uint64(i) + 1
+		models, err := train(ctx, sc, seed)
+		if err != nil {
+			return err
+		}
+		run := learningRun
+		run.Models = ""
+		r, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models, Seed: seed})
+		c.Trained.set(i, r)
 		return err
 	})
-	c.LearnedS = learned[0].Seconds()
-	return c, err
+	if err != nil {
+		return c, err
+	}
+	memory, err := c.learn(ctx, sc)
+	if err != nil {
+		return c, err
+	}
+	return c, eachSeed(seeds, func(i int) error {
+		seed := uint64(i) + 1
+		cold, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: learningRun, Seed: seed})
+		if err != nil {
+			return err
+		}
+		c.Cold.set(i, cold)
+		later, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: learningRun, Seed: seed, Begin: memory})
+		c.Later.set(i, later)
+		return err
+	})
 }
 
-// play plays the runs of one seed, and returns for how long was learned before the last one.
-func (c *learnCase) play(ctx context.Context, sc *scenario.Scenario, i int) (time.Duration, error) {
-	seed := uint64(i) + 1
-	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
-	models, err := simulatedModels(ctx, sc, seed)
-	if err != nil {
-		return 0, err
-	}
-	trained, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models, Seed: seed})
-	if err != nil {
-		return 0, err
-	}
-	c.Trained.set(i, trained)
-	run.Models = scenario.Learn
-	var memory policy.State
+// learningRun is PRIMA that learns in place.
+var learningRun = scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn, Models: scenario.Learn}
+
+// learn plays the scenario again and again for an hour, and returns what is known then.
+func (c *learnCase) learn(ctx context.Context, sc *scenario.Scenario) (memory policy.State, err error) {
 	end := func(st policy.State) {
 		memory = policy.State{Learned: st.Learned, Trust: policy.Trust{Level: st.Trust.Level}}
 	}
-	cold, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed, End: end})
-	if err != nil {
-		return 0, err
-	}
-	c.Cold.set(i, cold)
-	passed := sc.Duration
-	for pass := uint64(1); passed < learnHour && uint64(cold.Requests)*(pass+1) <= mostPassed; pass++ {
-		if _, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed + 1000*pass, Begin: memory, End: end}); err != nil {
-			return 0, err
+	learned, requests := time.Duration(0), int64(0)
+	for seed := uint64(1001); learned < learnHour && requests < mostPassed; seed++ {
+		r, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: learningRun, Seed: seed, Begin: memory, End: end})
+		if err != nil {
+			return memory, err
 		}
-		passed += sc.Duration
+		learned, requests = learned+sc.Duration, requests+r.Requests
 	}
-	later, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: seed, Begin: memory, End: end})
-	if err != nil {
-		return 0, err
-	}
-	c.Later.set(i, later)
-	c.Coverage[i] = learnedMargins(memory.Learned.Coverage())
-	return passed, nil
+	c.LearnedS, c.Coverage = learned.Seconds(), learnedMargins(memory.Learned.Coverage())
+	return memory, nil
 }
 
 // learnFigures are the figures of the page.
@@ -179,8 +186,8 @@ type learnRow struct {
 	LearnedMinutes            float64
 	Trained, Cold, Later      learnMeans
 	ColdAgainst, LaterAgainst learnDifference
-	Margins                   learnedMargins // sums over seeds; WidthMS is a mean
-	Width                     float64        // of the threshold
+	Margins                   learnedMargins
+	Width                     float64 // of the threshold
 	Covers                    bool
 }
 
@@ -200,14 +207,7 @@ func newLearnFigures(d learnData) learnFigures {
 		row := learnRow{Scenario: c.Scenario, LearnedMinutes: c.LearnedS / 60,
 			Trained: c.Trained.means(), Cold: c.Cold.means(), Later: c.Later.means(),
 			ColdAgainst: c.Cold.against(c.Trained), LaterAgainst: c.Later.against(c.Trained)}
-		for _, m := range c.Coverage {
-			row.Margins.Windows += m.Windows
-			row.Margins.Share += m.Share * m.Windows
-			row.Margins.WidthMS += m.WidthMS * m.Windows
-		}
-		if n := row.Margins.Windows; n > 0 {
-			row.Margins.Share, row.Margins.WidthMS = row.Margins.Share/n, row.Margins.WidthMS/n
-		}
+		row.Margins = c.Coverage
 		row.Width = row.Margins.WidthMS / c.ThresholdMS
 		row.Covers = row.Margins.Windows >= 1000 && row.Margins.Share >= 0.87 && row.Margins.Share <= 0.93 && row.Width <= 0.5
 		f.Seeds = len(c.Trained.Cost)

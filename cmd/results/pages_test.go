@@ -108,7 +108,7 @@ func someLearning() (d learnData) {
 	}
 	for i, name := range []string{"twin", "flash-crowd"} {
 		d.put(learnCase{Scenario: name, DurationS: 90, ThresholdMS: 40, LearnedS: 3600, Trained: run(0), Cold: run(3), Later: run(float64(-i)),
-			Coverage: []learnedMargins{{1200, 0.9, 10 + 20*float64(i)}, {600, 0.92, 12}}})
+			Coverage: learnedMargins{1200, 0.9, 10 + 20*float64(i)}})
 	}
 	return d
 }
