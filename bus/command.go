@@ -40,7 +40,7 @@ type Command struct {
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
 
-	Level quell.Authority `json:"level,omitempty"` // authority: the level
+	Level quell.Authority `json:"level,omitempty"` // authority: the level; empty: what the predictions have earned
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
 	By string `json:"by,omitempty"`
 }
@@ -68,7 +68,7 @@ func (c Command) check() error {
 	if len(c.Instance) > maxQuestion {
 		return fmt.Errorf("the instance's name is longer than %d bytes", maxQuestion)
 	}
-	if c.Name == Authority && !slices.Contains(quell.Authorities, c.Level) {
+	if c.Name == Authority && c.Level != "" && !slices.Contains(quell.Authorities, c.Level) {
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", c.Level)
 	}
 	if c.Name != Override {

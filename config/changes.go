@@ -50,7 +50,7 @@ func (f *File) owners() []owner {
 		sampling.restart = controller // the controller's prober
 		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
 	}
-	return append(f.Balancer.owners(), []owner{
+	list := append(f.Balancer.owners(), []owner{
 		{"service", everybody, nil},
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
 		{"learn", nil, nil},
@@ -72,6 +72,14 @@ func (f *File) owners() []owner {
 		probing("agent.capacity", AgentProcess),
 		{"train", nil, nil}, // quell train reads the file when it starts
 	}...)
+	if _, own := f.Balancer.Settings.(ownProcess); !own { // HAProxy and others are no process of Quell's: they read nothing of this file
+		isBalancer := func(process string) bool { return process == BalancerProcess }
+		for i, o := range list {
+			list[i].restart = slices.DeleteFunc(slices.Clone(o.restart), isBalancer)
+			list[i].hangUp = slices.DeleteFunc(slices.Clone(o.hangUp), isBalancer)
+		}
+	}
+	return list
 }
 
 // keepers are the processes that use the data folder. Agents use it if they run a policy, or if they probe the disk in it.

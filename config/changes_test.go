@@ -10,6 +10,7 @@ import (
 
 func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 	const fixed = "scaler: {instances: [{id: a, address: 'h:1'}, {id: b, address: 'h:2'}]}\n"
+	const haproxy = "balancer: {kind: haproxy, haproxy: {sockets: [/run/haproxy.sock], backend: app}}\n"
 	for name, c := range map[string]struct {
 		before, after string
 		changed       string
@@ -48,6 +49,11 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 			"agent.capacity.network changed: send SIGHUP to the balancer and the agents to apply it."},
 		"a fast policy": {"", "policy: {fast: outlier}\n", "policy.fast.name",
 			"policy.fast.name changed: send SIGHUP to the balancer to apply it."},
+		"a fast policy behind HAProxy": {haproxy, haproxy + "policy: {fast: outlier}\n", "policy.fast.name", ""},
+		"classes behind HAProxy": {haproxy, strings.Replace(haproxy, "}}", "}, classes: [{name: home, path: /}]}", 1), "balancer.classes",
+			"balancer.classes changed: restart the controller to apply it."},
+		"the period behind HAProxy": {haproxy, haproxy + "sampling: 5s\n", "sampling",
+			"sampling changed: restart the controller and send SIGHUP to the agents to apply it."},
 		"the period of a prober in the controller": {"probe: {from: controller}\n", "probe: {from: controller}\nsampling: 5s\n", "sampling",
 			"sampling changed: restart the controller and send SIGHUP to the balancer and the agents to apply it."},
 		"training": {"", "train: {plan: full}\n", "train.plan", ""},

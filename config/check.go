@@ -33,6 +33,7 @@ func (t Drivers) Check(path string) (*File, error) {
 		checkFleet(d, f)
 		checkProbing(d, f)
 		checkResources(d, f)
+		checkLearning(d, f)
 	}
 	checkSecrets(d, f)
 	checkTLSFiles(d, f)
@@ -105,7 +106,16 @@ func checkResources(d *keys.Decoder, f *File) {
 	_, known := f.Agent.Capacity[quell.Disk]
 	if d.Sound("agent.probes", "agent.capacity") && slices.Contains(probed, quell.Disk) && !known && f.Agent.DiskBytes == 0 {
 		d.Refuse("agent.probes", "set agent.capacity.disk to its operations per second, or agent.capacity.disk_bytes",
-			"probe the disk, of which nobody says what it can do: without its own use no severity can be told")
+			"disk is probed, but the capacity of the disk is not known, so its own use and its severity are unknown")
+	}
+}
+
+// checkLearning checks that the policy does not wait for models that are never learned.
+func checkLearning(d *keys.Decoder, f *File) {
+	name := f.Service.Policy.Name
+	if d.Sound("models", "policy.name") && f.Models == ModelsLearn && policy.Trained(name) && !policy.Learns(name) {
+		d.Refuse("models", "measure with quell train and quell fit, and name the models.json here",
+			"policy %s cannot learn its models in place", name)
 	}
 }
 

@@ -318,6 +318,11 @@ func TestLearnsInPlace(t *testing.T) {
 		if s := r.c.Status(); s.Authority != quell.AuthorityStep {
 			t.Errorf("authority %q after a restart", s.Authority)
 		}
+		r.do(bus.Command{Name: bus.Authority, By: "ann"})
+		r.pass(3 * time.Second)
+		if s := r.c.Status(); s.Authority != quell.AuthorityAdvise {
+			t.Errorf("authority %q when nobody sets it any more", s.Authority)
+		}
 		if reply := r.ask(bus.Command{Name: bus.Authority, Level: "much"}); reply.Error == "" {
 			t.Error("an unknown authority is accepted")
 		}

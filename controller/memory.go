@@ -65,7 +65,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	if err != nil {
 		m = newMemory()
 	} else if found {
-		c.log.Info("went on from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
+		c.log.Info("continues from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
 	}
 	draining := make(map[string]time.Time, len(m.Draining))
 	for id, since := range m.Draining {

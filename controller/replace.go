@@ -128,7 +128,7 @@ func (c *Controller) replaceable(v *view, id string) error {
 	_, leaving := c.mem.Draining[id]
 	switch h, held := v.held[id]; {
 	case c.opts.Fixed:
-		return errors.New("the fleet is fixed: somebody else starts and stops its instances")
+		return errors.New("the fleet is fixed (scaler.kind): Quell neither starts nor stops its instances")
 	case !listed:
 		return fmt.Errorf("no instance %q; `quell status` lists them", id)
 	case leaving:

@@ -341,7 +341,7 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	case bus.Resume:
 		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy, c.mem.Lost = false, "", ""; return nil })
 	case bus.Authority:
-		return c.change(ctx, fmt.Sprintf("authority set to %s by %s", cmd.Level, cmd.By), func() error { return c.authorize(cmd) })
+		return c.change(ctx, authorityText(cmd), func() error { return c.authorize(cmd) })
 	case bus.Override:
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
@@ -424,13 +424,26 @@ func (c *Controller) override(cmd bus.Command) error {
 	return nil
 }
 
-// authorize sets how far the policy may go, and ends the watching of its last change.
+// authorize sets how far the policy may go, and ends the watching of its last change. Without a level the policy begins as it did at first,
+// and earns its authority.
 func (c *Controller) authorize(cmd bus.Command) error {
-	if !slices.Contains(quell.Authorities, cmd.Level) {
+	switch {
+	case cmd.Level == "":
+		c.mem.State.Trust = policy.Trust{}
+	case slices.Contains(quell.Authorities, cmd.Level):
+		c.mem.State.Trust = policy.Trust{Level: cmd.Level, ByHand: cmd.By}
+	default:
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", cmd.Level)
 	}
-	c.mem.State.Trust = policy.Trust{Level: cmd.Level, ByHand: cmd.By}
 	return nil
+}
+
+// authorityText says what a command does to the authority.
+func authorityText(cmd bus.Command) string {
+	if cmd.Level == "" {
+		return "authority no longer set by hand: changed by " + cmd.By
+	}
+	return fmt.Sprintf("authority set to %s by %s", cmd.Level, cmd.By)
 }
 
 func (c *Controller) clear(cmd bus.Command) error {

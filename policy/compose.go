@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -53,7 +54,8 @@ func (gd *guarded) cut() {
 		whole += m.share
 		left += m.share * m.uncut
 		if m.uncut < 1 {
-			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share until %s", m.ID, 100*m.uncut, m.Factor.Until.UTC().Format("15:04:05")))
+			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.uncut,
+				m.Factor.Until.UTC().Format(time.TimeOnly)))
 		}
 	}
 	switch {

@@ -131,8 +131,8 @@ func missingReadings(learned *model.Learner, senses Senses) string {
 		case answered == 0:
 			parts = append(parts, fmt.Sprintf("%d probes of the %s, but no response time: the balancer reports none", windows, r))
 		default:
-			parts = append(parts, fmt.Sprintf("%d windows of the %s with a response time so far; weights are equal until a few more agree",
-				answered, r))
+			parts = append(parts, fmt.Sprintf("%d windows of the %s with a response time so far. Weights are equal until the time of a probe "+
+				"and of a request without load are known to about 30%%", answered, r))
 		}
 	}
 	return strings.Join(parts, "; ")

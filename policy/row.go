@@ -211,6 +211,12 @@ func Trained(name string) bool {
 	return r.needs != noModels || r.lacks != nil
 }
 
+// Learns returns whether a policy can decide by models that are learned in place. Some sections of the models need training.
+func Learns(name string) bool {
+	r, _, _ := find(quell.Policy{Name: name})
+	return r.needs != noModels && r.lacks == nil
+}
+
 // KeepsSize returns whether a policy never changes the group's size.
 func KeepsSize(name string) bool {
 	r, _, err := find(quell.Policy{Name: name})

@@ -267,11 +267,22 @@ func (w *watched) onlyAdvise(plan *quell.Plan) {
 	if add > 0 {
 		plan.Group = &quell.GroupChange{Add: add}
 	}
-	text := "it has not shown yet that its predictions hold: it only advises"
-	if w.trust.Barred > 0 {
+	text := "it has not shown yet that its predictions hold: it only advises" + w.unjudged()
+	switch {
+	case w.trust.ByHand != "":
+		text = fmt.Sprintf("it only advises, as %s set it: `quell authority auto` ends that", w.trust.ByHand)
+	case w.trust.Barred > 0:
 		text = fmt.Sprintf("a change was taken back: it only advises for %d more period(s)", w.trust.Barred)
 	}
 	addReason(plan, "authority", "", "policy %s: %s. `quell authority full` lets it act at once", w.in.Service.Policy.Name, text)
+}
+
+// unjudged says why a period tells nothing about the predictions, "" if it does.
+func (w *watched) unjudged() string {
+	if w.known {
+		return ""
+	}
+	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", leastSample)
 }
 
 func (w *watched) setShares(shares map[string]float64) {
@@ -296,8 +307,13 @@ func (w *watched) smallSteps(plan *quell.Plan) {
 		change.Remove = change.Remove[len(change.Remove)-1:]
 		plan.Group = &change
 	}
-	addReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)",
-		w.in.Service.Policy.Name, stepFor-w.trust.Good)
+	name := w.in.Service.Policy.Name
+	if w.trust.ByHand != "" {
+		addReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.trust.ByHand)
+		return
+	}
+	addReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)%s",
+		name, stepFor-w.trust.Good, w.unjudged())
 }
 
 // undo puts back what was in force before the watched change: the shares at once, and as many instances as it removed.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,39 @@ func TestMoreAuthorityInNeed(t *testing.T) {
 		w := &watched{trust: c.trust, now: c.now, known: true}
 		if got := w.level(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// The reason names who set the authority. Otherwise it says how many periods are left, and why one does not count.
+func TestReasonOfTheAuthority(t *testing.T) {
+	for name, c := range map[string]struct {
+		trust     Trust
+		responses int
+		want      string
+	}{
+		"advises": {Trust{Level: quell.AuthorityAdvise}, 200,
+			"policy prima: it has not shown yet that its predictions hold: it only advises."},
+		"too few requests": {Trust{Level: quell.AuthorityAdvise}, 9, "at least 10 response times at one instance). `quell authority full`"},
+		"advises by hand": {Trust{Level: quell.AuthorityAdvise, ByHand: "ann"}, 200,
+			"it only advises, as ann set it: `quell authority auto` ends that"},
+		"steps": {Trust{Level: quell.AuthorityStep}, 200, "until its predictions have held for 3 more period(s)"},
+		"steps by hand": {Trust{Level: quell.AuthorityStep, ByHand: "ann", Good: 20}, 200,
+			"small steps, as ann set it: `quell authority auto` ends that"},
+		"steps, and is too few": {Trust{Level: quell.AuthorityStep}, 9, "for 4 more period(s) (this period is not judged"},
+	} {
+		service := learningService(Default())
+		in, g := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{14, 14})}, &group{}
+		for i := range in.Snapshot.Instances {
+			in.Snapshot.Instances[i].Observation.LatencyMS.N = c.responses
+			g.ready = append(g.ready, &member{Instance: &in.Snapshot.Instances[i], fresh: true})
+		}
+		var plan quell.Plan
+		w := watch(in, g, c.trust)
+		w.trust.Level = c.trust.Level
+		w.restrict(&plan)
+		if len(plan.Reasons) != 1 || !strings.Contains(plan.Reasons[0].Text, c.want) {
+			t.Errorf("%s: %+v, want %q", name, plan.Reasons, c.want)
 		}
 	}
 }

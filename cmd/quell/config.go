@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -96,7 +97,7 @@ func writeAnswers(w io.Writer, answers []daemon.Answer) error {
 			verdict = "FAILED"
 			failed++
 		}
-		if _, err := fmt.Fprintf(w, "%s  %s: %s\n", verdict, a.Asked, a.Got); err != nil {
+		if _, err := fmt.Fprintf(w, "%s  %s: %s\n", verdict, a.Asked, strings.ReplaceAll(a.Got, "\n", "; ")); err != nil {
 			return err
 		}
 	}

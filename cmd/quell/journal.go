@@ -39,7 +39,11 @@ func journalCommand() *cobra.Command {
 				return userErrorf("--local excludes --dir, --service and --snapshots: it reads the entries in the agent's folder")
 			}
 			if local {
-				return localJournal(cmd, path, from, w.entry)
+				err := localJournal(cmd, path, from, w.entry)
+				if err == nil {
+					w.tellEmpty(cmd.ErrOrStderr(), from)
+				}
+				return err
 			}
 			journal, kept, closeAll, err := openJournal(cmd, path, dir, service)
 			if err != nil {
@@ -55,7 +59,10 @@ func journalCommand() *cobra.Command {
 				err = journal.Read(cmd.Context(), from, w.entry)
 			}
 			if errors.Is(err, quell.ErrNoData) {
-				return nil
+				err = nil
+			}
+			if err == nil && !snapshots {
+				w.tellEmpty(cmd.ErrOrStderr(), from)
 			}
 			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
 				err = fmt.Errorf("%w. While no controller runs, quell journal --dir %s reads what it wrote", err, kept)
@@ -172,9 +179,25 @@ func isDir(path string) bool {
 
 // journalWriter prints entries. It leaves out advice that repeats the advice before, unless all is set.
 type journalWriter struct {
-	w         io.Writer
-	json, all bool
-	advice    string
+	w              io.Writer
+	json, all      bool
+	advice         string
+	shown, skipped int
+}
+
+// tellEmpty says why a journal for people shows nothing.
+func (j *journalWriter) tellEmpty(w io.Writer, from time.Time) {
+	since := ""
+	if !from.IsZero() {
+		since = " since " + from.Local().Format(time.DateTime)
+	}
+	switch {
+	case j.json || j.shown > 0:
+	case j.skipped > 0:
+		fmt.Fprintf(w, "quell: nothing changed%s: --all shows the %d plan(s) that changed nothing\n", since, j.skipped)
+	default:
+		fmt.Fprintf(w, "quell: nothing was recorded%s\n", since)
+	}
 }
 
 // line prints a value as one line of JSON.
@@ -191,6 +214,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if j.json {
 		return j.line(e)
 	}
+	j.shown++
 	printable(&e)
 	at := e.At.Local().Format(time.DateTime)
 	if e.Kind == bus.EventEntry {
@@ -201,6 +225,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if e.Plan.Host != "" && what == "" {
 		what = reported(e.Plan)
 	} else if !j.all && (what == "" || what == j.advice) {
+		j.shown, j.skipped = j.shown-1, j.skipped+1
 		return nil
 	}
 	j.advice = what

@@ -50,7 +50,7 @@ func limitsShowCommand() *cobra.Command {
 				return err
 			}
 			if len(list) == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "no limits are recorded")
+				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", quell.Printable(o.Records, longestText))
 				return nil
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -98,7 +98,7 @@ func limitsClearCommand() *cobra.Command {
 				err = wrong
 			}
 			if err == nil && len(done)+len(list) == 0 {
-				fmt.Fprintln(cmd.OutOrStdout(), "no limits are recorded")
+				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", quell.Printable(o.Records, longestText))
 			}
 			return err
 		},

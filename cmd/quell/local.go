@@ -79,7 +79,7 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 		return err
 	}
 	if len(s.Groups) == 0 {
-		fmt.Fprint(w, "none of the groups is there: name others in agent.policy.groups")
+		fmt.Fprint(w, "none of the groups is there yet: start them, or name others in agent.policy.groups")
 	}
 	for _, r := range s.Plan.Reasons {
 		if r.Instance == "" {

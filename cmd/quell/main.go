@@ -67,8 +67,8 @@ func newRoot(reached *bool) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "quell",
 		Short: "Hold a response-time target on machines whose neighbours you cannot see",
-		Long: "Quell feels interference on each instance of a service, works out how much load each can still carry within the\n" +
-			"response-time target, and steers the load balancer and the group's size to that. Start with `quell demo`.",
+		Long: "Quell measures the interference on each instance of a service, computes how much load each can still carry within\n" +
+			"the response-time target, and sets the load balancer's weights and the number of instances. Start with `quell demo`.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {

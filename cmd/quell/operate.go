@@ -307,12 +307,16 @@ func overrideCommand() *cobra.Command {
 }
 
 func authorityCommand() *cobra.Command {
-	return simpleCommand("authority advise|step|full [--config FILE]",
-		"Set how far the policy may go: only advise, make small steps, or everything that the guard allows", named("LEVEL"),
+	return simpleCommand("authority advise|step|full|auto [--config FILE]",
+		"Set how far the policy may go: only advise, make small steps, everything that the guard allows, or as far as its predictions hold",
+		named("advise, step, full or auto"),
 		func(args []string) (bus.Command, error) {
 			var level quell.Authority
+			if args[0] == "auto" {
+				return bus.Command{Name: bus.Authority}, nil
+			}
 			if err := level.UnmarshalText([]byte(args[0])); err != nil || level == "" {
-				return bus.Command{}, userErrorf("%q is no authority: write advise, step or full", args[0])
+				return bus.Command{}, userErrorf("%q is no authority: write advise, step, full or auto", args[0])
 			}
 			return bus.Command{Name: bus.Authority, Level: level}, nil
 		})
