@@ -35,6 +35,10 @@ type Options struct {
 	// Period is the sampling period T.
 	Period  time.Duration
 	Sampler Sampler
+	// Fast is the period of a fast policy that uses what agents measure. FastSampler reads the machine in these periods. Either both are set
+	// or neither.
+	Fast        time.Duration
+	FastSampler Sampler
 	// Publish sends one reading. It must finish within one period.
 	Publish func(context.Context, quell.Reading) error
 	// ProbeServer answers probes on ProbeListener while the agent runs. Either both are set or neither.
@@ -71,6 +75,8 @@ func New(o Options) (*Agent, error) {
 		return nil, &quell.UserError{Err: fmt.Errorf("sampling: %v is no period", o.Period)}
 	case o.Sampler == nil || o.Publish == nil:
 		return nil, errors.New("an agent needs a Sampler and Publish")
+	case (o.Fast > 0) != (o.FastSampler != nil):
+		return nil, errors.New("a fast period needs a sampler, and a sampler a period")
 	case (o.ProbeServer == nil) != (o.ProbeListener == nil):
 		return nil, errors.New("a probe server needs a listener, and a listener a server")
 	}
@@ -99,11 +105,28 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		defer a.stopProbes(ctx)
 	}
+	if a.opts.Fast > 0 {
+		hurry, stop := context.WithCancel(ctx)
+		var fast sync.WaitGroup
+		fast.Go(func() { a.hurry(hurry) })
+		defer fast.Wait()
+		defer stop()
+	}
 	a.sample() // sets the starting point; there is nothing to publish yet
 	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Period)) {
 		a.report(ctx)
 	}
 	return nil
+}
+
+// hurry publishes a reading of the machine once per fast period. Failures of its sensors are not logged, because the same sensors are read
+// once per sampling period as well.
+func (a *Agent) hurry(ctx context.Context) {
+	a.opts.FastSampler.Sample(a.opts.Now()) // sets the starting point
+	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Fast)) {
+		observation, _ := a.opts.FastSampler.Sample(a.opts.Now())
+		a.publish(ctx, observation, true)
+	}
 }
 
 // stopProbes gives open downloads a short time to finish.
@@ -116,18 +139,25 @@ func (a *Agent) stopProbes(ctx context.Context) {
 	}
 }
 
-func (a *Agent) report(ctx context.Context) {
+func (a *Agent) report(ctx context.Context) { a.publish(ctx, a.sample(), false) }
+
+// publish sends a reading with the limits and settings in force.
+func (a *Agent) publish(ctx context.Context, o quell.Observation, fast bool) {
 	reading := quell.Reading{
-		Service: a.opts.Service, Instance: a.opts.Instance, Source: quell.FromAgent, Sender: a.opts.Instance,
-		Observation: a.sample(),
+		Service: a.opts.Service, Instance: a.opts.Instance, Source: quell.FromAgent, Sender: a.opts.Instance, Fast: fast, Observation: o,
 	}
-	a.metrics.observations.Inc()
-	limited, cancel := context.WithTimeout(ctx, a.opts.Period)
+	period := a.opts.Period
+	if fast {
+		period = a.opts.Fast
+	} else {
+		a.metrics.observations.Inc()
+	}
+	limited, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
 	reading.Limits, reading.Settings = a.inForce(limited)
 	err := a.opts.Publish(limited, reading)
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() != nil || fast {
+		return // a bus that fails shows at the end of the sampling period
 	}
 	if err != nil {
 		a.metrics.publishErrors.Inc()

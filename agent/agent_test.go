@@ -117,6 +117,44 @@ func TestRunPublishesOnAlignedTicks(t *testing.T) {
 	}
 }
 
+// Beside a fast policy an agent also reports once per fast period, from a sampler of its own. A bus that fails in these periods is logged
+// and counted once per sampling period only.
+func TestRunPublishesFastReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(100 * time.Millisecond)
+		j := &journal{begin: time.Now()}
+		shared := make(chan struct{}, 1)
+		publish := func(ctx context.Context, r quell.Reading) error {
+			shared <- struct{}{}
+			defer func() { <-shared }()
+			return j.publish(ctx, r)
+		}
+		run(t, Options{Service: "video", Instance: "i1", Period: 2 * time.Second, Sampler: &machine{}, Fast: 500 * time.Millisecond,
+			FastSampler: &machine{}, Publish: publish}, 4*time.Second)
+		var fast, slow int
+		for _, r := range j.readings {
+			if err := r.Validate(); err != nil || r.Source != quell.FromAgent {
+				t.Errorf("%+v: %v", r, err)
+			}
+			switch sample := int(r.Observation.Counters["sample"]); {
+			case r.Fast && sample == fast+2:
+				fast++
+			case !r.Fast && sample == slow+2:
+				slow++
+			default:
+				t.Errorf("fast %v: sample %d after %d fast and %d other readings", r.Fast, sample, fast, slow)
+			}
+		}
+		if fast != 8 || slow != 2 {
+			t.Errorf("%d fast and %d other readings in 4 s", fast, slow)
+		}
+	})
+	if _, err := New(Options{Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Fast: time.Second,
+		Publish: func(context.Context, quell.Reading) error { return nil }}); err == nil {
+		t.Error("a fast period without a sampler is accepted")
+	}
+}
+
 func TestRunSurvivesFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

@@ -55,7 +55,7 @@ func (f *File) owners() []owner {
 		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
 		{"learn", nil, nil},
 		sampling,
-		{"policy.fast", nil, balancer},
+		{"policy.fast", nil, slices.Concat(balancer, agents)},
 		{"data", f.keepers(), nil},
 		{"listen", controller, nil},
 		{"bus", everybody, nil},

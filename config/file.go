@@ -200,6 +200,8 @@ const (
 	FullPlan     TrainPlan = "full"
 	AdaptivePlan TrainPlan = "adaptive"
 	CustomPlan   TrainPlan = "custom"
+	// AlternatingPlan is for detectors: the interferer comes and goes during each run.
+	AlternatingPlan TrainPlan = "alternating"
 )
 
 // TrainPlan selects what a training measures. Package train defines the plans.

@@ -254,8 +254,9 @@ func trainKeys(t *Train) keys.Table {
 	return keys.Table{
 		keys.Opt("resource", keys.OneOf(&t.Resource, quell.Resources),
 			"the resource that training loads, disturbs and probes; probes must measure it, so only the network").Or("the policy's first"),
-		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, CustomPlan}),
-			"quick: a few levels; full: 10% to 90% in tens; adaptive: the runs that matter most at slo's threshold; custom: as given here"),
+		keys.Opt("plan", keys.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, AlternatingPlan, CustomPlan}),
+			"quick: a few levels; full: 10% to 90% in tens; adaptive: the runs that matter most at slo's threshold; "+
+				"alternating: the interferer comes and goes, for the detector of ice; custom: as given here"),
 		keys.Opt("levels", keys.Shares(&t.Levels, func(x *keys.Ordered[float64]) *keys.Ordered[float64] { return x.AtLeast(0).Below(1) }),
 			"plan custom: utilisations to train, increasing; at 0% the probe alone is measured"),
 		keys.Opt("interference", keys.Shares(&t.Interference,

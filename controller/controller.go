@@ -170,7 +170,7 @@ func (c *Controller) configure(service quell.Service, models *model.Models, lear
 	if err != nil {
 		return err
 	}
-	fast, err := policy.NewFast(service)
+	fast, err := policy.NewFast(service, models)
 	if err != nil {
 		return err
 	}

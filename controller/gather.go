@@ -211,14 +211,20 @@ func bulkOf(readings map[string][]life.Received) (sum int) {
 	return sum
 }
 
-// glimpse returns the snapshot for a fast policy: the states of the members, and their counts in the last fast period.
+// glimpse returns the snapshot for a fast policy: the states of the members, and what balancers and agents measured in the last fast
+// period. If an agent falls silent, balancers' counts are used without it.
 func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	group := v.group()
 	for i := range group {
 		in := &group[i]
-		in.Past, in.Observation = g.lives[in.Member.ID], g.mergeOf(g.fast, g.service.Policy.Fast.Sampling, now, in.Member.ID)
+		id, period := in.Member.ID, g.service.Policy.Fast.Sampling
+		g.fast[id] = slices.DeleteFunc(g.fast[id], func(r life.Received) bool { return now.Sub(r.At) > 2*period })
+		in.Past, in.Observation = g.lives[id], g.mergeOf(g.fast, period, now, id)
+		if _, in.Settings = life.Inside(g.fast[id]); in.Settings == nil {
+			_, in.Settings = life.Inside(g.readings[id])
+		}
 	}
 	return life.Snapshot(now, &g.service, group)
 }

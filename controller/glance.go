@@ -48,19 +48,19 @@ func (c *Controller) Glance(ctx context.Context) {
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
 	c.mem.Fast, c.mem.Factors = state, wanted.Factor
-	if len(wanted.Factor) == 0 && !c.cutting {
+	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
 		c.keep(limited, view)
 		return
 	}
 	c.compose(ctx, limited, &view, &wanted, differ(before, wanted.Factor))
 }
 
-// compose applies the cuts, and records what changed.
+// compose applies the cuts and the server parameters that the fast policy asks for, and records what changed.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
 	view.snapshot.Cut(wanted.Factor)
 	plan, state := c.engine.Compose(view.snapshot, c.mem.State)
 	c.mem.State = state
-	plan.Factor, plan.Reasons = wanted.Factor, append(wanted.Reasons, plan.Reasons...)
+	plan.Factor, plan.Settings, plan.Reasons = wanted.Factor, wanted.Settings, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)
 	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)

@@ -4,12 +4,14 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/policy"
 )
 
 // hurried is a rig whose service has a sampling period of ten seconds and a fast policy with a period of one second.
@@ -181,6 +183,70 @@ func TestFastReadingsAreApart(t *testing.T) {
 		r.pass(time.Second)
 		if in := r.c.Status().Instances[0]; in.RequestRate != nil {
 			t.Errorf("i1 has %g requests a second", *in.RequestRate)
+		}
+	})
+}
+
+// crowd makes the agent of i2 report each second that others use a part of its processor; others is 0 while it is silent.
+func (r *rig) crowd(others *atomic.Int64) {
+	go func() {
+		for tick.Sleep(r.t.Context(), tick.Until(time.Now(), time.Second)) {
+			hidden := float64(others.Load()) / 100
+			if hidden == 0 {
+				continue
+			}
+			own := 0.3
+			wait := own * (own + hidden) / (1 - own - hidden)
+			o := quell.Observation{At: time.Now(), WindowS: 1, CPU: &quell.CPUTime{User: own},
+				Sched: &quell.Sched{Cores: 1, RunS: own, WaitS: &wait}, Utilization: map[quell.Resource]float64{quell.CPU: own}}
+			r.c.Observe(quell.Reading{Service: "shop", Instance: "i2", Source: quell.FromAgent, Sender: "i2", Fast: true, Observation: o,
+				Settings: map[string]float64{"apache.MaxRequestWorkers": 200}}, time.Now())
+		}
+	}()
+}
+
+// told returns the value that an agent was last told; 0: none.
+func (r *rig) told(name string) float64 {
+	r.agents.mu.Lock()
+	defer r.agents.mu.Unlock()
+	return r.agents.values[name]
+}
+
+// ice beside the main policy uses what agents measure each second, and its settings reach the agents. If an agent falls silent, the
+// balancer's counts are used without it, and a slow instance is still noticed.
+func TestAFastPolicyUsesAgents(t *testing.T) {
+	play(t, func(r *rig) {
+		hurried(r)
+		withAgents(r)
+		settings := policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
+		settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
+		r.opts.Service.Policy.Fast = quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}
+	}, func(r *rig) {
+		var others atomic.Int64
+		others.Store(1)
+		ms := r.serve(20, 20, 20)
+		r.crowd(&others)
+		r.run(60 * time.Second)
+		equal(t, r, 1./3, 1./3)
+		others.Store(60)
+		r.pass(3 * time.Second)
+		if w := r.balancer.weights()["i2"]; w > 0.25 {
+			t.Fatalf("three seconds after neighbours came i2 has %.3f of the requests", w)
+		}
+		if got := r.told("i2 apache.MaxRequestWorkers"); got != 0 {
+			t.Errorf("i2's server has %v workers at once", got)
+		}
+		r.pass(22 * time.Second)
+		if got := r.told("i2 apache.MaxRequestWorkers"); got >= 200 || got < 50 {
+			t.Errorf("after 25 s i2's server has %v workers", got)
+		}
+		others.Store(0)
+		r.pass(90 * time.Second)
+		equal(t, r, 1./3, 1./3)
+		ms.set(1, 600)
+		r.pass(3 * time.Second)
+		if w := r.balancer.weights()["i2"]; w > 0.25 {
+			t.Errorf("without its agent, i2 is slow and has %.3f of the requests", w)
 		}
 	})
 }

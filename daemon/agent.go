@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/progress"
@@ -137,9 +138,9 @@ type reporter struct {
 // generation is the set of parts made from one reading of the configuration.
 type generation struct {
 	file     *config.File
-	agent    *agent.Agent // nil: no service
-	loop     *host.Loop   // nil without a policy of the agent's own
-	sensors  *sensor.Set  // nil: no service
+	agent    *agent.Agent  // nil: no service
+	loop     *host.Loop    // nil without a policy of the agent's own
+	sensors  []*sensor.Set // none: no service
 	probes   *local.Probes
 	registry *prometheus.Registry
 	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil: no service
@@ -164,8 +165,8 @@ func (g *generation) run(ctx context.Context) error {
 	if g.probes != nil {
 		parts = append(parts, g.probes.Run)
 	}
-	if g.sensors != nil {
-		defer func() { _ = g.sensors.Close() }() // they were only read
+	for _, set := range g.sensors {
+		defer func() { _ = set.Close() }() // they were only read
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -223,15 +224,24 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
-	a, err := agent.New(agent.Options{
-		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
-		Logger: r.log, Metrics: registry,
-	})
+	fast, err := fastSensors(file, server.BytesSent)
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, loop, sensors, probes, registry, listener}, nil
+	o := agent.Options{
+		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
+		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
+		Logger: r.log, Metrics: registry,
+	}
+	sets := []*sensor.Set{sensors}
+	if fast != nil {
+		o.Fast, o.FastSampler, sets = file.Service.Policy.Fast.Sampling, fast, append(sets, fast)
+	}
+	a, err := agent.New(o)
+	if err != nil {
+		return nil, errors.Join(err, own.Close())
+	}
+	return &generation{file, a, loop, sets, probes, registry, listener}, nil
 }
 
 // Sensors makes the sensors of a configuration's agent, and its probes; some of the sensors report the results of running probes.
@@ -246,15 +256,22 @@ func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Prob
 	return sensors, probes, err
 }
 
-func sensorOptions(file *config.File) (o sensor.Options, probes *local.Probes, err error) {
+// unprobed are the options of sensors without probes.
+func unprobed(file *config.File) sensor.Options {
 	a := &file.Agent
-	o = sensor.Options{
+	o := sensor.Options{
 		Root: os.DirFS(a.Root), Interface: a.Interface, Capacity: a.Capacity, DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup,
 		Wanted: a.Probing.Resources,
 	}
 	if a.Counters {
 		o.Events = sensor.KernelEvents(a.Root)
 	}
+	return o
+}
+
+func sensorOptions(file *config.File) (o sensor.Options, probes *local.Probes, err error) {
+	a := &file.Agent
+	o = unprobed(file)
 	probes, err = local.New(local.Options{
 		Resources: a.Probing.Resources, Period: file.Service.Sampling, Budget: a.Probing.Budget, Run: a.Probing.Run, Buffer: a.Probing.Buffer,
 		Folder: file.ProbeDir(), Writes: a.Probing.Writes, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: o.Root,
@@ -289,6 +306,17 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 	}
 	obs, failures := sensors.Sample(time.Now())
 	return sensor.Signals(o, &obs, failures), nil
+}
+
+// fastSensors makes the sensors that are read once per period of the fast policy; nil if that policy does not use them. Each set of sensors
+// measures from its own last reading.
+func fastSensors(file *config.File, exclude func() uint64) (*sensor.Set, error) {
+	if !policy.UsesAgents(file.Service.Policy.Fast) {
+		return nil, nil
+	}
+	o := unprobed(file)
+	o.Exclude = exclude
+	return sensor.New(o)
 }
 
 // again returns another listener on the same socket. While the socket is open, connections wait in its queue even if no listener

@@ -172,7 +172,8 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		"dial-trace": "workload.classes[0].cpu", "ice-periodic": "workload.classes[0].cpu",
 		"everything-at-once": "workload.classes[0].cpu", "changing-cpu": "workload.classes[0].cpu", "changing-disk": "workload.classes[0].cpu",
 		"changing-mixed": "workload.classes[0].cpu", "changing-mixed-10s": "workload.classes[0].cpu",
-		"burstable-group": "workload.classes[0].cpu",
+		"burstable-group":  "workload.classes[0].cpu",
+		"changing-cpu-10s": "workload.classes[0].cpu", "ice-hour": "workload.classes[0].cpu",
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
 		err := experiment.Playable(sc)

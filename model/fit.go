@@ -29,13 +29,14 @@ func Fit(rows []TrainingRow, o FitOptions) (*Models, *Report, error) {
 	}
 	m := &Models{Trained: &Trained{At: o.At, Service: o.Service, InstanceType: o.InstanceType, Metric: o.Metric, Rows: len(rows)}}
 	report := &Report{Service: o.Service, Metric: o.Metric, Rows: len(rows)}
-	for _, resource := range resourcesOf(rows) {
-		if err := m.Trained.note(resource, ofResource(rows, resource)); err != nil {
+	steady, alternating := apart(rows)
+	for _, resource := range resourcesOf(steady) {
+		if err := m.Trained.note(resource, ofResource(steady, resource)); err != nil {
 			return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %s: %w", resource, err)}
 		}
 	}
 	for _, k := range kinds {
-		section, part, err := k.fit(fitting{FitOptions: o, rows: rows, trained: m.Trained})
+		section, part, err := k.fit(fitting{FitOptions: o, rows: steady, alternating: alternating, trained: m.Trained})
 		if err != nil {
 			return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %w", err)}
 		}
@@ -50,6 +51,19 @@ func Fit(rows []TrainingRow, o FitOptions) (*Models, *Report, error) {
 		return nil, nil, &quell.UserError{Err: fmt.Errorf("fitting models: %w", err)}
 	}
 	return m, report, nil
+}
+
+// apart divides rows into runs under constant conditions, and runs in which the interferer came and went. The means of the latter say
+// nothing about either condition.
+func apart(rows []TrainingRow) (steady, alternating []TrainingRow) {
+	for _, r := range rows {
+		if len(r.Windows) > 0 {
+			alternating = append(alternating, r)
+		} else {
+			steady = append(steady, r)
+		}
+	}
+	return steady, alternating
 }
 
 func checkRows(rows []TrainingRow, metric quell.Metric) error {

@@ -16,6 +16,9 @@ const untested = 0.5
 
 // fitPrima makes the tables of every resource that has rows. It is an error if a resource has no row without interference.
 func fitPrima(in fitting) (Section, SectionReport, error) {
+	if len(in.rows) == 0 {
+		return nil, nil, nil
+	}
 	p := &Prima{
 		Isolation:    map[quell.Resource][]Isolation{},
 		ResponseTime: map[quell.Resource][]ResponseTime{},

@@ -7,6 +7,7 @@ import "encoding/json"
 var kinds = []kind{
 	primaKind,
 	dialKind,
+	iceKind,
 	liveKind,
 }
 
@@ -41,8 +42,9 @@ type texts map[string]json.RawMessage
 // fitting is the input of a fit.
 type fitting struct {
 	FitOptions
-	rows    []TrainingRow
-	trained *Trained // the fit adds what others than the section use
+	rows        []TrainingRow // runs under constant conditions
+	alternating []TrainingRow // runs in which the interferer came and went
+	trained     *Trained      // the fit adds what others than the section use
 }
 
 // is returns whether a section has type S.

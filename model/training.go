@@ -29,6 +29,9 @@ type TrainingRow struct {
 	// Observation is everything that was measured in the run. It is nil in rows that older versions wrote.
 	Observation *quell.Observation `json:"observation,omitempty"`
 
+	// Windows are set if the interferer came and went during the run. They are in order of time, and follow each other without gaps.
+	Windows []TrainingWindow `json:"windows,omitempty"`
+
 	DurationS float64 `json:"duration_s,omitempty"`
 	Requests  int64   `json:"requests,omitempty"`
 	Errors    int64   `json:"errors,omitempty"`
@@ -136,6 +139,11 @@ func (r *TrainingRow) Validate() error {
 	}
 	if r.Observation != nil {
 		c.within("observation", r.Observation.Validate())
+	}
+	for i := range r.Windows {
+		path := fmt.Sprintf("windows[%d].", i)
+		c.fraction(path+"interfering", r.Windows[i].Interfering)
+		c.within(path+"observation", r.Windows[i].Observation.Validate())
 	}
 	c.atLeast("duration_s", r.DurationS, 0)
 	c.atLeast("requests", float64(r.Requests), 0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // Compose returns the plan for a moment between two decisions of a service's main policy, if a fast policy cuts shares. Its weights are
@@ -76,26 +77,27 @@ func (gd *guarded) cut() {
 // Fast runs a service's fast policy. It is immutable and safe for concurrent use.
 type Fast struct{ engine *Engine }
 
-// NewFast compiles a service's fast policy. It returns nil if the service has none.
-func NewFast(service quell.Service) (*Fast, error) {
+// NewFast compiles a service's fast policy with its models, which may be nil. It returns nil if the service has none.
+func NewFast(service quell.Service, models *model.Models) (*Fast, error) {
 	fast := service.Policy.Fast
 	if fast.Name == "" {
 		return nil, nil
 	}
 	service.Policy, service.Sampling = quell.Policy{Name: fast.Name, Settings: fast.Settings}, fast.Sampling
-	engine, err := newEngine(service, FastScope, nil)
+	engine, err := newEngine(service, FastScope, models)
 	if err != nil {
 		return nil, err
 	}
 	return &Fast{engine}, nil
 }
 
-// Decide returns a plan that has only factors and reasons, and the memory for the next snapshot. prev is not changed.
+// Decide returns a plan that has only factors, settings and reasons, and the memory for the next snapshot. prev is not changed.
 func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	e := f.engine
 	st := prev.carried(e.service.Policy.Name)
 	st.HandingOver = false // a fast policy has no shares of its own
 	in := e.input(s, &prev)
+	in.fast = true
 	g := perceive(in, prev.Instances)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()

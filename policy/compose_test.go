@@ -139,11 +139,11 @@ func TestScopesAreKeptApart(t *testing.T) {
 		t.Error("a fast policy decides for a service")
 	}
 	s.Policy = quell.Policy{Name: "static", Fast: quell.Fast{Name: "prima", Sampling: time.Second}}
-	if _, err := NewFast(s); err == nil {
+	if _, err := NewFast(s, nil); err == nil {
 		t.Error("a service's policy runs as a fast one")
 	}
 	s.Policy.Fast = quell.Fast{}
-	if f, err := NewFast(s); f != nil || err != nil {
+	if f, err := NewFast(s, nil); f != nil || err != nil {
 		t.Errorf("none: %v, %v", f, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/stats"
 )
 
 // DialSettings are the settings of dial. Shares are fractions.
@@ -353,17 +354,17 @@ func (d *dialPlan) unknown(r quell.Resource) string {
 	return "too few requests so far"
 }
 
-// told describes the features that the classifier tested on the way to its decision, with their usual values, as the end of a list.
-func told(d *model.Dial, features map[string]float64) string {
+// told describes the features that a classifier tested on the way to its decision, with their usual values, as the end of a list.
+func told(classifier *stats.Tree, usually, features map[string]float64) string {
 	var text strings.Builder
 	var named []string
-	for _, node := range d.Classifier.Path(features) {
+	for _, node := range classifier.Path(features) {
 		value, measured := features[node.Feature]
 		if node.Feature == "" || slices.Contains(named, node.Feature) {
 			continue
 		}
 		named = append(named, node.Feature)
-		switch usual, known := d.Usual[node.Feature]; {
+		switch usual, known := usually[node.Feature]; {
 		case !measured:
 			fmt.Fprintf(&text, ", %s not measured", node.Feature)
 		case known:

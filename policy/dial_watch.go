@@ -115,7 +115,7 @@ func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64) {
 		return
 	}
 	class := d.model.Classifier.Leaf(mem.Features).Class
-	evidence := above + told(d.model, mem.Features)
+	evidence := above + told(d.model.Classifier, d.model.Usual, mem.Features)
 	switch {
 	case class != model.NotContended:
 		if cause := quell.Resource(class); cause != mem.Cause {
@@ -236,5 +236,6 @@ func (m *member) blameByClassifier(in *Input, plan *quell.Plan) {
 		plan.Cause = map[string]quell.Resource{}
 	}
 	plan.Cause[m.ID] = quell.Resource(class)
-	addReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", describeExcess(excess[0], rate), told(in.dial, features), class)
+	addReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", describeExcess(excess[0], rate),
+		told(in.dial.Classifier, in.dial.Usual, features), class)
 }

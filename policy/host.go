@@ -67,7 +67,7 @@ func AgreeHost(d *keys.Decoder, path string, p quell.Policy) {
 // findIn is like find, but returns an error if the policy has another scope.
 func findIn(scope Scope, p quell.Policy) (row, any, error) {
 	r, settings, err := find(p)
-	if err == nil && r.scope != scope {
+	if err == nil && !r.runs(scope) {
 		err = &quell.UserError{Err: fmt.Errorf("policy %s cannot decide here: %s", r.name, r.scope.where())}
 	}
 	return r, settings, err

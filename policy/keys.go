@@ -18,7 +18,7 @@ func Name(dst *string) keys.Value { return nameOf(ServiceScope, dst) }
 // another scope, the error says so.
 func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 	return keys.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
-		if r, _, err := find(quell.Policy{Name: name}); err == nil && r.scope != scope {
+		if r, _, err := find(quell.Policy{Name: name}); err == nil && !r.runs(scope) {
 			return fmt.Sprintf("policy %s cannot decide here: %s", name, r.scope.where())
 		}
 		return ""
@@ -56,7 +56,7 @@ func choice(scope Scope, dst *quell.Policy, name keys.Key) *keys.Choice {
 // forms returns the settings of each of a scope's policies, for messages and the configuration's reference.
 func forms(scope Scope) (list []keys.Form) {
 	for _, r := range rows {
-		if r.scope == scope {
+		if r.runs(scope) {
 			table, _ := r.open(r.defaults)
 			list = append(list, keys.Form{Name: r.name, Keys: table})
 		}
@@ -68,7 +68,7 @@ func forms(scope Scope) (list []keys.Form) {
 func about(scope Scope) string {
 	var lines []string
 	for _, r := range rows {
-		if r.scope == scope {
+		if r.runs(scope) {
 			lines = append(lines, r.name+": "+r.about)
 		}
 	}
@@ -115,6 +115,10 @@ func Agree(d *keys.Decoder, path string, service quell.Service) {
 	agreeFast(d, keys.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
 	if r, settings, err := find(service.Policy); err == nil {
 		r.agree(d, path, settings, service)
+	}
+	fast := service.Policy.Fast
+	if r, settings, err := find(quell.Policy{Name: fast.Name, Settings: fast.Settings}); err == nil {
+		r.agree(d, keys.Join(path, "fast"), settings, service)
 	}
 }
 

@@ -66,9 +66,10 @@ func (m *member) leaveMargin(in *Input) {
 
 // limit sets how much of the usable capacity counts. If a person set the instance's share, that share of the load counts, whatever the
 // capacity is. If the instance answers with errors, at most its present load counts, because it must not gain load. Both loads are divided
-// by headroom, because capacities are compared before headroom. If a fast policy cuts the share, the usable capacity is multiplied by its
-// factor.
-func (m *member) limit(load, headroom float64) {
+// by headroom, because capacities are compared before headroom. If a fast policy cuts the share, at most its factor times fresh counts, the
+// capacity of an instance without neighbours. It is not a factor of the present capacity, because both policies may have noticed the same
+// neighbours.
+func (m *member) limit(load, headroom, fresh float64) {
 	m.counted, m.limiter = m.usable, ""
 	switch {
 	case m.fixed != nil:
@@ -77,8 +78,8 @@ func (m *member) limit(load, headroom float64) {
 		if now := m.weight() * load / headroom; now < m.usable {
 			m.counted, m.limiter = now, limitedByErrors
 		}
-	case m.uncut < 1:
-		m.counted, m.limiter = m.usable*m.uncut, limitedByCut
+	case m.uncut < 1 && m.uncut*fresh < m.usable:
+		m.counted, m.limiter = m.uncut*fresh, limitedByCut
 	}
 }
 

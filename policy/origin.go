@@ -3,10 +3,10 @@ package policy
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // waited holds how long tasks ran and waited for a processor, in seconds, and for whom they waited.
@@ -170,8 +170,8 @@ const (
 // Origin says for whom an instance waits for processors, without any training: its own load, its own quota, neighbours or the hypervisor.
 // It needs Sched, and a waiting time or pressure. It returns false if these are missing or the instance was idle. usual may be nil.
 //
-// The whole machine's use is not visible to a tenant, so it is inferred from the instance's waiting: see busyFor. On a machine of its own,
-// an instance has no neighbours on the machine, and everything that the hypervisor did not take is its own load.
+// The whole machine's use is not visible to a tenant, so it is inferred from the instance's waiting: see model.BusyFor. On a machine of its
+// own, an instance has no neighbours on the machine, and everything that the hypervisor did not take is its own load.
 func Origin(o *quell.Observation, usual *UsualWaits) (quell.Waits, bool) {
 	w, hidden, ok := origin(o)
 	if !ok {
@@ -208,7 +208,7 @@ func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
 		stopped := stoppedFor(&sched)
 		sched.ThrottledS = &stopped
 		waitPerRun := max(0, wait-stopped) / sched.RunS * min(1, sched.Cores)
-		others := busyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(&sched)+machine.stolen)/whole
+		others := model.BusyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(&sched)+machine.stolen)/whole
 		others = max(0, min(others, 1-sched.RunS/whole))
 		machine.run += others * whole
 		hidden = &others
@@ -232,25 +232,6 @@ func itself(s *quell.Sched) float64 {
 		return 0
 	}
 	return min(*s.TaskRunS, s.RunS)
-}
-
-// busyFor returns which share of their time processors are busy, if tasks wait this long for each second that they run. It inverts the
-// waiting time of the queue M/M/c as Sakasegawa approximates it: wait / run = rho^(sqrt(2 (c + 1)) - 1) / (c (1 - rho)). Less than one
-// processor counts as one.
-func busyFor(waitPerRun, cores float64) float64 {
-	c := math.Max(1, cores)
-	power := math.Sqrt(2*(c+1)) - 1
-	low, high := 0.0, 1.0
-	const steps = 40
-	for range steps {
-		rho := (low + high) / 2
-		if math.Pow(rho, power)/(c*(1-rho)) < waitPerRun {
-			low = rho
-		} else {
-			high = rho
-		}
-	}
-	return low
 }
 
 // noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by

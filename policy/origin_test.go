@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // tenant is an instance of one processor in a window of ten seconds: how long its tasks ran, waited and were stopped by its own quota, and
@@ -118,11 +119,11 @@ func TestBusyFor(t *testing.T) {
 	for _, c := range []struct{ waitPerRun, cores, want float64 }{
 		{0, 1, 0}, {1, 1, 0.5}, {4, 1, 0.8}, {1e9, 1, 1}, {0, 0.5, 0}, {1, 0.5, 0.5}, {math.MaxFloat64, 64, 1},
 	} {
-		if got := busyFor(c.waitPerRun, c.cores); math.Abs(got-c.want) > 1e-6 {
+		if got := model.BusyFor(c.waitPerRun, c.cores); math.Abs(got-c.want) > 1e-6 {
 			t.Errorf("%v s waiting per second on %v processors: busy %v, want %v", c.waitPerRun, c.cores, got, c.want)
 		}
 	}
-	if two, four := busyFor(1, 2), busyFor(1, 4); !(two > 0.5 && four > two) {
+	if two, four := model.BusyFor(1, 2), model.BusyFor(1, 4); !(two > 0.5 && four > two) {
 		t.Errorf("with more processors the same waiting means more use: %v, %v", two, four)
 	}
 }

@@ -86,7 +86,13 @@ type pool struct {
 	SumMS    float64 `json:"sum_ms"` // sum of each window's statistic times its number of requests
 }
 
-func (m *member) outlier() *outlierInstance { return m.mem.Memory.(*outlierInstance) }
+// outlier returns what is remembered of the instance's response times and errors. ICE watches these in the same way.
+func (m *member) outlier() *outlierInstance {
+	if mem, ok := m.mem.Memory.(*iceInstance); ok {
+		return &mem.Slow
+	}
+	return m.mem.Memory.(*outlierInstance)
+}
 
 // window is what one instance showed in the last window.
 type window struct {

@@ -36,7 +36,7 @@ func newFlock(t *testing.T, n int, change func(*OutlierSettings)) *flock {
 		s.Policy.Fast = quell.Fast{Name: "outlier", Settings: set, Sampling: time.Second}
 		s.SLO.Threshold = 50 * time.Millisecond
 	})
-	fast, err := NewFast(s)
+	fast, err := NewFast(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

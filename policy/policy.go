@@ -23,6 +23,8 @@ type Input struct {
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 	dial       *model.Dial                // nil: the models do not have this section
+	ice        *model.ICE                 // nil: the models do not have this section
+	fast       bool                       // the policy runs beside another one, and sets factors instead of shares
 	stepPart   float64                    // guard.step is multiplied by this; 0 means 1
 }
 
@@ -46,6 +48,7 @@ type Engine struct {
 	senses    Senses
 	contended []contended
 	dial      *model.Dial
+	ice       *model.ICE
 	learning  *learning // nil: the models are those that it was compiled with
 }
 
@@ -64,7 +67,7 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	if models == nil {
 		models = &model.Models{}
 	}
-	e.dial = models.Dial()
+	e.dial, e.ice = models.Dial(), models.ICE()
 	if r.lacks != nil {
 		if err := r.lacks(models); err != nil {
 			return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
@@ -144,7 +147,7 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
-		dial: e.dial, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+		dial: e.dial, ice: e.ice, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
 	}
 }
 

@@ -46,7 +46,7 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 		if m.usable = m.capacity; p.margins {
 			m.leaveMargin(in)
 		}
-		m.limit(g.load, p.set.Headroom)
+		m.limit(g.load, p.set.Headroom, p.fresh())
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)

@@ -20,6 +20,7 @@ var rows = []row{
 	rowOf(hpaSpec),
 	rowOf(knapsackSpec),
 	rowOf(dialSpec),
+	rowOf(iceSpec),
 	rowOf(outlierSpec),
 	hostRowOf(waitsSpec),
 	hostRowOf(acsSpec),
@@ -95,6 +96,8 @@ type variant[S any] struct {
 type spec[S any] struct {
 	name, about string // about is one line for lists
 	scope       Scope
+	beside      bool // its scope is service, and it may also run as a fast policy beside another one
+	machines    bool // as a fast policy it uses what agents measure
 	scales      bool // it changes the number of instances
 	equal       bool // shares are equal, so the balancer need not support weights
 	needs       need
@@ -114,6 +117,7 @@ type spec[S any] struct {
 type row struct {
 	name, about      string
 	scope            Scope
+	beside, machines bool
 	scales, equal    bool
 	needs            need
 	lacks            func(*model.Models) error
@@ -134,8 +138,8 @@ type decide func(in *Input, g *group, st *State) quell.Plan
 
 func rowOf[S any](s spec[S]) row {
 	return row{
-		name: s.name, about: s.about, scope: s.scope, scales: s.scales, equal: s.equal, needs: s.needs, lacks: s.lacks,
-		memory: s.memory, instance: s.instance, defaults: s.defaults,
+		name: s.name, about: s.about, scope: s.scope, beside: s.beside, machines: s.machines, scales: s.scales, equal: s.equal,
+		needs: s.needs, lacks: s.lacks, memory: s.memory, instance: s.instance, defaults: s.defaults,
 		takes: func(settings any) bool { _, ok := settings.(S); return ok },
 		open: func(settings any) (keys.Table, func() any) {
 			own := settings.(S)
@@ -171,6 +175,9 @@ func rowOf[S any](s spec[S]) row {
 
 func empty[M any]() any { return new(M) }
 
+// runs returns whether the policy can run in a scope.
+func (r row) runs(scope Scope) bool { return r.scope == scope || r.beside && scope == FastScope }
+
 // find returns the row of a policy in the table and the policy's settings, or the row's defaults if the policy has none.
 func find(p quell.Policy) (row, any, error) {
 	i := slices.IndexFunc(rows, func(r row) bool { return r.name == p.Name })
@@ -192,7 +199,7 @@ func Names() []string { return NamesOf(ServiceScope) }
 // NamesOf lists the policies of a scope.
 func NamesOf(scope Scope) (names []string) {
 	for _, r := range rows {
-		if r.scope == scope {
+		if r.runs(scope) {
 			names = append(names, r.name)
 		}
 	}
@@ -233,6 +240,12 @@ func Whole(p quell.Policy) quell.Policy {
 		p.Fast.Sampling = cmp.Or(p.Fast.Sampling, defaultFast)
 	}
 	return p
+}
+
+// UsesAgents returns whether a fast policy uses what agents measure, so that agents must also report once per fast period.
+func UsesAgents(fast quell.Fast) bool {
+	r, _, _ := find(quell.Policy{Name: fast.Name})
+	return r.machines
 }
 
 // EqualShares returns whether a policy always gives every instance an equal share. Then the balancer may use a scheduling

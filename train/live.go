@@ -94,6 +94,9 @@ var (
 
 // Measure implements Machine.
 func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, error) {
+	if r.Alternate != nil {
+		return m.alternate(ctx, r)
+	}
 	row, _, err := m.run(ctx, r, m.prober)
 	return row, err
 }
@@ -121,7 +124,7 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 // Watch implements WatchedMachine.
 func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([]quell.Observation, error) {
 	var seen []quell.Observation
-	_, err := m.loaded(ctx, r, func() error {
+	_, err := m.loaded(ctx, r, func(*loadgen.Recorder) error {
 		began, err := m.carried(r.Resource)
 		for range int(r.Run / period) {
 			if err != nil {
@@ -139,7 +142,7 @@ func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([
 // run makes a run that is measured as one window.
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row model.TrainingRow, singles []float64, err error) {
 	var w window
-	recorder, err := m.loaded(ctx, r, func() (err error) {
+	recorder, err := m.loaded(ctx, r, func(*loadgen.Recorder) (err error) {
 		began, err := m.carried(r.Resource)
 		if err == nil {
 			w, _, err = m.window(ctx, r, prober, r.Run, began)
@@ -149,11 +152,20 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row
 	if err != nil {
 		return row, nil, err
 	}
+	if row, err = w.row(r); err != nil {
+		return row, nil, err
+	}
+	row, err = r.fill(row, recorder)
+	return row, w.singles, err
+}
+
+// row makes a row without the results of requests.
+func (w *window) row(r RunRequest) (row model.TrainingRow, err error) {
 	p, ok := w.sensed.Probe[r.Resource]
 	if !ok || p.N == 0 {
-		return row, nil, fmt.Errorf("no probe of the machine's %s came back: %w", r.Resource, quell.ErrNoData)
+		return row, fmt.Errorf("no probe of the machine's %s came back: %w", r.Resource, quell.ErrNoData)
 	}
-	row, err = r.fill(model.TrainingRow{
+	return model.TrainingRow{
 		Resource:    r.Resource,
 		Utilization: w.own / w.seconds,
 		Interfering: w.interfering / w.seconds,
@@ -161,13 +173,12 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row
 		By:          p.By,
 		DurationS:   w.seconds,
 		Observation: &w.sensed,
-	}, recorder)
-	return row, w.singles, err
+	}, nil
 }
 
-// loaded loads and disturbs the target, and calls during after the warm-up. If the interferer cannot be ended, because it has ended
-// by itself, the run is an error.
-func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_ *loadgen.Recorder, err error) {
+// loaded loads and disturbs the target, and calls during after the warm-up, with what records the requests. If the interferer cannot be
+// ended, because it has ended by itself, the run is an error.
+func (m *live) loaded(ctx context.Context, r RunRequest, during func(*loadgen.Recorder) error) (_ *loadgen.Recorder, err error) {
 	if err := m.can(r); err != nil {
 		return nil, err
 	}
@@ -185,7 +196,7 @@ func (m *live) loaded(ctx context.Context, r RunRequest, during func() error) (_
 	var load sync.WaitGroup
 	load.Go(func() { runner.Run(loading) })
 	if tick.Sleep(ctx, r.WarmUp) {
-		err = during()
+		err = during(recorder)
 	}
 	if err != nil {
 		stop()

@@ -3,6 +3,7 @@
 package train
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -26,7 +27,8 @@ type Plan struct {
 	MaxRepeat    int           // largest number of runs of a cell
 	Interval     float64       // stop when the width of the confidence interval is at most this share of the mean (PRIMA, section III-B1)
 	Confidence   float64
-	Adaptive     *Adaptive // how to choose cells by the results so far; nil: every cell is measured
+	Alternate    *Alternation // the interferer comes and goes in each run; nil: it stays
+	Adaptive     *Adaptive    // how to choose cells by the results so far; nil: every cell is measured
 }
 
 // Busiest is the default of Plan.Most. If the sum is larger, queues keep growing during a run.
@@ -113,6 +115,9 @@ func (p Plan) Settings() Settings {
 		"train.warm_up": p.WarmUp.String(), "train.repeat": fmt.Sprint(p.Repeat), "train.max_repeat": fmt.Sprint(p.MaxRepeat),
 		"train.interval": fmt.Sprint(p.Interval), "train.confidence": fmt.Sprint(p.Confidence),
 	}
+	if a := p.Alternate; a != nil {
+		s["train.alternate"] = fmt.Sprintf("%v away, %v there, windows of %v", a.Away, a.There, a.Window)
+	}
 	if a := p.Adaptive; a != nil {
 		maps.Copy(s, Settings{
 			"slo.metric": string(a.Metric), "slo.threshold": fmt.Sprintf("%gms", a.ThresholdMS),
@@ -133,7 +138,8 @@ func (p Plan) Validate() error {
 		path, problem string
 	}{
 		{len(p.Levels) == 0, "train.levels", "at least one utilisation is needed"},
-		{len(p.Interference) == 0 || p.Interference[0] != 0, "train.interference", "must begin with 0, the isolation baseline"},
+		{len(p.Interference) == 0 || p.Alternate == nil && p.Interference[0] != 0, "train.interference",
+			"must begin with 0, the isolation baseline"},
 		{p.Run < time.Second, "train.run", "a run takes at least 1s"},
 		{p.Repeat < 1, "train.repeat", "at least 1"},
 		{p.MaxRepeat < p.Repeat, "train.max_repeat", "must not be less than train.repeat"},
@@ -149,5 +155,5 @@ func (p Plan) Validate() error {
 			return &quell.InvalidError{Path: "train", Problem: fmt.Sprintf("%v is not a share from 0 to 1", share)}
 		}
 	}
-	return p.Adaptive.validate()
+	return cmp.Or(p.Alternate.validate(), p.Adaptive.validate())
 }

@@ -29,6 +29,8 @@ type RunRequest struct {
 	WarmUp time.Duration // time with load and interference before measuring starts
 	Run    time.Duration // time that is measured
 	Seed   uint64
+	// Alternate makes the interferer come and go; the row then has windows. nil: it stays.
+	Alternate *Alternation
 }
 
 // disturbed is the resource that the interferer uses.
@@ -212,7 +214,8 @@ func (t *training) cell(ctx context.Context, number int, machine Machine) error 
 func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Machine) (row model.TrainingRow, old bool, err error) {
 	row, old = t.saved[seed]
 	if !old {
-		row, err = machine.Measure(ctx, RunRequest{Resource: t.Resource, Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: seed})
+		row, err = machine.Measure(ctx, RunRequest{Resource: t.Resource, Cell: cell, WarmUp: t.Plan.WarmUp, Run: t.Plan.Run, Seed: seed,
+			Alternate: t.Plan.Alternate})
 		if err != nil {
 			err = fmt.Errorf("training at utilisation %.2f, interference %.2f: %w", cell.Level, cell.Interference, err)
 		}

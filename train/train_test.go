@@ -408,3 +408,42 @@ func TestWatch(t *testing.T) {
 		t.Errorf("interference %v", m.asked)
 	}
 }
+
+// With a plan for detectors the interferer comes and goes during a run, and the row has an observation of each window.
+func TestAlternate(t *testing.T) {
+	m := newMachine(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("file")) })
+	machines, err := Live(liveOptions(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := Alternating()
+	plan.Levels, plan.Interference, plan.Run, plan.WarmUp = []float64{0.2}, []float64{0.3}, 1200*time.Millisecond, 100*time.Millisecond
+	plan.Alternate = &Alternation{Away: 200 * time.Millisecond, There: 400 * time.Millisecond, Window: 200 * time.Millisecond}
+	rows, err := Run(t.Context(), Options{Plan: plan, Resource: quell.Network, Machines: machines, Seed: 1})
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	if !slices.Equal(m.asked, []float64{0, 0.3, 0, 0.3, 0}) {
+		t.Errorf("interference %v", m.asked)
+	}
+	var uses []float64
+	requests := 0
+	for _, w := range rows[0].Windows {
+		uses = append(uses, w.Interfering)
+		if o := w.Observation; o.RequestRate == nil || o.Probe[quell.Network].N == 0 || o.WindowS < 0.15 {
+			t.Errorf("window %+v", w)
+		} else if o.LatencyMS != nil {
+			requests += o.LatencyMS.N
+		}
+	}
+	if !slices.Equal(uses, []float64{0, 0.3, 0.3, 0, 0.3, 0.3}) || requests == 0 {
+		t.Errorf("windows under %v with %d requests", uses, requests)
+	}
+	if err := rows[0].Validate(); err != nil {
+		t.Error(err)
+	}
+	plan.Alternate.Away = 300 * time.Millisecond
+	if plan.Validate() == nil {
+		t.Error("times that are no multiples of a window are accepted")
+	}
+}

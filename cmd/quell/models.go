@@ -109,6 +109,8 @@ func training(file *config.File) (experiment.Training, train.Options) {
 		plan = train.Quick()
 	case config.FullPlan:
 		plan = train.Full()
+	case config.AlternatingPlan:
+		plan = train.Alternating()
 	case config.AdaptivePlan:
 		slo := file.Service.SLO
 		plan = train.Learn(slo.Metric, slo.ThresholdMS(), c.Budget, c.Bound, c.Hosts)

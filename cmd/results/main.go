@@ -20,6 +20,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"demo":      demoPage,
 	"dial":      dialPage,
 	"haproxy":   haproxyLab().play,
+	"ice":       icePage,
 	"learn":     learnPage,
 	"mrburst":   mrburstPage,
 	"outlier":   outlierPage,

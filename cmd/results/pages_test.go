@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
 
@@ -89,6 +90,7 @@ func TestPages(t *testing.T) {
 			Forecasts: []mrburstForecast{{AtH: 1, SaidH: 10.1, SoonestH: 9.6, LatestH: 10.8, TrueH: 10}},
 		},
 		"acs": newACSFigures(someACS()),
+		"ice": someICE(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
@@ -131,6 +133,25 @@ func someDial(t *testing.T) dialFigures {
 		},
 		Intervals: []intervalRow{{Seconds: 1, Error: e, Right: 31, Periods: 3.5, False: 0.0123}},
 		Shares:    []shareRow{{Scenario: "twin", Scheduling: quell.LeastConn, Violation: e, Over: e, MoreViolation: e, MoreOver: e, MoreCost: e}},
+	}
+}
+
+func someICE() *iceFigures {
+	e := estimate{0.123, 0.045}
+	estimator := &model.Estimator{Intercept: 0.06, Previous: 0.64, Requests: 0.21, CPI: 0.24}
+	return &iceFigures{
+		Seeds: 2, Onsets: 30,
+		Trainings: []iceTraining{{Machines: "ice-hour", Resource: quell.CPU, Runs: 6, Windows: 3600, Right: 0.991,
+			Detector: "cpu_hidden > 0.2: interference (2160)\n", Signal: "cpu_wait",
+			Fits:      []model.EstimatorFit{{Degree: 1, R2: 0.9, Without: 0.8}},
+			Estimator: estimator}},
+		Accuracies: []iceAccuracy{{Use: 0.2, Level: 0.33, Windows: 960, Right: 0.985, Missed: 0.02, False: 0.01}},
+		Reactions:  []iceReaction{{Title: "trained", Use: 0.6, Noticed: 30, Median: 1.4, Max: 2.1}},
+		Calm:       []iceCalm{{Title: "trained, leastconn", Hours: 2, Cuts: 1, Seconds: 17}},
+		Hours:      []iceHour{{Title: "static, roundrobin", Median: e, All: e, Over: e, Changes: e}},
+		Beside: []iceBeside{{Resource: quell.CPU, Scheduling: quell.LeastConn, Title: "prima", Over: e,
+			Violation: e, Cost: e, Reaction: "1.2"}},
+		Sticky: []iceSticky{{Cut: e, Followed: e}, {Requests: 60, Cut: e, Never: 2}},
 	}
 }
 

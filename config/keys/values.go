@@ -244,6 +244,8 @@ type List[T any] struct {
 	item  func(*T) Value
 	blank T   // an item before it is read
 	least int // smallest number of items
+	most  int // largest number of items; 0: any
+	set   func([]T)
 }
 
 // ListOf reads a list; item returns the Value that reads one item, and blank is an item before it is read.
@@ -283,6 +285,18 @@ func (l *List[T]) AtLeast(n int) *List[T] {
 	return l
 }
 
+// AtMost refuses lists with more items.
+func (l *List[T]) AtMost(n int) *List[T] {
+	l.most = n
+	return l
+}
+
+// Into also gives a list that was read to set, for settings that do not hold a slice.
+func (l *List[T]) Into(set func([]T)) *List[T] {
+	l.set = set
+	return l
+}
+
 func (l *List[T]) initial() string { return "" }
 
 func (l *List[T]) current() string { return fmt.Sprintf("%+v", *l.dst) }
@@ -297,12 +311,19 @@ func (l *List[T]) read(d *Decoder, n ast.Node) {
 		d.problem(n, fmt.Sprintf("must hold at least %d", l.least), "")
 		return
 	}
+	if l.most > 0 && len(seq.Values) > l.most {
+		d.problem(n, fmt.Sprintf("must hold at most %d", l.most), "")
+		return
+	}
 	items := make([]T, len(seq.Values))
 	for i, v := range seq.Values {
 		items[i] = l.blank
 		d.step(fmt.Sprintf("[%d]", i), v, func(inner ast.Node) { l.item(&items[i]).read(d, inner) })
 	}
 	*l.dst = items
+	if l.set != nil {
+		l.set(items)
+	}
 }
 
 func isText(n ast.Node) bool { _, ok := n.(*ast.StringNode); return ok }

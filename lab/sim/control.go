@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ func (s *simulation) sample() {
 		s.Plans(&plan)
 	}
 	s.takeUp(&plan)
+	s.order(plan.Settings)
 	changed := s.changeGroup(plan.Group)
 	moved := s.setWeights(plan.Weights)
 	if changed || moved {
@@ -63,6 +65,16 @@ func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
 	s.weights = planned
 	s.follow(planned)
 	return moved
+}
+
+// order sets parameters of servers, as agents would. They have no effect on how long requests take.
+func (s *simulation) order(settings []quell.Setting) {
+	for _, o := range settings {
+		if in := s.byID[o.Instance]; in != nil && in.settings != nil {
+			in.settings = maps.Clone(in.settings) // a snapshot has the map
+			in.settings[o.Key()] = o.Value
+		}
+	}
 }
 
 // spread distributes the shares again between two decisions, as the live controller does when the group changes.
@@ -116,7 +128,7 @@ func (s *simulation) known(in *instance) life.Instance {
 	return life.Instance{
 		Member:  quell.Member{ID: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)},
 		Backend: in.backend(), Known: in.shown, Leaving: in.leaving, Since: s.clock(in.since),
-		For: in.replaces, Last: in.last,
+		For: in.replaces, Last: in.last, Settings: in.settings,
 	}
 }
 

@@ -32,6 +32,8 @@ type mark struct {
 // glimpse is what a fast policy sees of an instance.
 type glimpse struct {
 	mark
+	usedAt   [kinds]float64     // what each resource had carried at the end of the last fast window
+	signsAt  signs              // what the host had counted by then
 	observed *quell.Observation // of the last fast window; nil before the first
 }
 
@@ -43,7 +45,7 @@ func (k *mark) keep(m *meter) {
 }
 
 func (s *simulation) newHurry() error {
-	fast, err := policy.NewFast(s.service)
+	fast, err := policy.NewFast(s.service, s.Models)
 	if err != nil || fast == nil {
 		return err
 	}
@@ -88,9 +90,35 @@ func (s *simulation) reportFast() {
 			summary := scenario.Summarize(took)
 			o.LatencyMS = &summary
 		}
+		if in.state == quell.Ready {
+			s.sense(in, &o)
+		}
 		in.glimpse.observed = &o
 		in.glimpse.mark = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
 	}
+}
+
+// newGlimpse begins an instance's first fast window.
+func (s *simulation) newGlimpse(in *instance) *glimpse {
+	g := &glimpse{mark: mark{began: s.w.now}, signsAt: s.w.signs(in.host)}
+	for _, k := range s.used {
+		g.usedAt[k] = s.w.peek(in.host, k, ownService)
+	}
+	return g
+}
+
+// sense adds to a fast window what the agent measures of the machine. The agent does not probe in fast windows.
+func (s *simulation) sense(in *instance, o *quell.Observation) {
+	g := in.glimpse
+	o.Utilization = make(map[quell.Resource]float64, len(s.used))
+	for _, k := range s.used {
+		carried := s.w.peek(in.host, k, ownService)
+		o.Utilization[quell.Resources[k]] = min(1, max(0, carried-g.usedAt[k])/o.WindowS)
+		g.usedAt[k] = carried
+	}
+	now := s.w.signs(in.host)
+	machineSigns(o, &s.Scenario.Workload, s.w.hosts[in.host].Cores, g.signsAt, now)
+	g.signsAt = now
 }
 
 // glance makes the fast policy's decision, as the live controller does.
@@ -109,6 +137,10 @@ func (s *simulation) glance() {
 	h := s.hurry
 	wanted, state := h.policy.Decide(&snapshot, h.state)
 	h.state, h.factors = state, wanted.Factor
+	if s.Glances != nil {
+		s.Glances(duration(s.w.now-s.zero), &snapshot, &wanted)
+	}
+	s.order(wanted.Settings)
 	if len(h.factors) == 0 && !h.cutting {
 		return
 	}

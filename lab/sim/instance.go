@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -33,13 +34,14 @@ type instance struct {
 	last     quell.State // its state in the last snapshot
 	replaces string      // id of the instance that it is to replace
 
-	windowAt float64         // when the present window of machine and prober began
-	usedAt   [kinds]float64  // what each resource had carried at that time
-	signsAt  signs           // what the host had counted at that time
-	readings []life.Received // the newest readings that have arrived, of machine and balancer
-	glimpse  *glimpse        // what the fast policy sees of it; nil without a fast policy
-	monitor  monitor         // what Envoy's outlier detection knows of it
-	purse    *purse          // its credits; nil if it is not burstable
+	windowAt float64            // when the present window of machine and prober began
+	usedAt   [kinds]float64     // what each resource had carried at that time
+	signsAt  signs              // what the host had counted at that time
+	readings []life.Received    // the newest readings that have arrived, of machine and balancer
+	glimpse  *glimpse           // what the fast policy sees of it; nil without a fast policy
+	monitor  monitor            // what Envoy's outlier detection knows of it
+	purse    *purse             // its credits; nil if it is not burstable
+	settings map[string]float64 // parameters of its server that are in force
 }
 
 // meter counts an instance's requests during a window of the balancer.
@@ -115,9 +117,10 @@ func (s *simulation) becomeReady(in *instance) {
 	}
 	in.state, in.shown = quell.Ready, true
 	in.readings = make([]life.Received, 0, 2)
+	in.settings = maps.Clone(s.Settings)
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
 	if s.hurry != nil {
-		in.glimpse = &glimpse{mark: mark{began: s.w.now}}
+		in.glimpse = s.newGlimpse(in)
 	}
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.probers = newProbers(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))

@@ -45,6 +45,14 @@ type Options struct {
 	Begin policy.State       // the controller's memory at the beginning, such as what it learned in an earlier run
 	End   func(policy.State) // if not nil, called with the controller's memory at the end
 
+	// Settings are parameters of the server on every instance, by name. Agents report them, and plans change them. They have no effect on how
+	// long requests take.
+	Settings map[string]float64
+
+	// Sticky is the mean number of requests for which a user stays with one instance, as with a cookie of the balancer; 0: every request is
+	// balanced. It has an effect on workloads of users only.
+	Sticky int
+
 	Windows   func(Window)          // if not nil, called with every judge window after its end, in order
 	Snapshots func(*quell.Snapshot) // if not nil, called with every snapshot before the decision on it, in order
 	Plans     func(*quell.Plan)     // if not nil, called with every plan, in order
@@ -52,6 +60,10 @@ type Options struct {
 	// Credits, if not nil, is called every minute with the balances of the instances that run, by the names of their hosts. It is called
 	// only if the scenario's instances have credits.
 	Credits func(at time.Duration, balances map[string]float64)
+
+	// Glances is, if not nil, called with every plan of the fast policy, and with the snapshot of its decision. at is the time since measuring
+	// began; it is negative during the warm-up.
+	Glances func(at time.Duration, s *quell.Snapshot, p *quell.Plan)
 
 	check func(*simulation) error // for tests: called at the end
 }
@@ -115,8 +127,9 @@ type simulation struct {
 	most      int
 
 	balancer  *balancer
-	ejection  *ejection // nil if the run has none
-	patience  float64   // how long a request may take
+	cookies   []*instance // by user: the instance of the present session; see Sticky
+	ejection  *ejection   // nil if the run has none
+	patience  float64     // how long a request may take
 	deadlines deadlines
 	patrol    bool // a call of giveUp is on the agenda
 	traffic   traffic

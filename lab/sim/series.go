@@ -11,20 +11,25 @@ type Window struct {
 	MeanMS   *float64 // over all instances
 	WorstMS  *float64 // the objective's metric at the worst of the instances with enough requests
 	Violated bool
+	ByMS     map[int]float64 // the objective's metric of each instance with requests; the first that was started is 0
 }
 
 // window describes a ledger before it is dropped.
 func (a *account) window(l *ledger, start, length time.Duration, violated bool) Window {
-	w := Window{Start: start, Length: length, Failed: l.failed, Violated: violated}
+	w := Window{Start: start, Length: length, Failed: l.failed, Violated: violated, ByMS: map[int]float64{}}
 	var sum time.Duration
 	for i := range l.instances {
 		t := &l.instances[i]
 		w.Requests += int64(t.n)
-		sum += t.sum
+		if sum += t.sum; t.n == 0 {
+			continue
+		}
+		metric := t.metric(a.opts.SLO.Metric)
+		w.ByMS[i] = metric
 		if t.n < a.opts.Requests {
 			continue
 		}
-		if metric := t.metric(a.opts.SLO.Metric); w.WorstMS == nil || metric > *w.WorstMS {
+		if w.WorstMS == nil || metric > *w.WorstMS {
 			w.WorstMS = &metric
 		}
 	}

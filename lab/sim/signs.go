@@ -18,6 +18,8 @@ import (
 //     before it. So the time is that of a packet for each piece at the link.
 //   - Retransmissions: every flow keeps a window of segments in the queue before the link. What does not fit is dropped and sent again.
 //     So the dropped share of a flow's segments is the part of all windows that exceeds the queue.
+//   - Cycles per instruction are those of work that began in the window: neighbours in the caches lengthen them as they lengthen processor
+//     time. 1 stands for a machine without neighbours. A workload that the caches do not slow (cache_stretch) has no such counter.
 //   - User and system time are in the proportion that the scenario gives (workload.system). Neighbours in the caches lengthen them
 //     (cache_stretch).
 //
@@ -50,6 +52,7 @@ func (w *world) connectMS(hostIndex int) (ms float64, ok bool) {
 type signs struct {
 	held, some [kinds]float64 // by resource; see station
 	lost       float64
+	asked, ran float64 // processor time of requests without neighbours in the caches, and with them, in seconds
 }
 
 // signs reads a host's counters. It does not advance the stations: reading then changes no later rounding.
@@ -63,7 +66,7 @@ func (w *world) signs(hostIndex int) (x signs) {
 		s.advance(w.now)
 		x.held[k], x.some[k] = s.held, s.some
 	}
-	x.lost = h.lost
+	x.lost, x.asked, x.ran = h.lost, h.asked, h.ran
 	return x
 }
 
@@ -79,6 +82,9 @@ func machineSigns(o *quell.Observation, load *scenario.Workload, cores float64, 
 		blocked := math.Min(1, math.Min(some, held/cores)/o.WindowS) * math.Max(0, 1-busy)
 		o.CPU = &quell.CPUTime{User: busy * (1 - load.System), System: busy * load.System, IOWait: &blocked}
 		o.Sched = &quell.Sched{Cores: cores, RunS: run, WaitS: &wait}
+	}
+	if asked := to.asked - from.asked; load.CacheStretch > 0 && asked > 0 {
+		o.Counters = map[string]float64{quell.CounterCPI: (to.ran - from.ran) / asked}
 	}
 	if _, ok := o.Utilization[quell.Network]; ok {
 		o.TCP = map[string]float64{"retransmit_rate": math.Max(0, to.lost-from.lost) / o.WindowS}

@@ -58,7 +58,7 @@ func (s *simulation) ask(o order) {
 	s.traffic.account(at)
 	s.traffic.arrived++
 	window := s.account.arrive(s.intended)
-	in := s.balancer.pick(at)
+	in := s.route(o)
 	if in == nil {
 		s.traffic.failed++
 		s.account.end(window, 0, 0, true)
@@ -85,6 +85,24 @@ func (s *simulation) ask(o order) {
 	r.session, r.sort = o.session, o.class
 	r.window, r.met = int32(window), int32(in.candidate.InFlight-1)
 	s.pass(ref, r.life)
+}
+
+// route chooses the instance for a request. With cookies, a user's requests go to one instance until the session ends or the instance
+// leaves the balancer, whatever its weight is. Only the first request of a session is balanced.
+func (s *simulation) route(o order) *instance {
+	if s.Sticky == 0 || o.session == alone {
+		return s.balancer.pick(s.w.now)
+	}
+	for len(s.cookies) <= int(o.session) {
+		s.cookies = append(s.cookies, nil)
+	}
+	in := s.cookies[o.session]
+	if ends := s.rng.Float64() < 1/float64(s.Sticky); in != nil && in.place >= 0 && !ends {
+		s.balancer.open(in, 1)
+		return in
+	}
+	s.cookies[o.session] = s.balancer.pick(s.w.now)
+	return s.cookies[o.session]
 }
 
 // pass adds a request's deadline to the queue. It also drops the deadlines of ended requests at the front, and makes sure that giveUp is

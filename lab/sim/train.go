@@ -154,18 +154,36 @@ func (t *Trainer) run(ctx context.Context, r train.RunRequest, plan probePlan) (
 	if err != nil {
 		return model.TrainingRow{}, nil, err
 	}
+	e, err := t.prepare(r, plan)
+	if err != nil {
+		return model.TrainingRow{}, nil, err
+	}
+	var w *windows
+	if r.Alternate == nil {
+		e.w.interfere(0, r.Resource, r.Interference, t.Fluid)
+	} else {
+		w = e.alternate(r, t.Fluid)
+	}
+	row, err := e.run(ctx, r, arrivals)
+	if w != nil {
+		row.Windows = w.list
+	}
+	return row, e.prober.singles, err
+}
+
+// prepare makes the machine and the clients of a run.
+func (t *Trainer) prepare(r train.RunRequest, plan probePlan) (e *exercise, err error) {
+	sc := t.Scenario
 	world := newWorld(sc.Hosts[:1], t.Discipline, r.Seed, append(classesOf(&sc.Workload), class{{kindOf(r.Resource), always(0)}})...)
 	world.cacheStretch = sc.Workload.CacheStretch
-	e := &exercise{resource: r.Resource, told: told(sc, r.Resource), from: r.WarmUp.Seconds(), w: world}
+	e = &exercise{resource: r.Resource, told: told(sc, r.Resource), from: r.WarmUp.Seconds(), w: world}
 	e.classes = make([][]time.Duration, len(sc.Workload.Classes))
 	if e.clients, err = newClients(world, &sc.Workload, r.Seed, (r.WarmUp + r.Run).Seconds(), e.ask); err != nil {
-		return model.TrainingRow{}, nil, err
+		return nil, err
 	}
 	e.w.done = e.done
 	e.prober = newProber(e.w, plan, 0, 0, r.Seed)
-	e.w.interfere(0, r.Resource, r.Interference, t.Fluid)
-	row, err := e.run(ctx, r, arrivals)
-	return row, e.prober.singles, err
+	return e, nil
 }
 
 // settled gives workloads of sessions time to become steady: before a run counts, as many sessions must end as begin.
@@ -186,6 +204,7 @@ type exercise struct {
 	prober    *prober
 	from      float64 // when the run begins to count
 	open      int
+	asked     int // requests so far
 	latencies []time.Duration
 	classes   [][]time.Duration // the response times by class, if the workload's classes have names
 	connects  []float64         // how long connections took, in milliseconds
@@ -273,6 +292,7 @@ func (e *exercise) ask(o order) {
 	ref := e.w.submitSized(o.work, o.size, ownService, 0, 0)
 	e.w.requests[ref].session, e.w.requests[ref].sort = o.session, o.class
 	e.open++
+	e.asked++
 }
 
 func (e *exercise) done(ref int32) {

@@ -62,6 +62,8 @@ type host struct {
 	stations  [kinds]int32   // number of the station; nobody if the workload does not use the resource
 	perSecond [kinds]float64 // how much of a demand one server does in a second
 	stretch   float64        // factor by which neighbours in the caches lengthen processor time
+	asked     float64        // processor time of the service's requests so far, in seconds, if no neighbours lengthened it
+	ran       float64        // the same as it was
 	lost      float64        // segments of the service's answers that were sent again; see lost
 	seed      uint64
 }
@@ -152,6 +154,9 @@ func (w *world) enter(ref int32, hostIndex int) {
 	asked := r.size * d.amount.next()
 	work := asked / h.perSecond[d.resource]
 	if d.resource == kindOf(quell.CPU) && r.owner != ownProbe { // probes are excepted: they are compared with their own processor time
+		if r.owner == ownService {
+			h.asked, h.ran = h.asked+work, h.ran+work*h.stretch
+		}
 		work *= h.stretch
 	}
 	if d.resource == kindOf(quell.Network) && r.owner == ownService {

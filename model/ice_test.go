@@ -1,0 +1,223 @@
+package model
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell"
+)
+
+// alternating are runs in which an interferer comes and goes. The use of the processors follows a linear law, as the
+// 0.06 + 0.64 o + 0.21 r + 0.24 c, with o from 0 to 1, r from 0 to 500 requests per second, and c from 0.5 to 4 cycles per instruction.
+func alternating(seed uint64, noise float64) (rows []TrainingRow) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for run := range 6 {
+		row := TrainingRow{Resource: quell.CPU, Level: 0.3, Interfering: 0.3, Utilization: 0.3, RequestRate: 100,
+			ProbeMS: ProbeRun{Mean: 1, Stddev: 0.1, N: 10}, LatencyMS: quell.Latency{Mean: new(20.0), N: 100}}
+		use, rate, cpi := 0.3, 0.0, 0.0
+		for second := range 300 {
+			disturbed := second >= 120
+			if second%averaged == 0 {
+				rate, cpi = 100+400*rng.Float64(), 1.5+2.5*rng.Float64()
+				use = math.Max(0, math.Min(1, 0.02+0.5*use+0.21*rate/500+0.24*(cpi-0.5)/3.5+noise*rng.NormFloat64()))
+			}
+			w := TrainingWindow{Observation: quell.Observation{WindowS: 1, RequestRate: new(rate),
+				Utilization: map[quell.Resource]float64{quell.CPU: use},
+				Counters:    map[string]float64{quell.CounterCPI: cpi}}}
+			if w.Interfering = 0.4; !disturbed {
+				w.Interfering, w.Observation.Counters[quell.CounterCPI] = 0, 0.6+0.1*rng.Float64()+float64(run)/100
+			}
+			row.Windows = append(row.Windows, w)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func fittedICE(t *testing.T, rows []TrainingRow) (*ICE, *ICEReport) {
+	t.Helper()
+	m, report, err := Fit(rows, FitOptions{Metric: quell.Mean})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range report.Sections {
+		if ice, ok := part.(*ICEReport); ok {
+			return m.ICE(), ice
+		}
+	}
+	t.Fatalf("no report of ICE in %v", report)
+	return nil, nil
+}
+
+func TestFitICE(t *testing.T) {
+	ice, report := fittedICE(t, alternating(1, 0))
+	if len(report.Missing) > 0 || ice.Signal != quell.CounterCPI {
+		t.Errorf("not fitted: %v; the signal is %s", report.Missing, ice.Signal)
+	}
+	if ice.Classifier.Feature != quell.CounterCPI || ice.Classifier.Leaves() != 2 {
+		t.Errorf("the detector is\n%s", ice.Classifier)
+	}
+	if n, right := ice.Validated.Total(); n != 1800 || right < 1790 {
+		t.Errorf("%d of %d windows are right", right, n)
+	}
+	e := ice.Estimator
+	for _, c := range []struct{ previous, rate, cpi float64 }{{0.5, 300, 2}, {0.8, 150, 3.5}} {
+		want := 0.02 + 0.5*c.previous + 0.21*c.rate/500 + 0.24*(c.cpi-0.5)/3.5
+		if got := e.Use(c.previous, c.rate, c.cpi); math.Abs(got-want) > 1e-6 {
+			t.Errorf("use at %v: %v, want %v", c, got, want)
+		}
+		if rate, ok := e.Rate(want, c.previous, c.cpi); !ok || math.Abs(rate-c.rate) > 1e-3 {
+			t.Errorf("the rate back is %v, want %v", rate, c.rate)
+		}
+	}
+	if len(ice.Fits) != 3 || ice.Fits[0].R2 < 0.999 || ice.Fits[0].Without > 0.9*ice.Fits[0].R2 {
+		t.Errorf("polynomials: %+v", ice.Fits)
+	}
+	again, _ := fittedICE(t, alternating(1, 0))
+	if !reflect.DeepEqual(again, ice) {
+		t.Error("the same rows give another section")
+	}
+}
+
+// With noise, higher degrees explain hardly more, and the previous use explains a lot (Figure 5).
+func TestFitICEWithNoise(t *testing.T) {
+	ice, _ := fittedICE(t, alternating(2, 0.03))
+	first, third := ice.Fits[0], ice.Fits[2]
+	if first.R2 < 0.8 || third.R2-first.R2 > 0.1 || third.R2 < first.R2-1e-9 || first.Without > first.R2-0.05 {
+		t.Errorf("%+v", ice.Fits)
+	}
+}
+
+// A run without counters has substitute signals; a run without any has no estimator, and the report says so.
+func TestFitICEWithoutCounters(t *testing.T) {
+	rows := alternating(3, 0.03)
+	for i := range rows {
+		for k := range rows[i].Windows {
+			o := &rows[i].Windows[k].Observation
+			wait := o.Counters[quell.CounterCPI] / 4
+			o.Counters, o.Sched = nil, &quell.Sched{Cores: 1, RunS: 0.5, WaitS: &wait}
+		}
+	}
+	if ice, report := fittedICE(t, rows); ice.Signal == quell.CounterCPI || ice.Estimator == nil || ice.Classifier == nil {
+		t.Errorf("signal %q, missing %v", ice.Signal, report.Missing)
+	}
+	for i := range rows {
+		for k := range rows[i].Windows {
+			rows[i].Windows[k].Observation = quell.Observation{WindowS: 1}
+		}
+	}
+	ice, report := fittedICE(t, rows)
+	if ice.Estimator != nil || !strings.Contains(strings.Join(report.Missing, "\n"), "estimator: ") {
+		t.Errorf("%+v, missing %v", ice, report.Missing)
+	}
+	ice, report = fittedICE(t, []TrainingRow{{Resource: quell.CPU, ProbeMS: ProbeRun{Mean: 1, N: 1}, LatencyMS: quell.Latency{Mean: new(1.0)},
+		Windows: []TrainingWindow{{}}}})
+	if ice.Classifier != nil || len(report.Missing) != 2 {
+		t.Errorf("one window: %+v, missing %v", ice, report.Missing)
+	}
+}
+
+// Runs whose interferer comes and goes are ICE's only; other sections come from other runs.
+func TestRunsAreKeptApart(t *testing.T) {
+	steady := law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows()
+	both, _, err := Fit(append(alternating(1, 0), steady...), FitOptions{Metric: quell.P90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	only, _, err := Fit(steady, FitOptions{Metric: quell.P90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(both.Prima(), only.Prima()) || !reflect.DeepEqual(both.Dial(), only.Dial()) ||
+		only.ICE() != nil || both.ICE() == nil {
+		t.Error("runs whose interferer comes and goes change other sections")
+	}
+}
+
+const iceExample = `{"format": "quell-models/1", "ice": {
+  "classifier": {"feature": "cpi", "threshold": 1.5, "above": {"class": "interference", "count": 10},
+    "below": {"class": "none", "count": 20}},
+  "usual": {"cpi": 0.8}, "signal": "cpi",
+  "estimator": {"intercept": 0.06, "previous": 0.64, "requests": 0.21, "cpi": 0.24,
+    "range": {"cpu": [0, 1], "requests": [0, 500], "cpi": [0.5, 4]}}}}`
+
+func TestDecodeICE(t *testing.T) {
+	ice := decoded(t, iceExample).ICE()
+	if found, clear := ice.Disturbed(map[string]float64{"cpi": 1.6}); !found || clear {
+		t.Errorf("just above: %v, %v", found, clear)
+	}
+	if found, clear := ice.Disturbed(map[string]float64{"cpi": 2.4}); !found || !clear {
+		t.Errorf("far above: %v, %v", found, clear)
+	}
+	if found, _ := ice.Disturbed(nil); found {
+		t.Error("nothing measured counts as interference")
+	}
+	for from, c := range map[string]struct{ to, problem string }{
+		`"feature": "cpi"`:      {`"feature": "cpy"`, "cpy"},
+		`"class": "none"`:       {`"class": "network"`, "network"},
+		`"cpu": [0, 1]`:         {`"cpu": [1, 1]`, "no extent"},
+		`"requests": [0, 500]`:  {`"requests": [600, 500]`, "begins at 600"},
+		`"intercept": 0.06`:     {`"intercept": 1e99`, "intercept"},
+		`"usual": {"cpi": 0.8}`: {`"usual": {"cpi": -1}`, "usual.cpi"},
+		`"signal": "cpi"`:       {`"signal": 3`, "signal"},
+		`"previous": 0.64,`:     {`"previos": 0.64,`, "previos"},
+	} {
+		_, err := Decode(strings.NewReader(strings.Replace(iceExample, from, c.to, 1)))
+		if user := new(quell.UserError); !errors.As(err, &user) || !strings.Contains(err.Error(), c.problem) ||
+			!strings.Contains(err.Error(), "line ") {
+			t.Errorf("%s: %v", c.to, err)
+		}
+	}
+}
+
+func TestDescribeICE(t *testing.T) {
+	m := decoded(t, iceExample)
+	var b strings.Builder
+	if err := Describe(&b, m, ShowOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"ICE\n", "cpi > 1.5: interference", "0.64 previous use"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &b)
+		}
+	}
+	if pictures, err := Draw(m, ShowOptions{}); err != nil || len(pictures) != 1 {
+		t.Errorf("%d pictures, %v", len(pictures), err)
+	}
+}
+
+// Tasks of a shared processor wait so long that the use of all can be inferred. Absurd readings give no absurd use.
+func TestProcessorsOf(t *testing.T) {
+	wait := func(own, busy float64) *quell.Observation {
+		s := own * busy / (1 - busy)
+		return &quell.Observation{WindowS: 1, Utilization: map[quell.Resource]float64{quell.CPU: own},
+			Sched: &quell.Sched{Cores: 1, RunS: own, WaitS: &s}}
+	}
+	for _, c := range []struct{ own, hidden float64 }{{0.3, 0}, {0.3, 0.5}, {0.1, 0.85}} {
+		if use, ok := ProcessorsOf(wait(c.own, c.own+c.hidden), 0); !ok || math.Abs(use.Hidden-c.hidden) > 1e-6 || use.Own != c.own {
+			t.Errorf("%+v, want %+v", use, c)
+		}
+	}
+	if with, _ := ProcessorsOf(wait(0.3, 0.5), 0.3); with.Hidden >= 0.2 || with.Hidden < 0 {
+		t.Errorf("beyond chance: %v", with.Hidden)
+	}
+	if _, ok := ProcessorsOf(&quell.Observation{}, 0); ok {
+		t.Error("nothing measured is a use")
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		any := rapid.Float64Range(0, 1e9)
+		waited := any.Draw(t, "wait")
+		part := rapid.Float64Range(0, 1)
+		o := &quell.Observation{CPU: &quell.CPUTime{User: part.Draw(t, "user"), Steal: part.Draw(t, "steal")},
+			Sched: &quell.Sched{Cores: any.Draw(t, "cores"), RunS: any.Draw(t, "run"), WaitS: &waited}}
+		if use, _ := ProcessorsOf(o, rapid.Float64Range(0, 10).Draw(t, "chance")); !(use.Own >= 0 && use.Hidden >= 0 && use.Busy() <= 1) {
+			t.Fatalf("%+v", use)
+		}
+	})
+}

@@ -1,0 +1,452 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/model"
+)
+
+// ICESettings are the settings of ice. Shares are fractions.
+type ICESettings struct {
+	SetPoint float64       // an instance with neighbours gets as many requests as keep its resource this busy, neighbours included
+	Floor    float64       // it keeps at least this part of its share
+	Confirm  int           // W: a sign counts from the (W+1)th window in a row on, unless it is clear
+	Window   time.Duration // no share changes again before this time is over
+	Calm     time.Duration // time without signs before a share grows again
+
+	Parameters Parameters    // of servers, which are changed if interference lasts
+	After      time.Duration // how long interference lasts before parameters are changed
+	Settle     time.Duration // no parameter changes again before this time is over
+}
+
+// Parameter is a server parameter that is changed while an instance has neighbours, within bounds.
+type Parameter struct {
+	Name     string // target and name of the setting, such as apache.MaxRequestWorkers
+	Change   Direction
+	Min, Max float64
+}
+
+// Parameters are up to mostParameters parameters. They are an array, because settings of policies must be comparable.
+type Parameters [mostParameters]Parameter
+
+// mostParameters is the largest number of parameters that are changed.
+const mostParameters = 8
+
+// ParametersOf returns the listed parameters, at most mostParameters.
+func ParametersOf(list []Parameter) (p Parameters) {
+	copy(p[:], list)
+	return p
+}
+
+// list returns the parameters that are set.
+func (p Parameters) list() (list []Parameter) {
+	for _, one := range p {
+		if one.Name != "" {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// Direction says how a parameter follows interference.
+type Direction string
+
+// Lower divides a parameter by how much busier the processors are than usual. Raise multiplies it by how much longer responses take (ICE,
+// section IV).
+const (
+	Lower Direction = "lower"
+	Raise Direction = "raise"
+)
+
+var iceSpec = spec[ICESettings]{
+	name: "ice", about: "cuts the share of an instance with neighbours within seconds, then changes its server's parameters",
+	scope: ServiceScope, beside: true, machines: true,
+	defaults: ICESettings{SetPoint: 0.7, Floor: 0.6, Confirm: 1, Window: 5 * time.Second, Calm: 10 * time.Second,
+		After: 20 * time.Second, Settle: 10 * time.Second},
+	keys: func(s *ICESettings) keys.Table {
+		parameters := s.Parameters.list()
+		return keys.Table{
+			keys.Opt("set_point", keys.Share(&s.SetPoint).Above(0).Between(0, 1),
+				"an instance with neighbours gets as many requests as keep its resource this busy, neighbours included"),
+			keys.Opt("floor", keys.Share(&s.Floor).AtLeast(0.01).Below(1), "an instance with neighbours keeps at least this part of its share"),
+			confirmKey(&s.Confirm),
+			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, time.Hour), "time between two changes of an instance's share"),
+			keys.Opt("calm", keys.Duration(&s.Calm).Between(time.Second, time.Hour),
+				"time without signs of neighbours before a share grows again; longer after each premature return"),
+			keys.Opt("parameters", keys.ListOf(&parameters, Parameter{}, func(p *Parameter) keys.Value { return parameterKeys(p) }).
+				AtMost(mostParameters).Into(func(list []Parameter) { s.Parameters = ParametersOf(list) }),
+				"server parameters that are changed if interference lasts"),
+			keys.Opt("after", keys.Duration(&s.After).Between(time.Second, 24*time.Hour),
+				"how long interference lasts before parameters are changed"),
+			keys.Opt("settle", keys.Duration(&s.Settle).Between(time.Second, time.Hour), "time between two changes of a parameter"),
+		}
+	},
+	agree:    iceAgrees,
+	variants: iceVariants,
+	instance: empty[iceInstance],
+	decide:   ice,
+}
+
+func parameterKeys(p *Parameter) keys.Table {
+	return keys.Table{
+		keys.Req("name", keys.Text(&p.Name).Then(func(s string) string {
+			if target, name, ok := strings.Cut(s, "."); !ok || target == "" || name == "" {
+				return "must be a server and a parameter, such as apache.MaxRequestWorkers"
+			}
+			return ""
+		}), "server and parameter, as the agent names them: apache.MaxRequestWorkers"),
+		keys.Req("change", keys.OneOf(&p.Change, []Direction{Lower, Raise}),
+			"lower: in proportion to how much busier the processors are; raise: to how much longer responses take"),
+		keys.Req("min", keys.Decimal(&p.Min).AtLeast(0), "smallest value"),
+		keys.Req("max", keys.Decimal(&p.Max).AtLeast(0), "largest value"),
+	}
+}
+
+func iceAgrees(d *keys.Decoder, path string, s ICESettings, _ quell.Service) {
+	for i, p := range s.Parameters.list() {
+		at := fmt.Sprintf("%s[%d]", keys.Join(path, "parameters"), i)
+		if d.Sound(at) && p.Max < p.Min {
+			d.Refuse(keys.Join(at, "max"), "", "%v is less than min, which is %v", p.Max, p.Min)
+		}
+	}
+}
+
+// iceVariants are deeper cuts than the paper's.
+func iceVariants(s ICESettings) (list []variant[ICESettings]) {
+	for _, floor := range []float64{0.4, 0.2} {
+		s.Floor = floor
+		list = append(list, variant[ICESettings]{Change: fmt.Sprintf("floor %.0f%%", 100*floor), Settings: s})
+	}
+	return list
+}
+
+// iceInstance is what ice remembers of an instance.
+type iceInstance struct {
+	At      time.Time `json:"at,omitzero"`       // end of the last window that was judged
+	Out     int       `json:"out,omitempty"`     // consecutive windows with a sign of neighbours
+	Since   time.Time `json:"since,omitzero"`    // when the present interference was confirmed; zero: there is none
+	Sign    time.Time `json:"sign,omitzero"`     // end of the last window with a sign
+	Cut     float64   `json:"cut,omitempty"`     // the part of its share that is cut: 0 none, 1 all
+	Changed time.Time `json:"changed,omitzero"`  // when the share was last changed
+	Hidden  float64   `json:"hidden,omitempty"`  // the neighbours' use by which it was changed
+	Aim     float64   `json:"aim,omitempty"`     // the requests per second that it was to bring
+	Growing bool      `json:"growing,omitempty"` // the last change gave some of the share back
+	Repeats int       `json:"repeats,omitempty"` // number of times that interference was noticed again soon after some of the share came back
+	Over    time.Time `json:"over,omitzero"`     // when the last interference was over
+
+	Why   string         `json:"why,omitempty"` // what showed the interference
+	Cause quell.Resource `json:"cause,omitempty"`
+	Seen  iceMean        `json:"seen,omitzero"` // means over the windows with signs since the last change
+
+	Usual iceUsual        `json:"usual,omitzero"` // what the instance usually shows
+	Slow  outlierInstance `json:"slow,omitzero"`  // what outlier remembers of its response times
+	Tuned iceTuned        `json:"tuned,omitzero"` // its server's parameters
+}
+
+func (m *member) ice() *iceInstance { return m.mem.Memory.(*iceInstance) }
+
+// iceMean holds means over windows. Older ones fade.
+type iceMean struct {
+	N        int     `json:"n,omitempty"`
+	Own      float64 `json:"own,omitempty"`      // own use of the contended resource
+	Hidden   float64 `json:"hidden,omitempty"`   // the neighbours' use
+	Rate     float64 `json:"rate,omitempty"`     // requests per second
+	Signal   float64 `json:"signal,omitempty"`   // c of the estimator
+	Previous float64 `json:"previous,omitempty"` // use of the processors in the window before the first one; no mean
+}
+
+// mostRepeats of the policy outlier also bounds how often the time of calm is doubled.
+const (
+	offPoint     = 0.1  // a cut changes only if the use is off the set point by this,
+	takenAway    = 0.8  // or the instance gets less than this part of the requests that the cut left, because the main policy acted;
+	cutDeadband  = 0.2  // and only if what it leaves changes by this fraction
+	mostSeen     = 5    // windows that count in means
+	growsBy      = 2    // factor by which a share grows in one step
+	nearlyWhole  = 0.99 // a share that is this part of the whole one is whole
+	againFactor  = 0.5  // what another cut leaves if an instance is still slow, and how busy its resource is is not known
+	leastRequest = 1e-3 // requests per second; less is none
+)
+
+// icePlan is the state of one decision.
+type icePlan struct {
+	in    *Input
+	set   ICESettings
+	group *group
+	now   time.Time
+	slow  *judgement // of response times
+	plan  quell.Plan
+}
+
+// ice is Algorithm 1 of ICE. Once per second it looks for signs that an instance has neighbours. If there are any, it predicts how busy
+// the instance's resource is, and cuts its share so far that the use comes back to the set point, but never below the floor. If the
+// interference lasts, it changes parameters of the server. Without signs the share grows again. Beside another policy its cuts are factors
+// that expire.
+func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
+	rememberedOf[iceInstance](g)
+	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At}
+	for i := range g.members {
+		if m := &g.members[i]; !m.inService() {
+			*m.ice() = iceInstance{Tuned: m.ice().Tuned}
+		}
+	}
+	p.watch()
+	for i := range g.members {
+		p.tune(&g.members[i])
+	}
+	p.put()
+	if !p.trained() {
+		p.reason("untrained", "", "the models lack the section ice: signs that need no training are used")
+	}
+	return p.plan
+}
+
+// trained returns whether the models can tell which windows have neighbours.
+func (p *icePlan) trained() bool { return p.in.ice != nil && p.in.ice.Classifier != nil }
+
+func (p *icePlan) reason(code, instance, format string, args ...any) {
+	addReason(&p.plan, code, instance, format, args...)
+}
+
+// notice records the sign in an instance's last window, or its absence.
+func (p *icePlan) notice(mem *iceInstance, s iceSign, found bool) {
+	if !found {
+		mem.Out = 0
+		return
+	}
+	if mem.Out++; mem.Out == 1 && mem.Cut == 0 {
+		mem.Seen = iceMean{}
+	}
+	mem.Sign, mem.Why, mem.Cause = p.now, s.text, s.resource
+	mem.Seen.add(s)
+}
+
+// follow changes an instance's share by the sign in its last window, or by its absence.
+func (p *icePlan) follow(m *member, s iceSign, found bool) {
+	mem := m.ice()
+	if !found {
+		p.calm(m)
+		return
+	}
+	if mem.Out <= p.set.Confirm && !s.clear {
+		if mem.Since.IsZero() {
+			p.reason("confirming", m.ID, "%s; waiting for confirmation %d of %d", s.text, mem.Out, p.set.Confirm+1)
+		}
+		return
+	}
+	rest := p.now.Sub(mem.Over)
+	begins := mem.Since.IsZero()
+	switch {
+	case mem.Growing, begins && rest <= p.set.Calm<<mem.Repeats: // the share came back too early
+		mem.Repeats = min(mem.Repeats+1, mostRepeats)
+	case begins && rest > 8*p.set.Calm:
+		mem.Repeats = 0
+	}
+	if begins {
+		mem.Since = p.now
+	}
+	if begins || mem.Growing || p.now.Sub(mem.Changed) >= p.set.Window {
+		p.cut(m, s)
+	}
+}
+
+func (x *iceMean) add(s iceSign) {
+	if x.N == 0 {
+		x.Previous = s.previous
+	}
+	x.N = min(x.N+1, mostSeen)
+	part := 1 / float64(x.N)
+	x.Own, x.Hidden = x.Own+part*(s.own-x.Own), x.Hidden+part*(s.hidden-x.Hidden)
+	x.Rate, x.Signal = x.Rate+part*(s.rate-x.Rate), x.Signal+part*(s.signal-x.Signal)
+}
+
+// cut sets how much of its share an instance keeps.
+func (p *icePlan) cut(m *member, s iceSign) {
+	mem := m.ice()
+	mean, left := mem.Seen, 1-mem.Cut
+	own, hidden, rate := mean.Own, mean.Hidden, mean.Rate
+	wanted := left
+	switch point := p.level(s.resource); {
+	case s.left > 0: // only known to be slow
+		if wanted = math.Min(s.left, left); mem.Cut > 0 && !mem.Growing {
+			wanted = againFactor * left
+		}
+	case own <= 0:
+	case s.estimated:
+		wanted = left * p.estimate(mem, rate, mean.Signal, point)
+	default:
+		off := own + hidden - point
+		begins := off > 0 && (mem.Cut == 0 || mem.Growing)
+		if taken := mem.Cut > 0 && rate < takenAway*mem.Aim; begins || taken || math.Abs(off) > offPoint {
+			wanted = left * p.asShare(m, math.Max(0, point-hidden)/own)
+		}
+	}
+	wanted = math.Min(1, math.Max(p.set.Floor, wanted))
+	mem.Growing = false
+	if math.Abs(wanted-left) < cutDeadband*left && wanted < 1 {
+		return
+	}
+	if mem.Cut == 1-wanted {
+		return
+	}
+	mem.Cut, mem.Changed, mem.Hidden, mem.Aim, mem.Seen = 1-wanted, p.now, hidden, rate*wanted/left, iceMean{}
+	if mem.Cut < 1-nearlyWhole {
+		mem.Cut = 0
+	}
+}
+
+// estimate returns 1 - delta of Algorithm 1: the part of its requests that brings the use to the set point, by the trained estimator. If
+// the use is below the set point, a cut stays as deep as before, unless the main policy has taken load away as well.
+func (p *icePlan) estimate(mem *iceInstance, rate, signal, point float64) float64 {
+	e := p.in.ice.Estimator
+	use := e.Use(mem.Seen.Previous, rate, signal)
+	switch {
+	case rate < leastRequest:
+		return 1
+	case use <= point && mem.Cut > 0:
+		return math.Max(1, mem.Aim/rate)
+	case use <= point:
+		return 1
+	}
+	wanted, ok := e.Rate(point, use, signal)
+	if !ok {
+		return 1
+	}
+	return wanted / rate
+}
+
+// asShare converts the part of its requests that an instance is to get into a factor of its share. The others get what it loses, so its
+// part of all requests is not proportional to its share.
+func (p *icePlan) asShare(m *member, part float64) float64 {
+	all := 0.0
+	for _, other := range p.group.ready {
+		r, _ := other.requests()
+		all += r
+	}
+	now, _ := m.requests()
+	if all <= now || now < leastRequest {
+		return part
+	}
+	odds := func(x float64) float64 { return x / math.Max(1-x, leastRequest) }
+	return odds(math.Min(part*now/all, 1)) / odds(now/all)
+}
+
+// level returns how busy the contended resource of an instance with neighbours may be: the set point or, if the other instances lack room,
+// the level at which all instances are equally busy.
+func (p *icePlan) level(r quell.Resource) float64 {
+	work, hidden := 0.0, []float64(nil)
+	for _, m := range p.group.ready {
+		work += ownUse(m, r)
+		others := 0.0
+		if mem := m.ice(); mem.Cause == r && mem.Seen.N > 0 {
+			others = mem.Seen.Hidden
+		} else if mem.Cause == r {
+			others = mem.Hidden
+		}
+		hidden = append(hidden, others)
+	}
+	low, high := 0.0, 1.0
+	for range 30 {
+		level, room := (low+high)/2, 0.0
+		for _, h := range hidden {
+			room += math.Max(0, level-h)
+		}
+		if room < work {
+			low = level
+		} else {
+			high = level
+		}
+	}
+	return math.Max(p.set.SetPoint, high)
+}
+
+// ownUse returns an instance's own use of a resource. If it is not known, the instance counts as one with room: 0.
+func ownUse(m *member, r quell.Resource) float64 {
+	switch {
+	case !m.fresh:
+		return 0
+	case r == quell.CPU:
+		processors, _ := model.ProcessorsOf(m.Observation, 0)
+		return processors.Own
+	}
+	return m.Observation.Utilization[r]
+}
+
+// calm lets the share of an instance grow again after a time without signs. The time doubles with each return that was too early, because
+// signs may disappear only because the instance gets fewer requests.
+func (p *icePlan) calm(m *member) {
+	mem := m.ice()
+	if mem.Since.IsZero() || p.now.Sub(mem.Sign) < p.set.Calm<<mem.Repeats {
+		return
+	}
+	if mem.Cut > 0 && p.now.Sub(mem.Changed) < p.set.Window {
+		return
+	}
+	left := math.Max(deepestCut, growsBy*(1-mem.Cut))
+	if mem.Cut == 0 || left >= nearlyWhole {
+		p.reason("calm", m.ID, "no sign of neighbours for %.0f s: it gets its whole share", p.now.Sub(mem.Sign).Seconds())
+		mem.Since, mem.Over, mem.Growing, mem.Why, mem.Cause = time.Time{}, p.now, false, "", ""
+		mem.Cut, mem.Hidden, mem.Aim = 0, 0, 0
+		return
+	}
+	mem.Cut, mem.Changed, mem.Growing, mem.Seen = 1-left, p.now, true, iceMean{}
+}
+
+// put writes the cuts into the plan. If all instances have neighbours, only their proportions count. One instance alone keeps its share.
+func (p *icePlan) put() {
+	most := 0.0
+	for _, m := range p.group.ready {
+		most = math.Max(most, 1-m.ice().Cut)
+	}
+	if most == 0 {
+		most = 1
+	}
+	sum := 0.0
+	for _, m := range p.group.ready {
+		mem, left := m.ice(), math.Min(1, (1-m.ice().Cut)/most)
+		mem.Slow.Cut = 1 - left
+		sum += left
+		p.explain(m, left)
+		if p.in.fast && left < 1 {
+			if p.plan.Factor == nil {
+				p.plan.Factor = map[string]quell.Factor{}
+			}
+			// The factor lasts for three periods, and each decision renews it. Two missed decisions do not end it.
+			p.plan.Factor[m.ID] = quell.Factor{Value: left, Until: p.now.Add(3 * p.in.Service.Sampling)}
+		}
+	}
+	if p.in.fast || sum == 0 {
+		return
+	}
+	for _, m := range p.group.ready {
+		m.share = (1 - m.ice().Slow.Cut) / sum
+	}
+}
+
+// explain says why an instance's share is cut.
+func (p *icePlan) explain(m *member, left float64) {
+	mem := m.ice()
+	if mem.Since.IsZero() {
+		return
+	}
+	if mem.Cause != "" {
+		if p.plan.Cause == nil {
+			p.plan.Cause = map[string]quell.Resource{}
+		}
+		p.plan.Cause[m.ID] = mem.Cause
+	}
+	what := fmt.Sprintf("it keeps %.0f%% of its share", 100*left)
+	switch {
+	case len(p.group.ready) == 1:
+		what = "it is the only instance, so its share stays"
+	case left == 1 && mem.Cut > 0:
+		what = "the other instances have more, so its share stays"
+	case left == 1:
+		what = "its share stays, because its resource is not too busy"
+	}
+	p.reason("interference", m.ID, "%s: %s", mem.Why, what)
+}

@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// iceTuned is what ice remembers of the parameters of an instance's server.
+type iceTuned struct {
+	Values  map[string]tunedValue `json:"values,omitempty"`  // changed ones, by name; the map is never changed
+	At      time.Time             `json:"at,omitzero"`       // when any was last changed
+	Before  float64               `json:"before,omitempty"`  // median response time before they were changed, in milliseconds
+	Worse   bool                  `json:"worse,omitempty"`   // they made it worse: no more are changed during this interference
+	Undoing bool                  `json:"undoing,omitempty"` // they are going back to the values of before
+
+	MS   iceBand `json:"ms,omitzero"`       // median response time since the last change
+	Use  iceBand `json:"use,omitzero"`      // use of the processors by all since then
+	Busy float64 `json:"busy,omitempty"`    // the same in the last window
+	Cut  bool    `json:"was_cut,omitempty"` // the share was cut in the last window
+}
+
+// tunedValue is a parameter's value before it was changed, and the ordered one.
+type tunedValue struct {
+	Original float64 `json:"original"`
+	Value    float64 `json:"value"`
+}
+
+// Constants of the second level.
+const (
+	muchWorse = 1.1 // a median that is this many times as long as before is worse
+	mostRise  = 4.0 // a rise counts as at most this many times
+	givenUp   = 6   // after this many times of settling, a value that is not reported as being in force is forgotten
+)
+
+// note adds an instance's last window. When a cut begins or ends, the means begin anew.
+func (t *iceTuned) note(m *member) {
+	if cut := m.ice().Cut > 0; cut != t.Cut {
+		t.Cut, t.MS, t.Use = cut, iceBand{}, iceBand{}
+	}
+	if ms, ok := medianMS(m.Observation); ok {
+		t.MS = t.MS.with(ms)
+	}
+	if use, ok := model.ProcessorsOf(m.Observation, 0); ok {
+		t.Busy, t.Use = use.Busy(), t.Use.with(use.Busy())
+	}
+}
+
+// tune changes parameters of an instance's server (ICE, section IV, second level): only if interference lasts, only after the share was
+// cut, never again before the last change has settled. It undoes the change if the median response time gets worse, and when the
+// interference is over.
+func (p *icePlan) tune(m *member) {
+	mem := m.ice()
+	t := &mem.Tuned
+	settled := p.now.Sub(t.At) >= p.set.Settle
+	switch {
+	case len(t.Values) == 0:
+		if t.Worse = t.Worse && !mem.Since.IsZero(); m.inService() && mem.Cut > 0 && !t.Worse && settled && p.now.Sub(mem.Since) >= p.set.After {
+			p.change(m)
+		}
+	case t.Undoing:
+		p.undone(m)
+	case mem.Since.IsZero() && settled:
+		p.undo(m, "the interference is over")
+	case settled && t.MS.N > 0 && t.MS.Mean > muchWorse*t.Before:
+		t.Worse = true
+		p.undo(m, "the median response time is longer than before")
+	}
+	p.order(m)
+}
+
+// change computes the values of all parameters that the agent reports.
+func (p *icePlan) change(m *member) {
+	mem := m.ice()
+	t := &mem.Tuned
+	values := map[string]tunedValue{}
+	for _, parameter := range p.set.Parameters.list() {
+		inForce, reported := m.Settings[parameter.Name]
+		if !reported {
+			p.reason("setting_unknown", m.ID, "%s is not changed: the agent does not report it (agent.middleware)", parameter.Name)
+			continue
+		}
+		value := inForce
+		switch {
+		case parameter.Change == Lower:
+			value /= rise(t.Use, mem.Usual.Busy)
+		default:
+			value *= rise(t.MS, mem.Usual.MS)
+		}
+		if value = math.Round(math.Min(math.Max(value, parameter.Min), parameter.Max)); value != inForce {
+			values[parameter.Name] = tunedValue{inForce, value}
+			p.reason("setting", m.ID, "the interference lasts: %s from %g to %g", parameter.Name, inForce, value)
+		}
+	}
+	if len(values) > 0 {
+		t.Values, t.At, t.Before, t.MS, t.Use = values, p.now, t.MS.Mean, iceBand{}, iceBand{}
+	}
+}
+
+// rise returns how many times its usual mean a mean is, from 1 to mostRise.
+func rise(now, usual iceBand) float64 {
+	if now.N == 0 || usual.N == 0 || usual.Mean <= 0 {
+		return 1
+	}
+	return math.Min(math.Max(now.Mean/usual.Mean, 1), mostRise)
+}
+
+// undo orders the values of before.
+func (p *icePlan) undo(m *member, why string) {
+	t := &m.ice().Tuned
+	values := make(map[string]tunedValue, len(t.Values))
+	for name, v := range t.Values {
+		values[name] = tunedValue{v.Original, v.Original}
+	}
+	t.Values, t.At, t.Undoing, t.MS, t.Use = values, p.now, true, iceBand{}, iceBand{}
+	p.reason("setting", m.ID, "%s: its server's parameters go back to their values of before", why)
+}
+
+// undone ends when the agent reports the values of before, or after a long time.
+func (p *icePlan) undone(m *member) {
+	t := &m.ice().Tuned
+	for name, v := range t.Values {
+		if inForce, reported := m.Settings[name]; (!reported || math.Abs(inForce-v.Original) > 1e-6*math.Abs(v.Original)) &&
+			p.now.Sub(t.At) < givenUp*p.set.Settle {
+			return
+		}
+	}
+	t.Values, t.Undoing = nil, false
+}
+
+// order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has.
+func (p *icePlan) order(m *member) {
+	values := m.ice().Tuned.Values
+	for _, full := range slices.Sorted(maps.Keys(values)) {
+		target, name, _ := strings.Cut(full, ".")
+		p.plan.Settings = append(p.plan.Settings, quell.Setting{Instance: m.ID, Target: target, Name: name, Value: values[full].Value})
+	}
+}

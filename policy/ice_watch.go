@@ -1,0 +1,300 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// iceSign is what shows that an instance has neighbours.
+type iceSign struct {
+	text     string
+	resource quell.Resource // the contended one; empty: not known
+	clear    bool           // one window is enough
+
+	own, hidden float64 // use of that resource by the instance and by its neighbours
+	rate        float64 // requests per second
+	left        float64 // the part of its share to keep, if own and hidden are not known; else 0
+
+	estimated        bool    // the trained estimator applies:
+	signal, previous float64 // c and o
+}
+
+// Constants of the signs that need no training. A band is the mean of what an instance shows without neighbours, give or take its
+// deviation.
+const (
+	leastHiddenSign = 0.1  // others' use of the processors that is a sign
+	clearHiddenSign = 0.25 // others' use that is a clear one
+	usuallyHidden   = 0.25 // more than this is never usual
+	spreadHidden    = 0.02 // a deviation of that use below this counts as this,
+	spreadUnknown   = 0.12 // or, until bandKnown windows were seen, as this
+	spreadSignal    = 0.1  // the same for logarithms of other values,
+	leastSlower     = 1.3  // and how many times the usual value is a sign
+	clearSlower     = 2.0
+	chancePerRoot   = 2.0 // relative error of the mean over n requests, times the root of n: response times differ more than exponential ones
+	fewRequests     = 40  // if nobody says how many requests there were, they count as this many
+)
+
+// iceBand is the mean and the variance of a value without neighbours.
+type iceBand struct {
+	N        int     `json:"n,omitempty"`
+	Mean     float64 `json:"mean,omitempty"`
+	Variance float64 `json:"variance,omitempty"`
+}
+
+func (b iceBand) with(x float64) iceBand {
+	b.N = min(b.N+1, bandMemory)
+	part, off := 1/float64(b.N), x-b.Mean
+	b.Mean += part * off
+	b.Variance = (1 - part) * (b.Variance + part*off*off)
+	return b
+}
+
+// spread returns the deviation, at least least.
+func (b iceBand) spread(least float64) float64 { return math.Max(least, math.Sqrt(b.Variance)) }
+
+// iceUsual is what an instance shows without neighbours.
+type iceUsual struct {
+	Hidden iceBand                    `json:"hidden,omitzero"`  // others' use of its processors
+	Signal iceBand                    `json:"signal,omitzero"`  // logarithm of cycles per instruction, else of processor time per request
+	Probes map[quell.Resource]iceBand `json:"probes,omitempty"` // logarithm of probe times less what the own use explains; never changed
+	Busy   iceBand                    `json:"busy,omitzero"`    // use of its processors by all
+	MS     iceBand                    `json:"ms,omitzero"`      // response time in milliseconds
+}
+
+// watch looks at each instance's last window. All signs are noticed before any share changes, because how far one share is cut depends on
+// the room at the others.
+func (p *icePlan) watch() {
+	p.slow = &judgement{in: p.in, set: outlierSpec.defaults, now: p.now}
+	p.slow.windows(p.group)
+	p.slow.compare()
+	costs := p.costs()
+	type judged struct {
+		*member
+		sign  iceSign
+		found bool
+	}
+	var list []judged
+	for _, m := range p.group.ready {
+		mem := m.ice()
+		if !m.fresh {
+			p.calm(m)
+			continue
+		}
+		if !m.Observation.At.After(mem.At) {
+			continue
+		}
+		mem.At = m.Observation.At
+		s, found := p.sign(m, costs)
+		p.notice(mem, s, found)
+		list = append(list, judged{m, s, found})
+	}
+	for _, j := range list {
+		mem := j.ice()
+		p.follow(j.member, j.sign, j.found)
+		if !j.found && mem.Since.IsZero() {
+			mem.Usual.learn(j.member)
+		}
+		mem.Tuned.note(j.member)
+	}
+}
+
+// sign returns the most important sign in an instance's last window: a clear one first, else the first in the order of the list.
+func (p *icePlan) sign(m *member, costs map[*member]float64) (best iceSign, found bool) {
+	var list []iceSign
+	add := func(s iceSign, ok bool) {
+		if ok {
+			s.rate, _ = m.requests()
+			list = append(list, s)
+		}
+	}
+	if p.trained() {
+		add(p.detected(m))
+	} else {
+		add(p.crowded(m))
+		add(p.costly(m, costs))
+	}
+	for _, r := range quell.Resources {
+		add(p.probed(m, r))
+	}
+	add(p.slower(m))
+	if len(list) == 0 {
+		return best, false
+	}
+	if i := slices.IndexFunc(list, func(s iceSign) bool { return s.clear }); i >= 0 {
+		return list[i], true
+	}
+	return list[0], true
+}
+
+// detected asks the trained classifier.
+func (p *icePlan) detected(m *member) (s iceSign, found bool) {
+	ice, o := p.in.ice, m.Observation
+	signals := model.ICESignals(o)
+	if found, s.clear = ice.Disturbed(signals); !found {
+		return s, false
+	}
+	s.text, s.resource = "the detector finds neighbours"+told(ice.Classifier, ice.Usual, signals), quell.CPU
+	use, known := model.ProcessorsOf(o, 0)
+	if !known {
+		s.left = p.set.Floor
+		return s, true
+	}
+	s.own, s.hidden = use.Own, use.Hidden
+	s.previous = use.Busy()
+	if last := m.ice().Tuned.Busy; last > 0 {
+		s.previous = last
+	}
+	s.signal, s.estimated = signals[ice.Signal]
+	s.estimated = s.estimated && ice.Estimator != nil
+	return s, true
+}
+
+// chanceOf is how much longer the requests of a window may have waited and run by chance, as a fraction.
+func chanceOf(o *quell.Observation) float64 {
+	n := float64(fewRequests)
+	switch {
+	case o.LatencyMS != nil && o.LatencyMS.N > 0:
+		n = float64(o.LatencyMS.N)
+	case o.RequestRate != nil:
+		n = math.Max(1, arrived(o))
+	}
+	return chancePerRoot / math.Sqrt(n)
+}
+
+// crowded compares others' use of the processors with its band. An instance that is known to have neighbours gets fewer requests, so chance
+// counts half, or its neighbours would seem to have gone.
+func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
+	chance := chanceOf(m.Observation)
+	if !m.ice().Since.IsZero() {
+		chance /= 2
+	}
+	use, known := model.ProcessorsOf(m.Observation, chance)
+	band := m.ice().Usual.Hidden
+	usual, spread := math.Min(band.Mean, usuallyHidden), band.spread(spreadHidden)
+	if band.N < bandKnown {
+		spread = spreadUnknown
+	}
+	over := use.Hidden - usual
+	if !known || over < math.Max(leastHiddenSign, bandWidth*spread) {
+		return s, false
+	}
+	whole, _ := model.ProcessorsOf(m.Observation, 0)
+	return iceSign{
+		text: fmt.Sprintf("its processors are %.0f%% busy, %.0f%% for others (usually %.0f%%)", 100*whole.Busy(), 100*whole.Hidden, 100*usual),
+		own:  whole.Own, hidden: whole.Hidden, resource: quell.CPU, clear: over >= math.Max(clearHiddenSign, farOut*spread),
+	}, true
+}
+
+// signalOf returns the logarithm of the cycles for an instruction or, without counters, of the processor time of a request.
+func signalOf(o *quell.Observation) (x float64, what string, ok bool) {
+	if cpi, counted := o.Counters[quell.CounterCPI]; counted && cpi > 0 {
+		return math.Log(cpi), "cycles per instruction", true
+	}
+	ms, ok := model.PerRequestMS(o)
+	return math.Log(ms), "processor time per request", ok && ms > 0
+}
+
+// costs returns by how much each instance's signal differs from its usual value.
+func (p *icePlan) costs() map[*member]float64 {
+	costs := map[*member]float64{}
+	for _, m := range p.group.ready {
+		if band := m.ice().Usual.Signal; m.fresh && band.N >= bandKnown {
+			if x, _, ok := signalOf(m.Observation); ok {
+				costs[m] = x - band.Mean
+			}
+		}
+	}
+	return costs
+}
+
+// costly compares an instance's signal with its band and with those of the other instances: if all need more processor time, the cause is
+// the requests.
+func (p *icePlan) costly(m *member, costs map[*member]float64) (s iceSign, found bool) {
+	off, known := costs[m]
+	_, what, _ := signalOf(m.Observation)
+	use, measured := model.ProcessorsOf(m.Observation, 0)
+	if !known || !measured {
+		return s, false
+	}
+	over := off - medianOfOthers(slices.Sorted(maps.Values(costs)), off, true)
+	spread := m.ice().Usual.Signal.spread(spreadSignal)
+	chance := math.Log(1 + chanceOf(m.Observation))
+	if math.Min(off, over) < math.Max(math.Log(leastSlower), bandWidth*spread)+chance {
+		return s, false
+	}
+	return iceSign{
+		text: fmt.Sprintf("its %s is %.1f times what it usually is", what, math.Exp(off)), own: use.Own, hidden: use.Hidden, resource: quell.CPU,
+		clear: math.Min(off, over) >= math.Max(math.Log(clearSlower), farOut*spread)+chance,
+	}, true
+}
+
+// probed compares the probe times of a resource, less what the own use explains, with their band. The probes of one window are few, so
+// their standard error counts as well.
+func (p *icePlan) probed(m *member, r quell.Resource) (s iceSign, found bool) {
+	ms, ok := model.ProbeAtRest(m.Observation, r)
+	band, seen := m.ice().Usual.Probes[r]
+	if !ok || !seen || band.N < bandKnown {
+		return s, false
+	}
+	probe, own := m.Observation.Probe[r], m.Observation.Utilization[r]
+	chance := chancePerRoot * probe.StddevMS / (probe.MeanMS * math.Sqrt(float64(probe.N)))
+	over, spread := math.Log(ms)-band.Mean, band.spread(spreadSignal)
+	if over < math.Max(math.Log(leastSlower), bandWidth*spread)+chance {
+		return s, false
+	}
+	return iceSign{
+		text:     fmt.Sprintf("probes of its %s take %.1f times as long as usual at this load", r, math.Exp(over)),
+		resource: r, own: own, hidden: (1 - math.Min(own, 1)) * (1 - math.Exp(-over)),
+		clear: over >= math.Max(math.Log(clearSlower), farOut*spread)+chance,
+	}, true
+}
+
+// slower says whether response times are out of their band, as the policy outlier judges them. Failed requests are no sign of neighbours.
+func (p *icePlan) slower(m *member) (s iceSign, found bool) {
+	i := slices.IndexFunc(p.slow.list, func(w window) bool { return w.member == m })
+	if i < 0 || p.slow.list[i].why == "" || p.slow.list[i].errors > 0 {
+		return s, false
+	}
+	w := &p.slow.list[i]
+	return iceSign{text: w.why, clear: w.sure, left: math.Max(w.leaves(), deepestCut)}, true
+}
+
+// learn adds a window without signs to what an instance usually shows.
+func (u *iceUsual) learn(m *member) {
+	o := m.Observation
+	if use, ok := model.ProcessorsOf(o, chanceOf(o)); ok {
+		u.Hidden = u.Hidden.with(use.Hidden)
+	}
+	if use, ok := model.ProcessorsOf(o, 0); ok {
+		u.Busy = u.Busy.with(use.Busy())
+	}
+	if x, _, ok := signalOf(o); ok {
+		u.Signal = u.Signal.with(x)
+	}
+	if ms, ok := medianMS(o); ok {
+		u.MS = u.MS.with(ms)
+	}
+	probes := maps.Clone(u.Probes)
+	for r := range o.Probe {
+		if ms, ok := model.ProbeAtRest(o, r); ok {
+			if probes == nil {
+				probes = map[quell.Resource]iceBand{}
+			}
+			probes[r] = probes[r].with(math.Log(ms))
+		}
+	}
+	u.Probes = probes
+}
+
+// medianMS returns the median response time of a window, or the mean if there is no median.
+func medianMS(o *quell.Observation) (ms float64, ok bool) {
+	if ms, ok = o.LatencyMS.Of(quell.P50); ok {
+		return ms, true
+	}
+	return o.LatencyMS.Of(quell.Mean)
+}
