@@ -56,7 +56,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 // news lists what the snapshot has that is new, by resource and type.
 func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]map[string][]seenBy {
 	out, known := map[quell.Resource]map[string][]seenBy{}, before.Live()
-	alone := 1 == countReady(s)
+	alone := countReady(s) == 1
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		o := in.Observation

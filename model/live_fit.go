@@ -272,8 +272,9 @@ func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
 func perRequest(windows []Window) float64 {
 	var uses []float64
 	for i := range windows {
-		if x := &windows[i]; x.Rate > 0 && x.Use > 0.02 && x.Use < 0.85 {
-			uses = append(uses, x.Use/x.Rate)
+		x := &windows[i]
+		if use := x.Use / x.Rate; x.Use > 0.02 && x.Use < 0.85 && use <= maxValue {
+			uses = append(uses, use)
 		}
 	}
 	if len(uses) < leastKnown {
