@@ -86,7 +86,7 @@ func TestVersion2Files(t *testing.T) {
 		t.Errorf("used %v, %v; want 2.5", used, err)
 	}
 	found, err := g.existing("quell")
-	if err != nil || len(found) != 7 || found[1] != filepath.Join(root, "quell-lab/h1/vm") || found[6] != filepath.Join(root, "quell-lab") {
+	if err != nil || len(found) != 8 || found[1] != filepath.Join(root, "quell-lab/h1/vm") || found[7] != filepath.Join(root, "quell-lab") {
 		t.Errorf("found %v, %v", found, err)
 	}
 }
