@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,10 +91,44 @@ func quickPlan() train.Plan {
 	return p
 }
 
-// DIAL is trained by the one path: its classifier names the resource in at least 88% of the runs that it was not fitted to, and Eq. 1 fits.
+// DIAL is trained by the one path: its classifier names the resource in at least 88% of the runs that it was not fitted to, and with most
+// seeds a run with it has a shorter p90 than one with equal shares, and names the resources.
 func TestDialIsTrainedInTheSimulator(t *testing.T) {
-	sc := calendarSite()
-	rows, err := Train(t.Context(), sc, quickPlan(), 1)
+	right, n := 0, 0
+	var ratios []float64
+	causes := map[quell.Resource]int{}
+	for seed := uint64(1); seed <= 5; seed++ {
+		models := dialModels(t, seed)
+		all, found := models.Dial().Validated.Total()
+		right, n = right+found, n+all
+		p90 := func(name string) float64 {
+			r, err := Run(t.Context(), Options{Scenario: disturbedCalendar(), Seed: seed, Models: models,
+				Run: scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.RoundRobin, Fixed: 3},
+				Plans: func(p *quell.Plan) {
+					for _, cause := range p.Cause {
+						causes[cause]++
+					}
+				}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return *r.LatencyMS.P90
+		}
+		ratios = append(ratios, p90("dial")/p90(policy.Plain))
+	}
+	if float64(right) < 0.88*float64(n) {
+		t.Errorf("only %d of %d runs are classified right", right, n)
+	}
+	slices.Sort(ratios)
+	if ratios[2] > 0.95 || causes[quell.CPU] < 40 || causes[quell.Disk] < 40 {
+		t.Errorf("p90s relative to equal shares %.2f; causes %v", ratios, causes)
+	}
+}
+
+// dialModels trains DIAL on quick simulated runs.
+func dialModels(t *testing.T, seed uint64) *model.Models {
+	t.Helper()
+	rows, err := Train(t.Context(), calendarSite(), quickPlan(), seed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,37 +140,22 @@ func TestDialIsTrainedInTheSimulator(t *testing.T) {
 	if d == nil || d.Incomplete() != "" {
 		t.Fatalf("%+v", d)
 	}
-	n, right := d.Validated.Total()
-	t.Logf("%d of %d runs are classified right\n%s%s", right, n, d.Validated, d.Classifier)
+	t.Logf("seed %d:\n%s%s", seed, d.Validated, d.Classifier)
 	for r, e := range d.Errors {
 		t.Logf("%s: Eq. 1 is off by %.1f%%, without the square term by %.1f%%", r, 100*e.MeanRelative, 100*e.Linear)
 	}
-	if float64(right) < 0.88*float64(n) {
-		t.Errorf("only %d of %d", right, n)
-	}
+	return models
+}
 
-	// and a run with it misses the objective less than equal shares do, and names the resources
-	sc.Timeline = []scenario.Event{
-		{At: 10 * time.Second, Interfere: &scenario.Interference{Host: sc.Hosts[0].ID, Resource: quell.CPU, Use: 0.5}},
-		{At: 30 * time.Second, Interfere: &scenario.Interference{Host: sc.Hosts[0].ID, Resource: quell.CPU, Use: 0}},
-		{At: 30 * time.Second, Interfere: &scenario.Interference{Host: sc.Hosts[1].ID, Resource: quell.Disk, Use: 0.8}},
-		{At: 50 * time.Second, Interfere: &scenario.Interference{Host: sc.Hosts[1].ID, Resource: quell.Disk, Use: 0}},
+// disturbedCalendar is a site with a neighbour on one server's processor, then one on another server's disk.
+func disturbedCalendar() *scenario.Scenario {
+	sc := calendarSite()
+	for i, x := range []scenario.Interference{{Resource: quell.CPU, Use: 0.5}, {Resource: quell.Disk, Use: 0.8}} {
+		x.Host = sc.Hosts[i].ID
+		gone := x
+		gone.Use = 0
+		from := time.Duration(10+20*i) * time.Second
+		sc.Timeline = append(sc.Timeline, scenario.Event{At: from, Interfere: &x}, scenario.Event{At: from + 20*time.Second, Interfere: &gone})
 	}
-	causes := map[quell.Resource]int{}
-	play := func(name string) quell.Result {
-		run := scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.RoundRobin, Fixed: 3}
-		r, err := Run(t.Context(), Options{Scenario: sc, Run: run, Models: models, Plans: func(p *quell.Plan) {
-			for _, cause := range p.Cause {
-				causes[cause]++
-			}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	static, dial := play(policy.Plain), play("dial")
-	if *dial.LatencyMS.P90 > 0.95*(*static.LatencyMS.P90) || causes[quell.CPU] < 10 || causes[quell.Disk] < 10 {
-		t.Errorf("p90 %.1f ms, with equal shares %.1f; causes %v", *dial.LatencyMS.P90, *static.LatencyMS.P90, causes)
-	}
+	return sc
 }
