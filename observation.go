@@ -44,23 +44,35 @@ func (l *Latency) Of(m Metric) (float64, bool) {
 	if l == nil {
 		return 0, false
 	}
-	var p *float64
-	switch m {
-	case Mean:
-		p = l.Mean
-	case P50:
-		p = l.P50
-	case P90:
-		p = l.P90
-	case P95:
-		p = l.P95
-	case P99:
-		p = l.P99
-	}
-	if p == nil {
+	p := l.field(m)
+	if p == nil || *p == nil {
 		return 0, false
 	}
-	return *p, true
+	return **p, true
+}
+
+// Set sets the given statistic, in milliseconds. It does nothing for a metric that does not exist.
+func (l *Latency) Set(m Metric, ms float64) {
+	if p := l.field(m); p != nil {
+		*p = &ms
+	}
+}
+
+// field returns where a statistic is stored, nil for a metric that does not exist.
+func (l *Latency) field(m Metric) **float64 {
+	switch m {
+	case Mean:
+		return &l.Mean
+	case P50:
+		return &l.P50
+	case P90:
+		return &l.P90
+	case P95:
+		return &l.P95
+	case P99:
+		return &l.P99
+	}
+	return nil
 }
 
 // ProbeStats summarises the durations of the N probes of one window.

@@ -3,11 +3,7 @@ package daemon
 import (
 	"log/slog"
 	"os"
-	"runtime"
 	"testing"
-
-	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/need"
@@ -17,29 +13,18 @@ import (
 
 // A limit of the network is one of an interface: the instance of the limit is its name, and no control group.
 func TestNetworkLimitsAreOfInterfaces(t *testing.T) {
-	need.Root(t)
-	runtime.LockOSThread() // not unlocked: the thread ends with the test, and so does the namespace
-	space, err := netns.New()
-	if err != nil {
-		need.Skip(t, "needs network namespaces: "+err.Error())
-	}
-	t.Cleanup(func() { _ = space.Close() })
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "q0"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "q1"}); err != nil {
-		need.Skip(t, "needs pairs of interfaces: "+err.Error())
-	}
+	name := need.Interface(t)
 	groups, err := sensor.NewGroups(os.DirFS("/"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := limit.Options{Records: t.TempDir()}
 	limits := groupLimits{groups, &hostPolicy{log: slog.New(slog.DiscardHandler)}, o}
-	want := []quell.Limit{{Instance: "q0", Resource: quell.Network, Value: 200e6, Unit: "bit/s"}}
+	want := []quell.Limit{{Instance: name, Resource: quell.Network, Value: 200e6, Unit: "bit/s"}}
 	if failed := limits.Apply(want); len(failed) > 0 {
 		t.Fatal(failed)
 	}
-	if list, err := limit.Show(o); err != nil || len(list) != 1 || list[0].Group != "q0" {
+	if list, err := limit.Show(o); err != nil || len(list) != 1 || list[0].Group != name {
 		t.Errorf("in force: %+v, %v", list, err)
 	}
 	want[0].Instance = "q9"

@@ -3,11 +3,9 @@ package limit
 import (
 	"errors"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/need"
@@ -16,19 +14,7 @@ import (
 // anInterface makes a network namespace for this test's thread, with one interface.
 func anInterface(t *testing.T) (name string, o Options) {
 	t.Helper()
-	need.Root(t)
-	runtime.LockOSThread() // not unlocked: the thread ends with the test, and so does the namespace
-	space, err := netns.New()
-	if err != nil {
-		need.Skip(t, "needs network namespaces: "+err.Error())
-	}
-	t.Cleanup(func() { _ = space.Close() })
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "q0"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "q1"}); err != nil {
-		need.Skip(t, "needs pairs of interfaces: "+err.Error())
-	}
-	return attrs.Name, Options{Records: t.TempDir()}
+	return need.Interface(t), Options{Records: t.TempDir()}
 }
 
 func TestThisMachinesInterfaces(t *testing.T) {

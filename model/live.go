@@ -228,7 +228,7 @@ func (w *Law) tables(r quell.Resource) *Prima {
 			row := ResponseTime{Utilization: u, Severity: severity}
 			for _, metric := range quell.Metrics {
 				if ratio, ok := w.ratio(metric); ok {
-					setLatency(&row.LatencyMS, metric, min(factor*w.response(u, severity, ratio), maxValue))
+					row.LatencyMS.Set(metric, min(factor*w.response(u, severity, ratio), maxValue))
 				}
 			}
 			response = append(response, row)
@@ -241,22 +241,6 @@ func (w *Law) tables(r quell.Resource) *Prima {
 		Isolation:    map[quell.Resource][]Isolation{r: isolation},
 		ResponseTime: map[quell.Resource][]ResponseTime{r: response},
 		Interference: map[quell.Resource][]Interference{r: interference},
-	}
-}
-
-// setLatency sets a metric of a latency.
-func setLatency(l *quell.Latency, m quell.Metric, ms float64) {
-	switch m {
-	case quell.Mean:
-		l.Mean = &ms
-	case quell.P50:
-		l.P50 = &ms
-	case quell.P90:
-		l.P90 = &ms
-	case quell.P95:
-		l.P95 = &ms
-	case quell.P99:
-		l.P99 = &ms
 	}
 }
 

@@ -94,8 +94,8 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 		return
 	}
 	row := ResponseTime{Utilization: use, Severity: severity, Runs: len(answered)}
-	setLatency(&row.LatencyMS, metric, windowMean(answered, func(w *Window) (float64, float64) { return w.MetricMS, float64(w.N) }))
-	setLatency(&row.LatencyMS, quell.Mean, windowMean(answered, func(w *Window) (float64, float64) { return w.MeanMS, float64(w.N) }))
+	row.LatencyMS.Set(metric, windowMean(answered, func(w *Window) (float64, float64) { return w.MetricMS, float64(w.N) }))
+	row.LatencyMS.Set(quell.Mean, windowMean(answered, func(w *Window) (float64, float64) { return w.MeanMS, float64(w.N) }))
 	for _, w := range answered {
 		row.LatencyMS.N += w.N
 	}

@@ -248,7 +248,8 @@ func (g *guess) expected(c Cell, response, probe float64) model.TrainingRow {
 	sf := g.now.SeverityAt(row.Utilization, row.Interfering)
 	alone, stddev, _ := g.now.Isolation(row.Utilization)
 	row.ProbeMS = model.ProbeRun{Mean: max(leastMS, alone*(1+sf)*probe), Stddev: stddev, N: g.rows[0].ProbeMS.N}
-	row.LatencyMS = latency(g.Metric, max(leastMS, g.now.ResponseTime(row.Utilization, sf)*response), g.rows[0].LatencyMS.N)
+	row.LatencyMS = quell.Latency{N: g.rows[0].LatencyMS.N}
+	row.LatencyMS.Set(g.Metric, max(leastMS, g.now.ResponseTime(row.Utilization, sf)*response))
 	return row
 }
 
@@ -267,22 +268,4 @@ func (g *guess) carried(commanded float64, match func(*model.TrainingRow) bool, 
 		return commanded
 	}
 	return sum / n
-}
-
-// latency is a summary with one statistic.
-func latency(metric quell.Metric, ms float64, n int) quell.Latency {
-	l := quell.Latency{N: n}
-	switch metric {
-	case quell.Mean:
-		l.Mean = &ms
-	case quell.P50:
-		l.P50 = &ms
-	case quell.P90:
-		l.P90 = &ms
-	case quell.P95:
-		l.P95 = &ms
-	case quell.P99:
-		l.P99 = &ms
-	}
-	return l
 }

@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -30,10 +26,8 @@ func acsPage(ctx context.Context, dir string) error { return acsPagePart(ctx, di
 func acsPagePart(ctx context.Context, dir, part string) error {
 	var d acsData
 	path := filepath.Join(dir, "acs.json")
-	if data, err := os.ReadFile(path); err == nil {
-		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("reading %s: %w", path, err)
-		}
+	if _, err := readJSON(path, &d); err != nil {
+		return err
 	}
 	measure, ok := acsMeasured[part]
 	if !ok {
@@ -172,31 +166,18 @@ func newACSRun(title string, outs, kernel []tenants.Outcome) acsRun {
 
 // playMixes plays each mix with a policy, as many at once as there are processors.
 func playMixes(ctx context.Context, o tenants.Options, mixes [][]tenants.Tenant, p quell.Policy) ([]tenants.Outcome, error) {
-	outs, errs := make([]tenants.Outcome, len(mixes)), make([]error, len(mixes))
-	queue := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range queue {
-				one := o
-				one.Tenants, one.Policy, one.Seed = mixes[i], p, uint64(i)
-				if errs[i] = ctx.Err(); errs[i] == nil {
-					outs[i], errs[i] = tenants.Play(one)
-				}
-			}
-		})
-	}
-	for i := range mixes {
-		queue <- i
-	}
-	close(queue)
-	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
+	outs := make([]tenants.Outcome, len(mixes))
+	err := playAll(len(mixes), func(i int) error {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-	}
-	return outs, nil
+		one := o
+		one.Tenants, one.Policy, one.Seed = mixes[i], p, uint64(i)
+		var err error
+		outs[i], err = tenants.Play(one)
+		return err
+	})
+	return outs, err
 }
 
 // acsPair is a row like those of Tables 10 and 11: two tenants, of which the second is the same in all rows.

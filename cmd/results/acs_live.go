@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -232,8 +231,7 @@ func (r *acsRig) recorded(ctx context.Context, mix []acsWorker, mode acsMode, re
 		name += " " + w.String()
 	}
 	path := filepath.Join(labDir, "acs", strings.NewReplacer(" ", "-", ",", "").Replace(fmt.Sprintf("%s %d.json", name, repeat)))
-	if data, err := os.ReadFile(path); err == nil {
-		err = json.Unmarshal(data, &run)
+	if found, err := readJSON(path, &run); found || err != nil {
 		return run, err
 	}
 	fmt.Fprintf(os.Stderr, "acs: %s, repeat %d\n", name, repeat+1)

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -51,7 +47,7 @@ func dialPage(ctx context.Context, dir string) error {
 func dialPagePart(ctx context.Context, dir string, parts ...string) error {
 	f := dialFigures{Seeds: dialSeeds, Trials: dialTrials, CalmTrials: calmTrials, ShareSeeds: shareSeeds}
 	path := filepath.Join(dir, "dial.json")
-	if err := readJSON(path, &f); err != nil {
+	if _, err := readJSON(path, &f); err != nil {
 		return err
 	}
 	for _, name := range parts {
@@ -71,21 +67,6 @@ func dialPagePart(ctx context.Context, dir string, parts ...string) error {
 		return err
 	}
 	return writePage(dir, "dial", f)
-}
-
-// readJSON reads figures that were kept; without the file there are none.
-func readJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, into)
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	return nil
 }
 
 // dialFigures are the figures of the page. Those of the simulator are kept in dial.json, those of the lab in its records.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,10 +44,8 @@ func learnPage(ctx context.Context, dir string) error {
 func learnPagePart(ctx context.Context, dir string, names ...string) error {
 	var d learnData
 	path := filepath.Join(dir, "learn.json")
-	if data, err := os.ReadFile(path); err == nil {
-		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("reading %s: %w", path, err)
-		}
+	if _, err := readJSON(path, &d); err != nil {
+		return err
 	}
 	for _, name := range names {
 		if name == "page" {
@@ -120,7 +117,7 @@ func playLearning(
 	blank := func() learnRun { return learnRun{make([]float64, seeds), make([]float64, seeds)} }
 	c = learnCase{Scenario: name, DurationS: sc.Duration.Seconds(), ThresholdMS: sc.Service.SLO.ThresholdMS(), Trained: blank(), Cold: blank(),
 		Later: blank()}
-	err = eachSeed(seeds, func(i int) error {
+	err = playAll(seeds, func(i int) error {
 		seed := uint64(i) + 1
 		models, err := train(ctx, sc, seed)
 		if err != nil {
@@ -139,7 +136,7 @@ func playLearning(
 	if err != nil {
 		return c, err
 	}
-	return c, eachSeed(seeds, func(i int) error {
+	return c, playAll(seeds, func(i int) error {
 		seed := uint64(i) + 1
 		cold, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: learningRun, Seed: seed})
 		if err != nil {

@@ -6,9 +6,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync"
+	"slices"
 	"time"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
@@ -37,25 +38,11 @@ type mrburstRun struct {
 func (r mrburstRun) Share() float64 { return r.MeanHeld() / r.Pooled }
 
 // MeanHeld and MeanMissed are means over the seeds, in hours.
-func (r mrburstRun) MeanHeld() float64   { return mean(r.Held) }
-func (r mrburstRun) MeanMissed() float64 { return mean(r.Missed) }
+func (r mrburstRun) MeanHeld() float64   { return stat.Mean(r.Held, nil) }
+func (r mrburstRun) MeanMissed() float64 { return stat.Mean(r.Missed, nil) }
 
 // Least is the shortest time for which the objective was kept, in hours.
-func (r mrburstRun) Least() float64 {
-	least := math.Inf(1)
-	for _, h := range r.Held {
-		least = math.Min(least, h)
-	}
-	return least
-}
-
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
+func (r mrburstRun) Least() float64 { return slices.Min(r.Held) }
 
 // mrburstForecast is what was said, at some time, of when one instance's credits run out.
 type mrburstForecast struct {
@@ -172,29 +159,12 @@ func mrburstRuns(sc *scenario.Scenario, f mrburstFigures) []mrburstRun {
 
 // playMRburst plays every run with every seed, as many plays at once as there are processors.
 func playMRburst(ctx context.Context, sc *scenario.Scenario, models *model.Models, runs []mrburstRun) error {
-	errs := make([]error, len(runs)*mrburstSeeds)
-	queue := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range queue {
-				r, seed := &runs[i/mrburstSeeds], i%mrburstSeeds
-				r.Held[seed], r.Missed[seed], errs[i] = playBurstable(ctx, sc, models, r, uint64(seed+1))
-				fmt.Fprintf(os.Stderr, "mrburst: %s, seed %d: %.1f h of %.1f h\n", r.Title, seed+1, r.Held[seed], r.Pooled)
-			}
-		})
-	}
-	for i := range errs {
-		queue <- i
-	}
-	close(queue)
-	workers.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return playAll(len(runs)*mrburstSeeds, func(i int) (err error) {
+		r, seed := &runs[i/mrburstSeeds], i%mrburstSeeds
+		r.Held[seed], r.Missed[seed], err = playBurstable(ctx, sc, models, r, uint64(seed+1))
+		fmt.Fprintf(os.Stderr, "mrburst: %s, seed %d: %.1f h of %.1f h\n", r.Title, seed+1, r.Held[seed], r.Pooled)
+		return err
+	})
 }
 
 // playBurstable plays one run. held is how long it keeps the objective, until three judge windows in a row miss it, and missed is the time

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -49,10 +45,8 @@ func outlierPage(ctx context.Context, dir string) error {
 func outlierPagePart(ctx context.Context, dir string, parts ...string) error {
 	var d outlierData
 	path := filepath.Join(dir, "outlier.json")
-	if data, err := os.ReadFile(path); err == nil {
-		if err := json.Unmarshal(data, &d); err != nil {
-			return fmt.Errorf("reading %s: %w", path, err)
-		}
+	if _, err := readJSON(path, &d); err != nil {
+		return err
 	}
 	for _, name := range parts {
 		measure, ok := outlierMeasured(name)
@@ -214,31 +208,11 @@ func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, e
 // simulateSeeds plays a run with the seeds from 1 to seeds, as many plays at once as there are processors.
 func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]quell.Result, error) {
 	results := make([]quell.Result, seeds)
-	err := eachSeed(seeds, func(i int) (err error) {
+	err := playAll(seeds, func(i int) (err error) {
 		results[i], err = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: uint64(i + 1)})
 		return err
 	})
 	return results, err
-}
-
-// eachSeed calls play for each of the seeds, from 0 on, on all processors at once. It returns the error of the first seed that fails.
-func eachSeed(seeds int, play func(i int) error) error {
-	errs := make([]error, seeds)
-	queue := make(chan int)
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for i := range queue {
-				errs[i] = play(i)
-			}
-		})
-	}
-	for i := range seeds {
-		queue <- i
-	}
-	close(queue)
-	workers.Wait()
-	return cmp.Or(errs...)
 }
 
 // outlierParts are the experiments of the lab.

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"text/template"
 )
 
@@ -70,4 +72,24 @@ func processor() string {
 		}
 	}
 	return ""
+}
+
+// playAll calls play for each number below n, as many at once as there are processors. It returns the error of the lowest that fails.
+func playAll(n int, play func(i int) error) error {
+	errs := make([]error, n)
+	queue := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range queue {
+				errs[i] = play(i)
+			}
+		})
+	}
+	for i := range n {
+		queue <- i
+	}
+	close(queue)
+	workers.Wait()
+	return cmp.Or(errs...)
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -112,14 +109,7 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 
 // measured reads what a command of the lab measured; ok is false if it has not been run.
 func (p labPart) measured(file string, into any) (ok bool, err error) {
-	data, err := os.ReadFile(filepath.Join(labDir, p.scenario(), file))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, json.Unmarshal(data, into)
+	return readJSON(filepath.Join(labDir, p.scenario(), file), into)
 }
 
 // runFigures are the figures of one run.

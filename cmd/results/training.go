@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -181,6 +183,21 @@ func sumUp(values []float64) (sum errorSum) {
 		sum.Most = math.Max(sum.Most, v)
 	}
 	return sum
+}
+
+// readJSON reads what writeJSON wrote; found is false if there is no such file.
+func readJSON(path string, into any) (found bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return true, nil
 }
 
 func writeJSON(path string, v any) error {
