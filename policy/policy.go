@@ -110,7 +110,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	return plan, st
 }
 
-// decide decides with the models that the engine was compiled with.
+// decide makes a plan with the models that were given to NewEngine.
 func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
 	in := e.input(s, &prev)

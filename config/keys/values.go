@@ -291,7 +291,7 @@ func (l *List[T]) AtMost(n int) *List[T] {
 	return l
 }
 
-// Into also gives a list that was read to set, for settings that do not hold a slice.
+// Into also calls set with the list that was read, for settings that are not stored in a slice.
 func (l *List[T]) Into(set func([]T)) *List[T] {
 	l.set = set
 	return l
