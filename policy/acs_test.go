@@ -4,180 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
 	expected "github.com/quellhq/quell/internal/golden"
 )
-
-// shared is a small model of a machine whose kernel divides its processors among groups by their weights, within their caps and what they
-// want (the water level of weighted fair sharing).
-type shared struct {
-	cores  float64
-	groups []sharer
-	noise  float64 // standard deviation of measured waiting, as a fraction
-	delay  int     // periods until a cap, which the kernel shows at once, has an effect
-	rng    *rand.Rand
-	at     time.Time
-	coming []map[string]float64 // caps, the next first
-	caps   map[string]float64
-	asked  map[string]float64 // the last caps
-	within string             // the group that the groups lie in
-}
-
-// sharer is a group of the model.
-type sharer struct {
-	id     string
-	want   float64 // processors that it would use alone
-	weight float64 // of the kernel
-	share  float64 // given to acs; 0: none
-	lies   float64 // slowdown that it reports; 0: none
-}
-
-// run returns what each group gets.
-func (m *shared) run() []float64 {
-	got := make([]float64, len(m.groups))
-	left, open := m.cores, map[int]bool{}
-	for i, g := range m.groups {
-		open[i] = g.want > 0
-	}
-	for {
-		weights := 0.0
-		for i, is := range open {
-			if is {
-				weights += m.groups[i].weight
-			}
-		}
-		full := false
-		for i, g := range m.groups {
-			limit := g.want
-			if processors, ok := m.caps[g.id]; ok {
-				limit = min(limit, processors)
-			}
-			if open[i] && limit <= left*g.weight/weights {
-				got[i], open[i], full = limit, false, true
-				left -= limit
-				break
-			}
-		}
-		if !full {
-			for i, g := range m.groups {
-				if open[i] {
-					got[i] = left * g.weight / weights
-				}
-			}
-			return got
-		}
-	}
-}
-
-// step runs one second and returns what is measured of it, and the true slowdowns.
-func (m *shared) step() (*quell.Snapshot, []float64) {
-	if len(m.coming) > m.delay {
-		m.caps, m.coming = m.coming[0], m.coming[1:]
-	}
-	got, slowdowns := m.run(), make([]float64, len(m.groups))
-	m.at = m.at.Add(time.Second)
-	s := &quell.Snapshot{At: m.at, Host: "h"}
-	all := 0.0
-	for i, g := range m.groups {
-		all += got[i]
-		wait := 0.0 // of a task that works and sleeps in turns, or of several that never sleep
-		if g.want > 0 {
-			wait = max(1, g.want) * (1 - got[i]/g.want)
-		}
-		if m.noise > 0 {
-			wait *= math.Exp(m.noise * m.rng.NormFloat64())
-		}
-		in := quell.Instance{ID: g.id, State: quell.Ready, Within: m.within, Observation: &quell.Observation{At: m.at, WindowS: 1,
-			Sched: &quell.Sched{RunS: got[i], WaitS: &wait}}}
-		if g.share > 0 {
-			in.Share = &g.share
-		}
-		if g.lies > 0 {
-			in.Observation.Slowdown = &g.lies
-		}
-		if quota, ok := m.asked[g.id]; ok {
-			in.Limits = map[quell.Resource]float64{quell.CPU: quota}
-		}
-		s.Instances = append(s.Instances, in)
-		slowdowns[i] = 1
-		if g.want > 0 {
-			slowdowns[i] = min(g.want, m.cores) / max(got[i], 1e-9)
-		}
-	}
-	s.Machine = &quell.Observation{At: m.at, WindowS: 1, CPU: &quell.CPUTime{User: all / m.cores},
-		Sched: &quell.Sched{Cores: m.cores, RunS: all}}
-	return s, slowdowns
-}
-
-func (m *shared) apply(p quell.Plan) {
-	caps := map[string]float64{}
-	for _, l := range p.Limits {
-		if l.Unit != quell.WeightUnit {
-			caps[l.Instance] = l.Value
-			continue
-		}
-		for i := range m.groups {
-			if m.groups[i].id == l.Instance {
-				m.groups[i].weight = l.Value
-			}
-		}
-	}
-	m.coming, m.asked = append(m.coming, caps), caps
-}
-
-func machineOf(cores float64, groups ...sharer) *shared {
-	for i := range groups {
-		groups[i].id = fmt.Sprintf("g%d", i)
-		if groups[i].weight == 0 {
-			groups[i].weight = 1
-		}
-	}
-	return &shared{cores: cores, groups: groups, rng: rand.New(rand.NewPCG(1, 1)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-}
-
-func acsEngine(t interface{ Fatal(...any) }, change func(*ACSSettings)) *HostEngine {
-	set := acsSpec.defaults
-	if change != nil {
-		change(&set)
-	}
-	e, err := NewHostEngine(quell.Policy{Name: acsSpec.name, Settings: set})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// play runs a machine under acs, and calls see after each period with the true slowdowns of the period.
-func (m *shared) play(e *HostEngine, st State, periods int, see func(period int, slowdowns []float64, p quell.Plan)) State {
-	for i := range periods {
-		s, slowdowns := m.step()
-		var p quell.Plan
-		p, st = e.Decide(s, st)
-		m.apply(p)
-		if see != nil {
-			see(i+1, slowdowns, p)
-		}
-	}
-	return st
-}
-
-func unfairness(levels []float64) float64 {
-	least, most := math.Inf(1), 0.0
-	for _, l := range levels {
-		least, most = min(least, l), max(most, l)
-	}
-	return most / least
-}
 
 // From uneven starts the slowdowns are within 1.1 after five periods, and the caps then move by no more than the tolerance.
 func TestACSMakesSlowdownsEqual(t *testing.T) {
@@ -357,15 +194,6 @@ func TestACSCapsOnlyUnderContention(t *testing.T) {
 	m.play(e, st, 5, count)
 }
 
-// A group that reports an absurd slowdown gets no more than plausible.
-func TestACSDoubtsLies(t *testing.T) {
-	m := machineOf(1, sharer{want: 1, lies: 1e5}, sharer{want: 1})
-	m.play(acsEngine(t, nil), State{}, 60, nil)
-	if got := m.run(); got[1] < 0.2 {
-		t.Errorf("the honest group gets %.3f processors", got[1])
-	}
-}
-
 // A quota that somebody else set is respected: it bounds the group, or leaves the group out.
 func TestACSBesideForeignQuotas(t *testing.T) {
 	for _, quota := range []float64{0.1, 5} {
@@ -427,75 +255,6 @@ func TestACSWithoutReadings(t *testing.T) {
 	}
 }
 
-// working is a group of one second that reports units of work.
-func working(id string, run, wait float64, units *float64) quell.Instance {
-	in := waiter(id, run, wait, run, 0)
-	if units != nil {
-		in.Observation.Counters = map[string]float64{quell.CounterProgress: *units}
-	}
-	return in
-}
-
-// during returns a second of a machine of one processor.
-func during(groups ...quell.Instance) *quell.Snapshot {
-	s := onHost(1, 1, 0, groups...)
-	s.Machine.WindowS = 1
-	for i := range groups {
-		groups[i].Observation.WindowS = 1
-	}
-	return s
-}
-
-// Slowdown by progress is the best rate of work that was seen over the present one.
-func TestACSGoesByProgress(t *testing.T) {
-	e, st := acsEngine(t, nil), State{}
-	for i, c := range []struct {
-		run, wait, units float64 // units: 0, not reported
-		slowdown         float64
-		from             quell.SlowdownFrom
-	}{
-		{1, 0, 100, 1, quell.FromProgress},
-		{0.5, 0.5, 50, 2, quell.FromProgress},
-		{0.5, 0.5, 40, 2.5, quell.FromProgress}, // the neighbours take caches, too
-		{0.1, 0, 10, 3, quell.FromProgress},     // without waiting, no more than three times is believed
-		{0.5, 0.5, 0, 2, quell.FromScheduling},
-		{0.5, 0.5, 1, 6, quell.FromProgress}, // more than three times what its waiting explains is not believed
-		{0.5, 0.5, 200, 1, quell.FromProgress},
-	} {
-		units := &c.units
-		if c.units == 0 {
-			units = nil
-		}
-		var plan quell.Plan
-		plan, st = e.Decide(during(working("a", c.run, c.wait, units)), st)
-		got := plan.Tenants["a"]
-		if got.Slowdown == nil || math.Abs(*got.Slowdown-c.slowdown) > 0.02*c.slowdown || got.From != c.from {
-			t.Errorf("second %d: %s", i, text(t, got))
-		}
-	}
-}
-
-// A group that stops reporting is slowed down as far as its waiting foretells by what it reported before (Eq. 5).
-func TestACSForetells(t *testing.T) {
-	e, st := acsEngine(t, nil), State{}
-	rng := rand.New(rand.NewPCG(1, 1))
-	slowdown := func(wait float64) float64 { return 1.2 + 1.5*(1/(1-wait)-1) } // wait is the part of time that it waits
-	for range 60 {
-		wait := rng.Float64() / 2
-		s := during(working("a", 0.5, wait, nil))
-		told := slowdown(wait)
-		s.Instances[0].Observation.Slowdown = &told
-		_, st = e.Decide(s, st)
-	}
-	plan, _ := e.Decide(during(working("a", 0.5, 0.25, nil)), reread(t, st))
-	if got := plan.Tenants["a"]; got.From != quell.FromModel || math.Abs(*got.Slowdown-slowdown(0.25)) > 0.05 {
-		t.Errorf("%s, want %.2f", text(t, got), slowdown(0.25))
-	}
-	if c, ok := st.Memory.(*acsMemory).Groups["a"].Model.Correlation(); !ok || c < 0.99 {
-		t.Errorf("correlation %v (Eq. 9)", c)
-	}
-}
-
 func TestACSHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom([]ACSRule{ACSDamped, ACSLiteral}).Draw(t, "rule")
@@ -536,98 +295,6 @@ func TestACSHoldsItsPromises(t *testing.T) {
 			st = next
 		}
 	})
-}
-
-// By weights, groups that lie in the same group become even, too, and nothing is left unused.
-func TestACSWeights(t *testing.T) {
-	for _, groups := range [][]sharer{
-		{{want: 1}, {want: 8}},
-		{{want: 1}, {want: 2}, {want: 3}, {want: 4}},
-		{{want: .4}, {want: 4}, {want: 4}},
-	} {
-		m := machineOf(2, groups...)
-		m.within = "/quell"
-		before := map[string]float64{}
-		m.play(acsEngine(t, nil), State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
-			if u := unfairness(slowdowns); period > 10 && u > 1.1 {
-				t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
-			}
-			for _, l := range p.Limits {
-				if l.Unit != quell.WeightUnit {
-					t.Fatalf("a cap: %+v", l)
-				}
-				if was := before[l.Instance]; period > 10 && math.Abs(l.Value-was) > acsSpec.defaults.Tolerance*was {
-					t.Errorf("period %d: the weight of %s moves from %.3f to %.3f", period, l.Instance, was, l.Value)
-				}
-				before[l.Instance] = l.Value
-			}
-		})
-	}
-	// Groups in different groups get caps, and weights that were set go.
-	m := machineOf(2, sharer{want: 4}, sharer{want: 1})
-	m.within = "/quell"
-	e := acsEngine(t, nil)
-	st := m.play(e, State{}, 5, nil)
-	m.within = ""
-	m.play(e, st, 5, func(_ int, _ []float64, p quell.Plan) {
-		for _, l := range p.Limits {
-			if l.Unit == quell.WeightUnit {
-				t.Errorf("a weight: %+v", l)
-			}
-		}
-	})
-}
-
-// A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
-func TestACSWeightBesideAQuota(t *testing.T) {
-	m := machineOf(2, sharer{want: 2}, sharer{want: 2}, sharer{want: 1})
-	m.within, m.caps = "/", map[string]float64{"g0": 0.1}
-	e, st := acsEngine(t, nil), State{}
-	var plan quell.Plan
-	for range 20 {
-		s, _ := m.step()
-		s.Instances[0].Limits = map[quell.Resource]float64{quell.CPU: 0.1}
-		plan, st = e.Decide(s, st)
-		m.apply(plan)
-		m.coming = nil
-	}
-	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "acs_bounded" && r.Instance == "g0" }) {
-		t.Errorf("reasons %v", plan.Reasons)
-	}
-	if got := m.run(); math.Abs(2/got[1]-1/got[2]) > 0.25 {
-		t.Errorf("the others get %.2f", got[1:])
-	}
-}
-
-// In a solo run the others have a small cap. The rate of the second period counts from then on.
-func TestACSSoloRun(t *testing.T) {
-	e, st := acsEngine(t, func(s *ACSSettings) { s.Solo = time.Hour }), State{}
-	var solo []string
-	for period := range 12 {
-		rate := 40.
-		if period == 3 {
-			rate = 100 // in the second period of the solo run
-		}
-		s := during(working("a", 0.5, 0.5, &rate), working("b", 0.25, 0.75, nil))
-		s.At = s.At.Add(time.Duration(period) * time.Second)
-		for i := range s.Instances {
-			s.Instances[i].Within = "/"
-		}
-		var plan quell.Plan
-		plan, st = e.Decide(s, reread(t, st))
-		if plan.Reasons[0].Code == "acs_solo" {
-			solo = append(solo, fmt.Sprint(period))
-			capped := slices.IndexFunc(plan.Limits, func(l quell.Limit) bool { return l.Unit != quell.WeightUnit })
-			if capped < 0 || plan.Limits[capped].Instance != "b" || plan.Limits[capped].Value != acsIdle {
-				t.Errorf("period %d: %+v", period, plan.Limits)
-			}
-		} else if got := *plan.Tenants["a"].Slowdown; len(solo) > 0 && period > 4 && math.Abs(got-2.5) > 1e-9 {
-			t.Errorf("period %d: slowdown %v, want 2.5", period, got)
-		}
-	}
-	if len(solo) != 2 {
-		t.Errorf("solo runs in periods %v, want two", solo)
-	}
 }
 
 // TestACSGolden compares a run's caps and reasons with a recorded one.

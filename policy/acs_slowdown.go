@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// Slowdowns come from scheduling, or from what a group reports of its work, or, if it has stopped reporting, from what was learned of both.
+
+// Constants of slowdowns.
+const (
+	acsSlowest   = 1000  // largest slowdown that is told apart
+	acsPlausible = 3.0   // a reported slowdown counts up to this many times that of scheduling
+	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay
+	acsGone      = 2     // after this many idle snapshots, a group is idle for longer than a moment
+	acsKept      = 0.999 // what is left of the best progress after one period: programs change
+	acsForget    = 0.98  // weight that the model's rows keep in each period
+	acsRows      = 20    // rows after which the model predicts
+	acsRelated   = 0.5   // least correlation with which it does
+)
+
+// measure computes a group's slowdown. From scheduling, it comes from the time in which tasks were ready and did not run; Eq. 3 counts
+// runnable and capped time.
+//
+// The kernel counts the time for which a quota stops a task as waiting, so throttled time is not added. It is used only if waiting is not
+// reported or smaller.
+func (t *acsTenant) measure(obs *quell.Observation, total float64) {
+	sched, window := obs.Sched, cmp.Or(obs.WindowS, 1)
+	wait, _, ok := waiting(obs, sched.RunS)
+	t.blind = !ok
+	if sched.ThrottledS != nil {
+		wait = max(wait, *sched.ThrottledS)
+	}
+	t.run = sched.RunS / window
+	ready := t.run + wait/window
+	if ready <= 0 {
+		t.idle = true
+		return
+	}
+	scheduled := t.scheduled(sched, ready, total)
+	t.idle = ready < acsIdle
+	t.slowdown, t.from = scheduled, quell.FromScheduling
+	if t.idle {
+		return
+	}
+	reported, ok := t.reported(obs, scheduled)
+	if !ok {
+		t.foretell(scheduled)
+		return
+	}
+	t.from = quell.FromProgress
+	t.slowdown = max(1, reported)
+	if most := scheduled * acsPlausible; t.slowdown > most && !t.blind {
+		t.slowdown, t.doubt = most, reported
+	}
+	t.next.Model = t.before.Model.With([]float64{scheduled - 1}, t.slowdown, acsForget)
+}
+
+// scheduled computes the slowdown from scheduling, and what the group would have used alone. A task that waits for a part of the time would
+// have done its work in the rest of it with a processor of its own. So alone the group would have used the sum of what its tasks would have
+// used with a processor each, up to all processors. For a group that always wants to run, the slowdown is (run + wait) / run, at most all
+// processors over run.
+//
+// If the kernel does not report tasks one by one, the group counts as one task that is ready all or nothing: the part of time that it lost
+// is busy * (1 - run / most). busy is the part of time in which it wanted to run, and most is what it would have used then.
+func (t *acsTenant) scheduled(sched *quell.Sched, ready, total float64) float64 {
+	run := max(t.run, ready/acsSlowest) // a group that did not run at all
+	if sched.FreeS != nil && sched.RunS > 0 {
+		t.want = max(t.run, min(t.run**sched.FreeS/sched.RunS, total))
+		return min(max(1, t.want/run), acsSlowest)
+	}
+	lost := max(0, min(1, ready)*(1-run/min(ready, total)))
+	scheduled := 1 / (1 - min(lost, 1-1.0/acsSlowest))
+	t.want = max(t.run, min(run*scheduled, total))
+	return scheduled
+}
+
+// reported returns the slowdown by what the group reports of its work: the best rate that was seen over the present one. At the first
+// report the best is the rate without the slowdown from scheduling. The rate of a moment in which the group ran nearly alone is better.
+func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdown float64, ok bool) {
+	rate, told := obs.Counters[quell.CounterProgress]
+	switch {
+	case obs.Slowdown != nil:
+		return *obs.Slowdown, true
+	case !told || rate <= 0:
+		return 0, false
+	}
+	t.rate = rate
+	if alone := t.before.Alone.Rate; alone > 0 {
+		return alone / rate, true
+	}
+	t.next.Best = max(rate, t.before.Best*acsKept)
+	if t.before.Best == 0 {
+		t.next.Best = rate * scheduled
+	}
+	return t.next.Best / rate, true
+}
+
+// foretell predicts the slowdown of a group that stopped reporting, from how long it waits (Eq. 5), if that was a good predictor before.
+func (t *acsTenant) foretell(scheduled float64) {
+	model := t.before.Model
+	related, ok := model.Correlation()
+	if !ok || related < acsRelated || model.Rows < acsRows {
+		return
+	}
+	if y, ok := model.Predict([]float64{scheduled - 1}); ok {
+		t.slowdown, t.from = max(1, min(y, scheduled*acsPlausible)), quell.FromModel
+	}
+}
+
+// fresh is the weight of a new slowdown in a group's average. Readings of a moment in which one group ran nearly alone count for nothing.
+// When a group has become idle, or busy again, what was before tells nothing of what is now.
+func (d *hostCaps) fresh() float64 {
+	switch {
+	case d.mem.Solo.Group != "":
+		return 0
+	case slices.ContainsFunc(d.tenants, acsTenant.turned):
+		return 1
+	case d.mem.Even:
+		return acsSmoothing
+	case d.weighs && d.set.Window > 0:
+		return 1 - math.Exp(-d.window/d.set.Window.Seconds())
+	}
+	return 1
+}
+
+// turned returns whether the group has just become idle for longer than a moment, or is busy again after that.
+func (t acsTenant) turned() bool {
+	return t.idle && t.before.Away+1 == acsGone || !t.idle && t.before.Away >= acsGone
+}
+
+// average updates the group's average level. It averages 1 / level, the rate of its work, so that the average over several periods is the
+// time that the work took in all of them over its time alone. Idle periods do not count.
+func (t *acsTenant) average(fresh float64) {
+	if t.idle {
+		t.next.Away++
+		return
+	}
+	if t.slowdown == 0 { // it was not read
+		return
+	}
+	t.next.Away, t.next.Level = 0, t.slowdown*t.share
+	if before := t.before.Level; before > 0 {
+		t.next.Level = 1 / ((1-fresh)/before + fresh/t.next.Level)
+	}
+}

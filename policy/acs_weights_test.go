@@ -1,0 +1,70 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// By weights, groups that lie in the same group become even, too, and nothing is left unused.
+func TestACSWeights(t *testing.T) {
+	for _, groups := range [][]sharer{
+		{{want: 1}, {want: 8}},
+		{{want: 1}, {want: 2}, {want: 3}, {want: 4}},
+		{{want: .4}, {want: 4}, {want: 4}},
+	} {
+		m := machineOf(2, groups...)
+		m.within = "/quell"
+		before := map[string]float64{}
+		m.play(acsEngine(t, nil), State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
+			if u := unfairness(slowdowns); period > 10 && u > 1.1 {
+				t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
+			}
+			for _, l := range p.Limits {
+				if l.Unit != quell.WeightUnit {
+					t.Fatalf("a cap: %+v", l)
+				}
+				if was := before[l.Instance]; period > 10 && math.Abs(l.Value-was) > acsSpec.defaults.Tolerance*was {
+					t.Errorf("period %d: the weight of %s moves from %.3f to %.3f", period, l.Instance, was, l.Value)
+				}
+				before[l.Instance] = l.Value
+			}
+		})
+	}
+	// Groups in different groups get caps, and weights that were set go.
+	m := machineOf(2, sharer{want: 4}, sharer{want: 1})
+	m.within = "/quell"
+	e := acsEngine(t, nil)
+	st := m.play(e, State{}, 5, nil)
+	m.within = ""
+	m.play(e, st, 5, func(_ int, _ []float64, p quell.Plan) {
+		for _, l := range p.Limits {
+			if l.Unit == quell.WeightUnit {
+				t.Errorf("a weight: %+v", l)
+			}
+		}
+	})
+}
+
+// A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
+func TestACSWeightBesideAQuota(t *testing.T) {
+	m := machineOf(2, sharer{want: 2}, sharer{want: 2}, sharer{want: 1})
+	m.within, m.caps = "/", map[string]float64{"g0": 0.1}
+	e, st := acsEngine(t, nil), State{}
+	var plan quell.Plan
+	for range 20 {
+		s, _ := m.step()
+		s.Instances[0].Limits = map[quell.Resource]float64{quell.CPU: 0.1}
+		plan, st = e.Decide(s, st)
+		m.apply(plan)
+		m.coming = nil
+	}
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "acs_bounded" && r.Instance == "g0" }) {
+		t.Errorf("reasons %v", plan.Reasons)
+	}
+	if got := m.run(); math.Abs(2/got[1]-1/got[2]) > 0.25 {
+		t.Errorf("the others get %.2f", got[1:])
+	}
+}
