@@ -78,6 +78,23 @@ func (b *Baseline) Isolation(u float64) (meanMS, stddevMS float64, n int) {
 	return meanMS, stddevMS, nearer.N
 }
 
+// NeighboursUse returns the neighbours' use of an instance's processors, a fraction, by how long the instance's own tasks waited, less what
+// is inferred so without neighbours. u is the instance's own use. It returns false if the observation does not say how long tasks waited,
+// or if the training did not show that this inference can be relied on.
+func (b *Baseline) NeighboursUse(u float64, o *quell.Observation) (share float64, ok bool) {
+	i := b.rowBelow(u)
+	low, high := &b.rows[i], &b.rows[min(i+1, len(b.rows)-1)]
+	if low.Waits == nil || high.Waits == nil {
+		return 0, false
+	}
+	share, ok = NeighboursUse(o)
+	part := 0.0
+	if width := high.Utilization - low.Utilization; width > 0 {
+		part = max(0, min(1, (u-low.Utilization)/width))
+	}
+	return max(0, share-(*low.Waits+part*(*high.Waits-*low.Waits))), ok
+}
+
 func (b *Baseline) at(u float64) (meanMS, stddevMS float64, nearer *baselineRow) {
 	i := b.rowBelow(u)
 	low := &b.rows[i]

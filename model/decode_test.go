@@ -35,7 +35,7 @@ func TestDecodeTheContractsExample(t *testing.T) {
 		Trained: &Trained{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Service: "video", InstanceType: "t3.medium",
 			Metric: quell.Mean, Rows: 216, PerRequest: map[quell.Resource]float64{quell.Network: 0.0042}},
 		Sections: []Section{&Prima{
-			Isolation: map[quell.Resource][]Isolation{quell.Network: {{0.1, 10.2, 0.4, 40, 5}}},
+			Isolation: map[quell.Resource][]Isolation{quell.Network: {{Utilization: 0.1, ProbeMS: 10.2, StddevMS: 0.4, N: 40, Runs: 5}}},
 			ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {
 				{Utilization: 0.1, LatencyMS: quell.Latency{Mean: &ms, P90: &p90}, Runs: 5}}},
 			Interference: map[quell.Resource][]Interference{quell.Network: {{0.1, 0.3, 0.42, 5}}},

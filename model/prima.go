@@ -31,6 +31,10 @@ type Isolation struct {
 	StddevMS    float64 `json:"stddev_ms"`      // of single probes
 	N           int     `json:"n"`              // number of single probes
 	Runs        int     `json:"runs,omitempty"` // absent counts as one
+
+	// Waits is the neighbours' use that NeighboursUse infers although there are no neighbours. It is set only if the training showed that
+	// this inference can be relied on.
+	Waits *float64 `json:"waits,omitempty"`
 }
 
 // ResponseTime is the response time at one utilisation and severity.
@@ -94,6 +98,9 @@ func (c *check) isolation(path string, r Isolation) {
 	c.between(path+".stddev_ms", r.StddevMS, 0, maxValue)
 	c.atLeast(path+".n", float64(r.N), 1)
 	c.atLeast(path+".runs", float64(r.Runs), 0)
+	if r.Waits != nil {
+		c.fraction(path+".waits", *r.Waits)
+	}
 }
 
 func (c *check) responseTime(path string, r ResponseTime) {

@@ -2,7 +2,10 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/quellhq/quell"
 )
@@ -58,6 +61,9 @@ func (p *Prima) fit(in fitting, resource quell.Resource) (ResourceReport, error)
 	if len(isolation) == 0 {
 		return report, fmt.Errorf("no training row has interfering 0, so the probe time alone is unknown: %w", quell.ErrNoData)
 	}
+	if resource == quell.CPU {
+		inferByWaits(isolation, levels)
+	}
 	p.Isolation[resource] = isolation
 	baseline := newBaseline(isolation, untested)
 	var response []ResponseTime
@@ -99,4 +105,59 @@ func isolationTable(levels []*level) []Isolation {
 		})
 	}
 	return out
+}
+
+const (
+	// waitsTrusted is the largest mean difference between the neighbours' use that is inferred from waiting and their real use with which
+	// the inference is relied on.
+	waitsTrusted = 0.1
+	// waitsTried is the smallest number of runs beside neighbours that must show it.
+	waitsTried = 4
+	// worksEnough is the least own use with which tasks wait often enough for an inference from one window.
+	worksEnough = 0.1
+)
+
+// inferByWaits sets what NeighboursUse infers without neighbours in every row of the table, if the runs beside neighbours show that it
+// infers their use well.
+func inferByWaits(table []Isolation, levels []*level) {
+	alone := make([]*float64, 0, len(table))
+	var errs []float64
+	for _, l := range levels {
+		i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated })
+		if i < 0 {
+			continue
+		}
+		usual, known := l.cells[i].waits()
+		if !known {
+			return
+		}
+		alone = append(alone, &usual)
+		for _, c := range l.cells {
+			if c.isolated || l.utilization < worksEnough {
+				continue
+			}
+			inferred, known := c.waits()
+			if !known {
+				return
+			}
+			errs = append(errs, math.Abs(inferred-usual-c.interfering))
+		}
+	}
+	if len(errs) < waitsTried || stat.Mean(errs, nil) > waitsTrusted {
+		return
+	}
+	for i := range table {
+		table[i].Waits = alone[i]
+	}
+}
+
+// waits returns the mean of what NeighboursUse infers for the runs that report how long tasks waited.
+func (c *cell) waits() (mean float64, known bool) {
+	var inferred []float64
+	for _, r := range c.rows {
+		if share, ok := NeighboursUse(r.Observation); ok {
+			inferred = append(inferred, share)
+		}
+	}
+	return stat.Mean(inferred, nil), len(inferred) > 0
 }

@@ -54,3 +54,64 @@ func BusyFor(waitPerRun, cores float64) float64 {
 	}
 	return low
 }
+
+// NeighboursUse returns the neighbours' use of the processors on which a control group runs, in fractions of these processors. A tenant
+// cannot see that use, so it is inferred from how long the group's own tasks waited (BusyFor). What the group's quota or the hypervisor
+// caused is not the neighbours'. It returns false if o is not of a control group that shares processors with others, or if the kernel does
+// not report how long tasks wait.
+func NeighboursUse(o *quell.Observation) (share float64, ok bool) {
+	if o == nil || o.Sched == nil || !o.Sched.Group || o.Sched.Cores <= 0 || o.Sched.RunS <= 0 || o.WindowS <= 0 {
+		return 0, false
+	}
+	sched := o.Sched
+	wait, _, ok := Waiting(o, sched.RunS)
+	if !ok {
+		return 0, false
+	}
+	whole, stolen := sched.Cores*o.WindowS, 0.0
+	if o.CPU != nil {
+		stolen = o.CPU.Steal * whole
+	}
+	waitPerRun := max(0, wait-StoppedFor(sched)) / sched.RunS * min(1, sched.Cores)
+	share = BusyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(sched)+stolen)/whole
+	return max(0, min(share, 1-sched.RunS/whole)), true
+}
+
+// Waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
+// group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
+func Waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
+	sched := obs.Sched
+	if sched.WaitS != nil {
+		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
+		if one := itself(sched); run > one {
+			own = (sched.RunS - one) / (run - one)
+		}
+		return *sched.WaitS, own, true
+	}
+	some, ok := obs.Pressure["cpu"]
+	if !ok {
+		return 0, 0, false
+	}
+	// During full pressure no task of the group ran, so the group did not wait for its own tasks.
+	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
+		own = (some - full) / some * sched.RunS / run
+	}
+	return some * obs.WindowS, own, true
+}
+
+// StoppedFor returns how long an instance's quota stopped its tasks, in seconds. If the quota is less than one processor, a task that is
+// alone is stopped for at least the part of the time that the quota does not give it, also if the quota is that of a group above.
+func StoppedFor(s *quell.Sched) (seconds float64) {
+	if s.ThrottledS != nil {
+		seconds = *s.ThrottledS
+	}
+	return max(seconds, s.RunS*(1/min(1, s.Cores)-1))
+}
+
+// itself returns the processor time of one task, which never waits for itself; 0 if it is not known.
+func itself(s *quell.Sched) float64 {
+	if s.TaskRunS == nil {
+		return 0
+	}
+	return min(*s.TaskRunS, s.RunS)
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // Slowdowns come from scheduling, or from what a group reports of its work, or, if it has stopped reporting, from what was learned of both.
@@ -29,7 +30,7 @@ const (
 // reported or smaller.
 func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	sched, window := obs.Sched, cmp.Or(obs.WindowS, 1)
-	wait, _, ok := waiting(obs, sched.RunS)
+	wait, _, ok := model.Waiting(obs, sched.RunS)
 	t.blind = !ok
 	if sched.ThrottledS != nil {
 		wait = max(wait, *sched.ThrottledS)

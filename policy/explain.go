@@ -111,8 +111,11 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 	}
 	plan.Cause[m.ID] = resource
 	severity := "severity"
-	if s.held {
+	switch {
+	case s.held:
 		severity = "severity, held from before,"
+	case s.hasTaken:
+		severity = "severity, by its own waiting,"
 	}
 	amount := ""
 	if m.binds > 0 {

@@ -32,7 +32,9 @@ func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[qu
 			continue
 		}
 		x := Interference{Severity: f.Severity, At: f.SeverityAt, Held: f.Held > 0, Use: f.Utilization}
-		if c.predictor != nil && f.Utilization != nil {
+		if f.Taken != nil {
+			x.Hidden = f.Taken
+		} else if c.predictor != nil && f.Utilization != nil {
 			hidden := c.predictor.Interfering(*f.Utilization, *f.Severity)
 			x.Hidden = &hidden
 		}

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/quellhq/quell/model"
 )
 
 // The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
@@ -26,13 +28,24 @@ func (m *member) rate(in *Input) {
 			continue
 		}
 		predictor := in.contended[i].of(m.Type).predictor
-		s.interfering = predictor.Interfering(s.use, s.severity)
+		s.interfering = s.neighbours(predictor)
 		s.capacity = predictor.Capacity(s.interfering, threshold)
 		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
 			m.capacity, m.binds = capacity, uint8(i)
 		}
 		m.left = math.Min(m.left, (1-s.interfering)*m.rates[i])
 	}
+}
+
+// neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
+func (s *sense) neighbours(predictor *model.Predictor) float64 {
+	switch {
+	case !s.hasTaken:
+		return predictor.Interfering(s.use, s.severity)
+	case s.severity > s.measured:
+		return math.Max(s.taken, predictor.Interfering(s.use, s.severity))
+	}
+	return s.taken
 }
 
 // knowsMargins returns whether the models say how far response times exceed predictions. Only models that were learned in place do.

@@ -53,14 +53,15 @@ type sense struct {
 	severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
+	taken       float64 // U_int, if hasTaken: the instance's own waiting told it, and severity follows from it
 	capacity    float64 // U_m^max by this resource
 
-	hasUse, hasSeverity bool
-	numb                bool // no severity was reported for longer than a reading may be old
-	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
-	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
-	held                bool // the severity is an earlier one, because the newest reading alone does not end it
-	clear               bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
+	hasUse, hasSeverity, hasTaken bool
+	numb                          bool // no severity was reported for longer than a reading may be old
+	out                           bool // not reported for too long, although another resource was: it is left out of the judgement
+	otherwise                     bool // probed in another way than the models were made with, so that the probes give no severity
+	held                          bool // the severity is an earlier one, because the newest reading alone does not end it
+	clear                         bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -136,6 +137,9 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	}
 	if sf := felt.Severity; sf != nil {
 		s.severity, s.measured, s.hasSeverity, s.held = *sf, *sf, true, felt.Held > 0
+		if felt.Taken != nil {
+			s.taken, s.hasTaken = *felt.Taken, true
+		}
 	}
 	s.numb = felt.isNumb(in)
 	return s.numb
@@ -243,9 +247,12 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 		f.Utilization = &u
 	}
 	if sf, ok := o.Severity[c.resource]; ok {
-		f.Severity, f.SeverityAt, f.Significant = &sf, &at, sf > 0
+		f.Severity, f.SeverityAt, f.Significant, f.Taken = &sf, &at, sf > 0, nil
 		f.Passed, f.Held = 0, 0
 		return false, false
+	}
+	if taken, ok := f.infer(c, o); ok {
+		return false, f.believe(in, c, taken, &at)
 	}
 	probe, ok := o.Probe[c.resource]
 	if !ok || c.baseline == nil || f.Utilization == nil {
@@ -262,9 +269,42 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	f.SeverityAt = &at
 	clear = significant && f.Passed == 0 && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
 	if !f.holds(significant, confirm) {
-		f.Severity, f.Significant = &sf, significant
+		f.Severity, f.Significant, f.Taken = &sf, significant, nil
 	}
 	return false, clear
+}
+
+const (
+	// worksEnough is the least own use with which an instance's waiting is asked for the first time. Tasks that have just started wait for
+	// each other.
+	worksEnough = 0.1
+	// leastTaken is the least use of the processors by neighbours that is significant, and clearlyTaken the least that needs no confirmation.
+	leastTaken, clearlyTaken = 0.1, 0.25
+)
+
+// infer returns the neighbours' use of the instance's processors if its own waiting tells it. All its tasks wait, so that is known better
+// than from the few probes of a period.
+func (f *Felt) infer(c *contended, o *quell.Observation) (taken float64, ok bool) {
+	if c.resource != quell.CPU || c.baseline == nil || c.predictor == nil || f.Utilization == nil ||
+		*f.Utilization < worksEnough && f.Taken == nil {
+		return 0, false
+	}
+	return c.baseline.NeighboursUse(*f.Utilization, o)
+}
+
+// believe stores the neighbours' use and the severity that follows from it. clear is true as for take.
+func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (clear bool) {
+	significant := taken >= leastTaken
+	if !significant {
+		taken = 0
+	}
+	f.SeverityAt = at
+	clear = taken >= clearlyTaken && f.Passed == 0
+	if !f.holds(significant, int32(in.confirm)) {
+		sf := c.predictor.SeverityAt(*f.Utilization, taken)
+		f.Severity, f.Significant, f.Taken = &sf, significant, &taken
+	}
+	return clear
 }
 
 // holds counts a probe reading, and returns whether the last severity is kept. Interference that was found in confirm + 1

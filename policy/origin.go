@@ -89,7 +89,7 @@ func (m machineShare) split(obs *quell.Observation) waited {
 	if sched.ThrottledS != nil {
 		quota = *sched.ThrottledS
 	}
-	wait, ownShare, ok := waiting(obs, m.run)
+	wait, ownShare, ok := model.Waiting(obs, m.run)
 	if !ok {
 		w.Quota, w.Blind = quota, true
 		return w
@@ -104,28 +104,6 @@ func (m machineShare) split(obs *quell.Observation) waited {
 	w.Own = wait * ownShare
 	w.Neighbours = wait - w.Own
 	return w
-}
-
-// waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
-// group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
-func waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {
-	sched := obs.Sched
-	if sched.WaitS != nil {
-		// A task never waits for itself. It waits for the other tasks of its group and for neighbours' tasks.
-		if one := itself(sched); run > one {
-			own = (sched.RunS - one) / (run - one)
-		}
-		return *sched.WaitS, own, true
-	}
-	some, ok := obs.Pressure["cpu"]
-	if !ok {
-		return 0, 0, false
-	}
-	// During full pressure no task of the group ran, so the group did not wait for its own tasks.
-	if full := obs.Pressure[quell.PressureFull]; some > full && run > 0 {
-		own = (some - full) / some * sched.RunS / run
-	}
-	return some * obs.WindowS, own, true
 }
 
 // UsualWaits is what an instance usually waits for: the means of its shares over windows in which nobody but itself made it wait long.
@@ -204,34 +182,14 @@ func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
 	}
 	own := *o
 	own.Sched = &sched
-	if wait, _, told := waiting(o, sched.RunS); told && sched.Group && sched.RunS > 0 {
-		stopped := stoppedFor(&sched)
+	if others, told := model.NeighboursUse(o); told {
+		stopped := model.StoppedFor(&sched)
 		sched.ThrottledS = &stopped
-		waitPerRun := max(0, wait-stopped) / sched.RunS * min(1, sched.Cores)
-		others := model.BusyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(&sched)+machine.stolen)/whole
-		others = max(0, min(others, 1-sched.RunS/whole))
 		machine.run += others * whole
 		hidden = &others
 	}
 	w = machine.split(&own)
 	return w, hidden, w.wanted() > 0 && w.wanted() >= leastUse*o.WindowS
-}
-
-// stoppedFor returns how long an instance's quota stopped its tasks, in seconds. If the quota is less than one processor, a task that is
-// alone is stopped for at least the part of the time that the quota does not give it, also if the quota is that of a group above.
-func stoppedFor(s *quell.Sched) (seconds float64) {
-	if s.ThrottledS != nil {
-		seconds = *s.ThrottledS
-	}
-	return max(seconds, s.RunS*(1/min(1, s.Cores)-1))
-}
-
-// itself returns the processor time of one task, which never waits for itself; 0 if it is not known.
-func itself(s *quell.Sched) float64 {
-	if s.TaskRunS == nil {
-		return 0
-	}
-	return min(*s.TaskRunS, s.RunS)
 }
 
 // noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by

@@ -31,7 +31,7 @@ type State struct {
 	Trust   Trust          `json:"trust,omitzero"`    // how far plans may go
 }
 
-// InstanceState is what is remembered of one instance. It is smaller than 128 bytes, because a map holds values up to
+// InstanceState is what is remembered of one instance. It is at most 128 bytes large, because a map holds values up to
 // that size in place.
 type InstanceState struct {
 	Perceived
@@ -55,6 +55,7 @@ type Felt struct {
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
 	Passed      int32      `json:"felt,omitempty"`        // consecutive probe readings that passed that test, up to confirm + 1
 	Held        int32      `json:"held,omitempty"`        // number of later readings for which the last severity was kept
+	Taken       *float64   `json:"taken,omitempty"`       // the neighbours' use, if the instance's own waiting told it; nil: it follows from severity
 }
 
 // of returns what is remembered of each resource in list, in the same order. A memory that was written for a single resource does not

@@ -10,7 +10,7 @@ import (
 // resourcesLab compares PRIMA with its rivals under neighbours on processors and on disks, and shows which probes feel which neighbour.
 func resourcesLab() labPage {
 	// The study of cross-talk trains nothing, but it is played alone, too: it counts false alarms.
-	return labPage{name: "resources", labs: 2, parts: []labPart{
+	return labPage{name: "resources", labs: 1, parts: []labPart{
 		{name: "crosstalk", command: "crosstalk", trains: true, title: "Which probes feel which neighbour"},
 		{name: "changing-cpu", trains: true, seeds: 3, title: "A neighbour on the processor that moves from host to host", sum: compare},
 		{name: "changing-disk", trains: true, seeds: 3, title: "A neighbour on the disk that moves from host to host", sum: compare},
