@@ -3,7 +3,6 @@ package model
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -17,6 +16,9 @@ type Learner struct {
 	Periods int                                   `json:"periods,omitempty"` // snapshots so far
 	Last    map[string]time.Time                  `json:"last,omitempty"`    // by instance, the newest observation that was used
 	Seen    map[quell.Resource]map[string]*Record `json:"seen,omitempty"`    // by resource and type of instance
+
+	// Parts are readings with too few probes for a window, by instance and resource, oldest first.
+	Parts map[string]map[quell.Resource][]seenBy `json:"parts,omitempty"`
 }
 
 const (
@@ -65,18 +67,23 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 		}
 		last, again := before.Last[in.ID]
 		l.Last[in.ID] = o.At
-		if in.State != quell.Ready || again && !o.At.After(last) {
+		if in.State != quell.Ready {
 			continue
 		}
+		var news map[quell.Resource]seenBy
+		if !again || o.At.After(last) {
+			news = l.windowsOf(o, alone)
+		}
 		t := cmp.Or(in.Type, AnyType)
-		windows := l.windowsOf(o)
-		known.cross(windows, t)
+		windows, left := known.take(before.Parts[in.ID], news, t)
+		if len(left) > 0 {
+			put(&l.Parts, in.ID, left)
+		}
 		for _, r := range sortedKeys(windows) {
 			if out[r] == nil {
 				out[r] = map[string][]seenBy{}
 			}
-			windows[r].Alone = alone
-			out[r][t] = append(out[r][t], seenBy{*windows[r], o.Probe[r].By})
+			out[r][t] = append(out[r][t], windows[r])
 		}
 	}
 	for _, types := range out {
@@ -96,37 +103,16 @@ func countReady(s *quell.Snapshot) (n int) {
 	return n
 }
 
-// windowsOf returns the windows of an observation by resource.
-func (l *Learner) windowsOf(o *quell.Observation) map[quell.Resource]*Window {
-	windows := make(map[quell.Resource]*Window, len(o.Probe))
+// windowsOf returns the readings of an observation by resource.
+func (l *Learner) windowsOf(o *quell.Observation, alone bool) map[quell.Resource]seenBy {
+	windows := make(map[quell.Resource]seenBy, len(o.Probe))
 	for r := range o.Probe {
 		if w, ok := windowOf(o, r, l.Metric, l.Periods); ok {
-			windows[r] = &w
+			w.Alone = alone
+			windows[r] = seenBy{w, o.Probe[r].By}
 		}
 	}
 	return windows
-}
-
-// cross sets in each window of an instance how much the other resources are disturbed, according to the laws.
-func (l Live) cross(windows map[quell.Resource]*Window, instanceType string) {
-	for other, seen := range windows {
-		law := l.of(other, instanceType)
-		if law == nil {
-			continue
-		}
-		felt := round(math.Log1p(law.felt(seen)))
-		for r, w := range windows {
-			if r != other {
-				w.Other = max(w.Other, felt)
-			}
-		}
-	}
-}
-
-// seenBy is a window and how its probes were made.
-type seenBy struct {
-	Window
-	by *quell.Probing
 }
 
 // inTurn chooses at most perPeriod of the windows, other ones in each period.

@@ -37,11 +37,11 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO) *Record {
 		next.Windows, next.Errors = slices.Clone(r.Windows), slices.Clone(r.Errors)
 	}
 	for _, w := range news {
-		if !next.By.Alike(w.by) {
+		if !next.By.Alike(w.By) {
 			next = &Record{} // times of other probes cannot be compared
 		}
-		if w.by != nil {
-			next.By = w.by
+		if w.By != nil {
+			next.By = w.By
 		}
 	}
 	windows := make([]Window, len(news))

@@ -34,7 +34,7 @@ const (
 func windowOf(o *quell.Observation, r quell.Resource, metric quell.Metric, period int) (w Window, ok bool) {
 	use, hasUse := o.Utilization[r]
 	p := o.Probe[r]
-	if !hasUse || p.N < fewest || !(p.MeanMS > minProbeMS) || p.MeanMS > maxValue || use < 0 {
+	if !hasUse || p.N <= 0 || !(p.MeanMS > minProbeMS) || p.MeanMS > maxValue || use < 0 {
 		return w, false
 	}
 	w = Window{At: period, Use: round(min(use, 1)), ProbeMS: round(p.MeanMS), ProbeN: p.N}

@@ -179,3 +179,32 @@ func swapped(t *testing.T, sc *scenario.Scenario, run scenario.Run) *model.Model
 	}
 	return &model.Models{Sections: []model.Section{model.Live{quell.Network: {"big": other(big, small), "small": other(small, big)}}}}
 }
+
+// TestLearnsADisk plays a neighbour on disks that are probed once in a period. PRIMA that learns in place misses the objective for at most
+// one window of the judge more than PRIMA that was trained, on average, and costs at most 5% more.
+func TestLearnsADisk(t *testing.T) {
+	sc := exampleScenario(t, "changing-disk")
+	models := prepared(t, sc)
+	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+	learning := run
+	learning.Models = scenario.Learn
+	const seeds = 3
+	var more, cost, base float64
+	for seed := range uint64(seeds) {
+		trained, err := Run(t.Context(), Options{Scenario: sc, Run: run, Models: models, Seed: seed + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		learned, err := Run(t.Context(), Options{Scenario: sc, Run: learning, Seed: seed + 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("seed %d: trained %.0f s, %.0f instance-seconds; learned %.0f s, %.0f", seed+1, trained.SLO.ViolationS, trained.InstanceSeconds,
+			learned.SLO.ViolationS, learned.InstanceSeconds)
+		more += (learned.SLO.ViolationS - trained.SLO.ViolationS) / seeds
+		cost, base = cost+learned.InstanceSeconds, base+trained.InstanceSeconds
+	}
+	if more > sc.Judge.Window.Seconds() || cost > 1.05*base {
+		t.Errorf("learned models miss the objective for %.1f s more, at %.1f%% more cost", more, 100*(cost/base-1))
+	}
+}
