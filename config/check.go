@@ -244,8 +244,8 @@ func checkPlaces(d *keys.Decoder, f *File) {
 			d.Refuse("models", "", "%s is a folder", f.values["models"])
 		}
 	}
-	if f.Learn && f.Models != ModelsLearn && f.Trained() == "" && d.Sound("learn") {
-		d.Refuse("learn", "to learn without trained models, write models: learn", "models names no models.json with which to begin")
+	if f.Learn && !f.Learns() && d.Sound("learn", "models", "policy.name") {
+		d.Refuse("learn", "name one, or take learn out", "models names no models.json with which to begin")
 	}
 	if info, err := os.Stat(f.Data); err == nil && !info.IsDir() && d.Sound("data") {
 		d.Refuse("data", "", "%s is no folder", f.values["data"])

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
@@ -26,7 +27,7 @@ import (
 type File struct {
 	Path     string // path of the configuration file
 	Service  quell.Service
-	Models   string // path of models.json, ModelsLearn or ModelsOff; empty is ModelsOff
+	Models   string // path of models.json, ModelsLearn or ModelsOff; empty: ModelsLearn if the policy can learn, else ModelsOff
 	Learn    bool   // Models is a path, and learning goes on from these models
 	Data     string // folder of all files that Quell keeps
 	Listen   string // address of the controller's metrics and health; empty: off
@@ -56,7 +57,15 @@ func (f *File) Trained() string {
 }
 
 // Learns returns whether models are learned from the service's readings, beginning with the trained ones if there are any.
-func (f *File) Learns() bool { return f.Models == ModelsLearn || f.Learn && f.Trained() != "" }
+func (f *File) Learns() bool {
+	switch f.Models {
+	case "":
+		return policy.Learns(f.Service.Policy.Name)
+	case ModelsOff:
+		return false
+	}
+	return f.Learn || f.Models == ModelsLearn
+}
 
 // Bus configures the message bus. If a URL is given, the processes use that existing server; otherwise the controller runs one.
 type Bus struct {

@@ -23,8 +23,8 @@ import (
 func (t Drivers) fileKeys(f *File) keys.Table {
 	return append(serviceKeys(&f.Service),
 		keys.Opt("models", keys.Text(&f.Models),
-			"learn: from the service's readings; off: none; or the path of a models.json, which quell fit writes").
-			Or("off: weights stay equal"),
+			"learn: from the service's readings; off: none, weights stay equal; or the path of a models.json, which quell fit writes").
+			Or("learn; off with a policy that needs no models or cannot learn them"),
 		keys.Opt("learn", keys.Bool(&f.Learn),
 			"whether a models.json is only the beginning: its rows count as data, and learning from the service's readings goes on"),
 		keys.Opt("data", keys.Text(&f.Data), "folder in which Quell keeps all its files"),

@@ -444,3 +444,30 @@ func TestAFileWithoutAService(t *testing.T) {
 		t.Errorf("with a mistake elsewhere: %v, %v", mistakes, err)
 	}
 }
+
+// TestWhoLearns: a service learns its models unless the file says otherwise, or the policy needs none or cannot learn them.
+func TestWhoLearns(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                                    true,
+		"policy: {name: lsf}\n":               true,
+		"policy: {name: static}\n":            false,
+		"policy: {name: dial}\n":              false,
+		"models: off\n":                       false,
+		"models: learn\n":                     true,
+		"models: models.json\n":               false,
+		"models: models.json\nlearn: true\n":  true,
+		"models: models.json\nlearn: false\n": false,
+	} {
+		f, err := drivers.Parse("quell.yaml", []byte(least+text))
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if f.Learns() != want {
+			t.Errorf("%q: learns %t, want %t", text, f.Learns(), want)
+		}
+		if trained := strings.Contains(text, "models.json"); trained != (f.Trained() != "") {
+			t.Errorf("%q: trained models %q", text, f.Trained())
+		}
+	}
+}

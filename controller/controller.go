@@ -365,7 +365,7 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 // missing returns what the configured policy waits for.
 func (c *Controller) missing() string {
 	if c.opts.Models == nil {
-		return "no models yet: weights are equal and interference is not judged. Set `models:` (docs/guide.md#train)"
+		return "no models yet: weights are equal and interference is not judged. Set `models:` to a file, or to learn (docs/guide.md#train)"
 	}
 	return fmt.Sprintf("%v: weights are equal and interference is not judged. Train and fit it (docs/guide.md#train)", c.noModels)
 }

@@ -121,7 +121,6 @@ func (f *fleet) configuration(path string, on fleetServer) {
 	f.keep(path, fmt.Sprintf(`service: shop
 slo: {metric: mean, threshold: 500ms}
 sampling: %s
-models: learn
 guard: {stale_after: 10}
 data: data
 listen: %q
@@ -172,8 +171,9 @@ func (f *fleet) inForce(want map[string]float64) {
 // mostPeriods is the number of periods within which every instance of the fleet must have a severity: five minutes of periods of 10 s.
 const mostPeriods = 30
 
-// TestFleetOfAStranger puts Quell beside a fleet that runs already, without models. It must learn within the first periods how long probes
-// and requests take, and then act: no request fails, no reading is refused, and nothing is forgotten when the controller is killed.
+// TestFleetOfAStranger puts Quell beside a fleet that runs already, without models or a word about them. It must learn within the first
+// periods how long probes and requests take, and then act: no request fails, no reading is refused, and nothing is forgotten when the
+// controller is killed.
 func TestFleetOfAStranger(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -44,8 +44,11 @@ const healthSpacing = 250 * time.Millisecond
 func (g *group) file(models, busListen string) *config.File {
 	f := daemon.Drivers().Defaults()
 	f.Service, f.Models, f.Data, f.Listen, f.Bus.Listen = g.service(), models, filepath.Join(g.dir, "data"), "", busListen
-	if g.run.Models == scenario.Learn {
+	switch {
+	case g.run.Models == scenario.Learn:
 		f.Models = config.ModelsLearn
+	case models == "":
+		f.Models = config.ModelsOff
 	}
 	return &f
 }
