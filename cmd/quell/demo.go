@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -38,7 +40,7 @@ func demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo [--duration 60s] [--policy prima] [--scenario FILE] [--seed N] [--json FILE]",
-		Short: "Train, then run today's balancing and PRIMA side by side through noisy neighbours; needs nothing else",
+		Short: "Run today's balancing and PRIMA, which learns as it goes, side by side through noisy neighbours; needs nothing else",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.stretched = cmd.Flags().Changed("duration")
@@ -57,7 +59,8 @@ func demoCommand() *cobra.Command {
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals and neighbours")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	f.StringVar(&o.dir, "dir", "", "folder for models, journals and logs; default: a new one below the folder for temporary files")
-	f.StringVar(&o.models, "models", "", "use these models instead of training")
+	f.StringVar(&o.models, "models", "",
+		"use exactly these models; default: policies learn them during the run, and those that cannot are trained first")
 	return cmd
 }
 
@@ -80,6 +83,9 @@ func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
 	}
 	if err := choosePolicies(name, data, sc, o.policies); err != nil {
 		return nil, err
+	}
+	if o.models == "" {
+		sc.Runs = experiment.Learning(sc.Runs)
 	}
 	if seeded {
 		sc.Seed = o.seed
@@ -110,6 +116,7 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 		}
 	}()
 	view := newDemoView(out, sc)
+	view.opening()
 	models, err := o.prepareModels(ctx, sc, dir, view)
 	if err != nil {
 		return err
@@ -120,30 +127,66 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 	}
 	rig := &experiment.Emulated{Program: program, Dir: dir, Models: models, Scenario: sc}
 	defer rig.Close()
-	groups, err := startGroups(ctx, rig, sc)
-	defer func() { err = errors.Join(err, stopGroups(groups)) }()
+	results, groups, err := playDemo(ctx, rig, view)
 	if err != nil {
 		return err
 	}
-	view.playing()
-	players := make([]experiment.Player, len(groups))
-	for i, g := range groups {
-		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}
+	if models == "" {
+		if models, err = keepLearned(ctx, sc, groups, dir); err != nil {
+			return err
+		}
 	}
-	results, err := experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: cmp.Or(sc.WarmUp, warmUp),
-		Watch: view.frame})
-	if err != nil {
-		return err
-	}
-	view.done()
 	if err := summarise(out, sc, results, groups, dir, models); err != nil {
 		return err
 	}
 	return writeResults(o.json, results)
 }
 
-// check finds mistakes before a minute of training: models that a policy cannot use, and a results file that cannot
-// be written.
+// playDemo starts the groups of all runs, plays the scenario, and stops the groups.
+func playDemo(
+	ctx context.Context, rig *experiment.Emulated, view *demoView,
+) (results []quell.Result, groups []*experiment.EmulatedGroup, err error) {
+	sc := rig.Scenario
+	groups, err = startGroups(ctx, rig, sc)
+	defer func() { err = errors.Join(err, stopGroups(groups)) }()
+	if err != nil {
+		return nil, groups, err
+	}
+	view.playing()
+	players := make([]experiment.Player, len(groups))
+	for i, g := range groups {
+		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}
+	}
+	results, err = experiment.Play(ctx, experiment.Options{Scenario: sc, Players: players, WarmUp: cmp.Or(sc.WarmUp, warmUp),
+		Watch: view.frame})
+	view.done()
+	return results, groups, err
+}
+
+// keepLearned writes what the last of the learning runs has learned, and returns the path of the file. It returns "" if no run learns, or
+// if too little was measured.
+func keepLearned(ctx context.Context, sc *scenario.Scenario, groups []*experiment.EmulatedGroup, dir string) (string, error) {
+	for i, g := range slices.Backward(groups) {
+		if sc.Runs[i].Models != scenario.Learn {
+			continue
+		}
+		models, err := g.Learned(ctx, emulatedType, time.Now().UTC())
+		if errors.Is(err, quell.ErrNoData) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		path := filepath.Join(dir, "models.json")
+		return path, models.Save(path)
+	}
+	return "", nil
+}
+
+// emulatedType is the type of instance of models that are made on emulated machines.
+const emulatedType = "emulated"
+
+// check finds mistakes before anything starts: models that a policy cannot use, and a results file that cannot be written.
 func (o *demoOptions) check(sc *scenario.Scenario) error {
 	if o.json != "" {
 		f, err := os.OpenFile(o.json, os.O_CREATE|os.O_WRONLY, 0o644)
@@ -181,10 +224,14 @@ func (o *demoOptions) folder() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// prepareModels trains models on emulated hosts like those of the scenario, unless the user gave models.
+// prepareModels returns the path of the user's models. If there are none and the policy of a run cannot learn them, it trains models on
+// emulated hosts like those of the scenario. It returns "" if no run needs a file.
 func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, dir string, view *demoView) (string, error) {
 	if o.models != "" {
 		return filepath.Abs(o.models)
+	}
+	if !slices.ContainsFunc(sc.Runs, trained) {
+		return "", nil
 	}
 	plan := train.Quick()
 	store, err := train.OpenStore(filepath.Join(dir, "training.jsonl"), plan.Settings(), true)
@@ -198,8 +245,8 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	if err != nil {
 		return "", err
 	}
-	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: "emulated", Metric: sc.Service.SLO.Metric,
-		At: time.Now().UTC()})
+	models, report, err := model.Fit(rows, model.FitOptions{Service: sc.Service.Name, InstanceType: emulatedType,
+		Metric: sc.Service.SLO.Metric, At: time.Now().UTC()})
 	if err != nil {
 		return "", err
 	}

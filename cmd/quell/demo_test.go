@@ -13,19 +13,27 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// TestDemo runs the demo's scenario in five seconds, with ready models instead of a training: every run has results, and
-// no process is left.
+// TestDemo runs the demo's scenario in five seconds, learning and with ready models: every run has results, and no process is left.
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	ready := filepath.Join(repository(t), "examples", "golden", "models.json")
+	for name, c := range map[string]struct{ flags, says []string }{
+		"learning":     {nil, []string{"Nothing is trained", "prima/leastconn learning", "models: ", "learned"}},
+		"ready models": {[]string{"--models", ready}, []string{"prima/leastconn ", "Models:   " + ready}},
+	} {
+		t.Run(name, func(t *testing.T) { testDemo(t, c.flags, c.says) })
+	}
+}
+
+func testDemo(t *testing.T, flags, says []string) {
 	work := t.TempDir()
 	dir, results := filepath.Join(work, "demo"), filepath.Join(work, "results.json")
-	cmd := exec.CommandContext(t.Context(), "quell", "demo", "--duration", "5s", "--seed", "7", "--dir", dir, "--json", results,
-		"--models", filepath.Join(repository(t), "examples", "golden", "models.json"))
-	out, err := cmd.CombinedOutput()
+	args := append([]string{"demo", "--duration", "5s", "--seed", "7", "--dir", dir, "--json", results}, flags...)
+	out, err := exec.CommandContext(t.Context(), "quell", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"RUN", "VIOLATION", "prima/leastconn", "Try next"} {
+	for _, want := range append([]string{"RUN", "VIOLATION", "Try next"}, says...) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}

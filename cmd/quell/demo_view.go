@@ -34,8 +34,17 @@ func newDemoView(w io.Writer, sc *scenario.Scenario) *demoView {
 	return &demoView{w: w, terminal: isTerminal(w), sc: sc, bar: newProgressBar(w), printed: -time.Hour}
 }
 
-func (v *demoView) training() {
+func (v *demoView) opening() {
 	fmt.Fprintf(v.w, "Quell demo: %s, objective %s <= %s at every instance.\n", v.sc.Name, v.sc.Service.SLO.Metric, v.sc.Service.SLO.Threshold)
+	if slices.ContainsFunc(v.sc.Runs, learns) {
+		fmt.Fprintln(v.w, "Nothing is trained: runs named learning learn from their own requests and probes.")
+	}
+}
+
+// learns returns whether a run's policy learns its models during the run.
+func learns(r scenario.Run) bool { return r.Models == scenario.Learn }
+
+func (v *demoView) training() {
 	fmt.Fprintf(v.w, "Training on 8 emulated machines (%.0f Mbit/s each): how fast are probe and service, at which load and interference?\n",
 		v.sc.Hosts[0].Network/1e6)
 }
@@ -96,6 +105,9 @@ func (v *demoView) redraw(f experiment.Frame) {
 				cell(in.Capacity, "%.2f"), cell(in.Weight, "%.2f"), cell(in.LatencyMS, "%.0f ms"))
 		}
 		_ = t.Flush()
+		if text := known(r); text != "" {
+			fmt.Fprintf(&b, "models: %s\n", text)
+		}
 		fmt.Fprintf(&b, "latest: %s\n", latest(r))
 	}
 	text := fitScreen(v.w, b.String())
@@ -140,6 +152,9 @@ func (v *demoView) line(f experiment.Frame) {
 	}
 	fmt.Fprintf(v.w, "%4s  load %.1f  noise %-13s %s\n", f.At.Round(time.Second), f.Load, noise(f), strings.Join(parts, " | "))
 	if r, ok := thinking(f); ok {
+		if text := known(r); text != "" {
+			fmt.Fprintf(v.w, "      models: %s\n", text)
+		}
 		if text := latest(r); text != "" {
 			fmt.Fprintf(v.w, "      %s: %s\n", r.Run.Policy, text)
 		}
@@ -179,6 +194,17 @@ func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
 	return experiment.RunFrame{}, false
 }
 
+// known says what a run has learned so far, and how far its policy may go with that; "" if the run does not learn.
+func known(r experiment.RunFrame) string {
+	switch {
+	case !learns(r.Run) || r.Err != nil:
+		return ""
+	case len(r.Status.Learned) == 0:
+		return "nothing learned yet, weights are equal"
+	}
+	return fmt.Sprintf("%s; authority: %s", r.Status.Learned[0], r.Status.Authority)
+}
+
 // latest is the newest reason of a decision about the group or, if there is none, about an instance.
 func latest(r experiment.RunFrame) string {
 	if r.Err != nil {
@@ -204,15 +230,19 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 	for _, verdict := range experiment.Verdicts(sc, results) {
 		fmt.Fprintln(w, verdict)
 	}
-	fmt.Fprintf(w, "\nModels:   %s\n", models)
+	fmt.Fprintln(w)
 	quell := os.Args[0] // the program as the user called it
+	next := []string{quell + " demo --seed 2", quell + " demo --policy prima,lsf,lr",
+		"README.md, \"Install\": the same on your own machines, in advise mode first"}
+	if models != "" {
+		fmt.Fprintf(w, "Models:   %s\n", models)
+		next = slices.Insert(next, 0, quell+" model show "+models)
+	}
 	for i, g := range groups {
 		if sc.Runs[i].Policy.Name != policy.Plain {
 			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())
 		}
 	}
-	_, err := fmt.Fprintf(w,
-		"Logs:     %s\n\nTry next: %[2]s model show %[3]s\n          %[2]s demo --seed 2\n          %[2]s demo --policy prima,lsf,lr\n       "+
-			"   README.md, \"Install\": the same on your own machines, in advise mode first\n", dir, quell, models)
+	_, err := fmt.Fprintf(w, "Logs:     %s\n\nTry next: %s\n", dir, strings.Join(next, "\n          "))
 	return err
 }

@@ -24,6 +24,7 @@ func demoPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
+	sc.Runs = experiment.Learning(sc.Runs)
 	var all [][]quell.Result
 	for _, seed := range demoSeeds {
 		results, err := playDemo(ctx, seed)

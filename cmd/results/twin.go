@@ -7,14 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
-	"github.com/quellhq/quell/model"
 )
 
 // twinPage plays the demo's scenario in the simulator with the seeds of the demo page, reads that page's live results, and compares
@@ -32,20 +30,13 @@ func twinPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	rows, err := sim.Train(ctx, sc, sim.Plan(), sc.Seed)
-	if err != nil {
-		return err
-	}
-	models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Name, Metric: sc.Service.SLO.Metric, At: time.Now().UTC()})
-	if err != nil {
-		return err
-	}
+	sc.Runs = experiment.Learning(sc.Runs)
 	f := twinFigures{Seeds: len(demoSeeds)}
 	for i, run := range sc.Runs {
 		var lived, simulated []quell.Result
 		for s := range demoSeeds {
 			lived = append(lived, live[s*len(sc.Runs)+i])
-			result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Models: models, Seed: lived[s].Seed})
+			result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: lived[s].Seed})
 			if err != nil {
 				return err
 			}
