@@ -70,8 +70,9 @@ func joined(parts []seenBy) seenBy {
 
 // take adds an instance's readings to the parts that it has, and returns what is whole, and what is left for the next period. Each window
 // gets how much the instance's other resources are disturbed, according to the laws.
-func (l Live) take(parts map[quell.Resource][]seenBy, news map[quell.Resource]seenBy, instanceType string) (windows map[quell.Resource]seenBy,
-	left map[quell.Resource][]seenBy) {
+func (l Live) take(
+	parts map[quell.Resource][]seenBy, news map[quell.Resource]seenBy, instanceType string,
+) (windows map[quell.Resource]seenBy, left map[quell.Resource][]seenBy) {
 	gathered := map[quell.Resource][]seenBy{}
 	for r, w := range news {
 		gathered[r] = pool(parts[r], w)

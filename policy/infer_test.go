@@ -74,7 +74,8 @@ func TestTheOwnWaitingTellsTheNeighboursUse(t *testing.T) {
 
 // The capacity follows from the use that the waiting tells, and a correction of severity can only lower it.
 func TestCapacityByTheOwnWaiting(t *testing.T) {
-	p, err := model.Compile(waitingModels(t), model.Spec{Resource: quell.CPU, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: .95})
+	spec := model.Spec{Resource: quell.CPU, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: .95}
+	p, err := model.Compile(waitingModels(t), spec)
 	if err != nil {
 		t.Fatal(err)
 	}
