@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe"
@@ -30,10 +31,15 @@ import (
 )
 
 // Agent reports readings of its machine, answers probes, and runs the configured policy over the machine's control groups, until
-// ctx ends. If the configuration names no service, the agent only runs the policy and there is no bus. instance overrides
-// agent.instance. Each value from reload makes the agent read the configuration again; if that has mistakes they are logged and the
-// agent keeps the old one.
+// ctx ends, or until the process that holds the other end of its lifeline ends. If the configuration names no service, the agent only
+// runs the policy and there is no bus. instance overrides agent.instance. Each value from reload makes the agent read the configuration
+// again; if that has mistakes they are logged and the agent keeps the old one.
 func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, log *slog.Logger) error {
+	ctx, cancel, _, err := lifeline.Tie(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
 	return (&reporter{path: path, log: log}).live(ctx, instance, reload)
 }
 

@@ -16,8 +16,7 @@ import (
 // acsMeasured are the page's parts by name. The figures of parts that are not measured again are read from acs.json.
 var acsMeasured = map[string]func(ctx context.Context, d *acsData) error{
 	"simulated": simulateTenants,
-	"live":      playTenants,
-	"page":      func(context.Context, *acsData) error { return nil },
+	"page":      func(_ context.Context, d *acsData) error { return d.collect(acsLiveRecords) },
 }
 
 // acsPage simulates machines with several tenants. The live part is measured only on request, because it needs a quiet machine.
@@ -30,13 +29,16 @@ func acsPagePart(ctx context.Context, dir, part string) error {
 		return err
 	}
 	measure, ok := acsMeasured[part]
+	if piece, live := acsPieceOf(part); live {
+		measure, ok = piece.play, true
+	}
 	if !ok {
 		return fmt.Errorf("the acs page has no part %q", part)
 	}
 	if err := measure(ctx, &d); err != nil {
 		return err
 	}
-	if err := errors.Join(writeJSON(path, d), plotCaps(dir)); err != nil {
+	if err := errors.Join(writeJSON(path, d), plotCaps(dir), plotLive(dir, d.Live)); err != nil {
 		return err
 	}
 	return writePage(dir, "acs", newACSFigures(d))
@@ -288,14 +290,14 @@ type acsFigures struct {
 	Troubles              []string
 	Gains, WindowRows     []acsMapRow
 	MapMixes              int
-	PairsKernel, PairsACS float64 // mean unfairness of the pairs
-	LiveTables            []acsTable
-	LiveMixes             []acsLiveRow
+	PairsKernel, PairsACS float64         // mean unfairness of the pairs
+	Real                  *acsLiveFigures // nil: not measured yet
 }
 
 // acsTable has the rows of a number of tenants.
 type acsTable struct {
 	Tenants, Mixes int
+	All            int     // mixes, of which some may not be measured yet
 	Goal           float64 // largest mean unfairness
 	Rows           []acsTableRow
 }
@@ -318,7 +320,7 @@ type acsMapRow struct {
 var acsGoals = map[int]float64{2: 1.10, 4: 1.15, 8: 1.19}
 
 func newACSTable(size acsSize) acsTable {
-	t := acsTable{Tenants: size.Tenants, Mixes: size.Mixes, Goal: acsGoals[size.Tenants]}
+	t := acsTable{Tenants: size.Tenants, Mixes: size.Mixes, All: size.Mixes, Goal: acsGoals[size.Tenants]}
 	for _, r := range size.Runs {
 		row := acsTableRow{Title: r.Title, Unfairness: estimateOf(r.Unfairness), Mean: estimateOf(r.Mean), Worst: estimateOf(r.Worst),
 			Work: estimateOf(r.Work), Rates: estimateOf(r.Rates), Worse: r.Worse}
@@ -347,7 +349,7 @@ func newACSFigures(d acsData) acsFigures {
 		f.PairsACS += unfair(p.ACS) / float64(len(d.Pairs))
 	}
 	if d.Live != nil {
-		f.LiveTables, f.LiveMixes = d.Live.tables(), d.Live.rows()
+		f.Real = newACSLiveFigures(d.Live)
 	}
 	return f
 }

@@ -1,27 +1,17 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
-
-	"github.com/quellhq/quell/sensor"
 )
 
-// acsProgram is a real program. Its command does one unit of work, which takes some 30 ms of processor time.
+// acsProgram is a real program. Its command does one unit of work, which takes 3 to 40 ms of processor time.
 type acsProgram struct {
 	name    string
 	needs   string // the program
@@ -36,11 +26,20 @@ var acsPrograms = []acsProgram{
 	{"numbers", "awk", "awk 'BEGIN { for (i = 0; i < 200000; i++) s += sqrt(i); print s }'", ""},
 	{"database", "sqlite3", "sqlite3 :memory: < rows.sql", ""},
 	{"Fourier transform", "stress-ng", "stress-ng -q --cpu 1 --cpu-method fft --cpu-ops 20", ""},
-	{"memory streams", "stress-ng", "stress-ng -q --stream 1 --stream-ops 2", ""},
+	{"memory streams", "stress-ng", "stress-ng -q --stream 1 --stream-ops 1 --stream-l3-size 2M", ""},
 	{"matrices", "stress-ng", "stress-ng -q --matrix 1 --matrix-ops 60", ""},
 	{"bursts of numbers", "awk", "awk 'BEGIN { for (i = 0; i < 200000; i++) s += sqrt(i); print s }'", "0.05"},
 	{"bursts of compiling", "cc", "cc -O1 -S -o - unit.c", "0.08"},
 	{"mostly idle", "awk", "awk 'BEGIN { for (i = 0; i < 100000; i++) s += sqrt(i); print s }'", "0.25"},
+}
+
+// programOf returns the program of that name.
+func programOf(name string) (p acsProgram, ok bool) {
+	i := slices.IndexFunc(acsPrograms, func(p acsProgram) bool { return p.name == name })
+	if i < 0 {
+		return p, false
+	}
+	return acsPrograms[i], true
 }
 
 // acsWorker is a tenant: a program, and how many of it work side by side.
@@ -51,8 +50,19 @@ type acsWorker struct {
 
 func (w acsWorker) String() string { return fmt.Sprintf("%d %s", w.Workers, w.Program) }
 
+// acsMix are the tenants that share the machine.
+type acsMix []acsWorker
+
+func (m acsMix) String() string {
+	var names []string
+	for _, w := range m {
+		names = append(names, w.String())
+	}
+	return strings.Join(names, ", ")
+}
+
 // acsLiveMixes are the mixes of real programs.
-var acsLiveMixes = [][]acsWorker{
+var acsLiveMixes = []acsMix{
 	{{"numbers", 1}, {"sorting", 6}},
 	{{"compression", 1}, {"compiling", 8}},
 	{{"database", 2}, {"bursts of numbers", 1}},
@@ -73,39 +83,222 @@ var acsLiveMixes = [][]acsWorker{
 
 // acsMode is how processors are divided in a live run.
 type acsMode struct {
-	title  string
-	groups bool   // each tenant has a control group of its own
-	policy string // settings of acs; "": none
-	tells  bool   // acs is told of the work that is done
+	title   string
+	piece   string // whose runs these are: live or beside
+	groups  bool   // each tenant has a control group of its own
+	policy  string // settings of acs; "": none
+	tells   bool   // acs is told of the work that is done
+	repeats int
 }
 
+// The modes: the goals are about those of live, and those of beside are compared with them once.
 var acsModes = []acsMode{
-	{"no groups", false, "", false},
-	{"kernel", true, "", false},
-	{"acs", true, "window: 3s", false},
-	{"acs, told of progress", true, "solo: 10m", true},
-	{"literal rule", true, "rule: literal", false},
+	{"kernel", "live", true, "", false, 3},
+	{"acs", "live", true, "by: auto", false, 3},
+	{"acs, told of progress", "live", true, "solo: 10m", true, 3},
+	{"no groups", "beside", false, "", false, 1},
+	{"literal rule", "beside", true, "rule: literal", false, 1},
 }
 
-// How long live runs last. A run is measured after acs has settled; the solo runs of eight tenants take 16 s.
-const (
-	acsLiveSettle   = 25 * time.Second
-	acsLiveMeasured = 30 * time.Second
-	acsAloneTime    = 10 * time.Second
-	acsLiveRepeats  = 3
-)
+// acsAloneMode is that of a tenant that has the machine to itself.
+var acsAloneMode = acsMode{title: "alone", groups: true, repeats: 1}
+
+// acsPiece is a part of the live measurement that is played in one go.
+type acsPiece struct {
+	mixes []acsMix
+	modes []acsMode
+}
+
+// acsPieceOf returns the piece with this name: live and beside play all mixes, live-4 those of four tenants, and live-4-2 the second of
+// those.
+func acsPieceOf(name string) (p acsPiece, ok bool) {
+	piece, which, chosen := strings.Cut(name, "-")
+	for _, mode := range acsModes {
+		if mode.piece == piece {
+			p.modes = append(p.modes, mode)
+		}
+	}
+	numbers := map[int]int{} // of the last mix, by its tenants
+	for _, mix := range acsLiveMixes {
+		n := len(mix)
+		numbers[n]++
+		if !chosen || which == fmt.Sprint(n) || which == fmt.Sprintf("%d-%d", n, numbers[n]) {
+			p.mixes = append(p.mixes, mix)
+		}
+	}
+	return p, len(p.modes) > 0 && len(p.mixes) > 0
+}
+
+// acsPlay is one run.
+type acsPlay struct {
+	mix    acsMix
+	mode   acsMode
+	repeat int
+}
+
+func (p acsPlay) String() string {
+	return fmt.Sprintf("%s: %v, repeat %d", p.mode.title, p.mix, p.repeat+1)
+}
+
+// file is the name of the run's record.
+func (p acsPlay) file() string {
+	name := fmt.Sprintf("%s %v %d.json", p.mode.title, p.mix, p.repeat)
+	return strings.NewReplacer(" ", "-", ",", "").Replace(name)
+}
+
+// plays lists the runs of a piece: each tenant alone, then each mix in each mode, one repeat after the other. So whatever changes on the
+// machine in that time happens to all modes.
+func (p acsPiece) plays() (list []acsPlay) {
+	for _, mix := range p.mixes {
+		list = append(list, playsAlone(mix)...)
+		list = append(list, playsOf(mix, p.modes)...)
+	}
+	return list
+}
+
+func playsAlone(mix acsMix) (list []acsPlay) {
+	for _, w := range mix {
+		list = append(list, acsPlay{mix: acsMix{w}, mode: acsAloneMode})
+	}
+	return list
+}
+
+func playsOf(mix acsMix, modes []acsMode) (list []acsPlay) {
+	most := 0
+	for _, mode := range modes {
+		most = max(most, mode.repeats)
+	}
+	for repeat := range most {
+		for _, mode := range modes {
+			if repeat < mode.repeats {
+				list = append(list, acsPlay{mix, mode, repeat})
+			}
+		}
+	}
+	return list
+}
+
+// acsRecords is a folder with a record of each run that was played.
+type acsRecords string
+
+// acsLiveRecords is where the records are.
+var acsLiveRecords = acsRecords(filepath.Join(labDir, "acs"))
+
+func (r acsRecords) read(p acsPlay) (run acsLiveRun, found bool, err error) {
+	found, err = readJSON(filepath.Join(string(r), p.file()), &run)
+	return run, found, err
+}
+
+// fill plays the runs that have no record yet. takes is about how long a run lasts.
+func (r acsRecords) fill(ctx context.Context, list []acsPlay, takes func(acsPlay) time.Duration,
+	play func(context.Context, acsPlay) (acsLiveRun, error)) error {
+	var missing []acsPlay
+	var left time.Duration
+	known := map[string]bool{}
+	for _, p := range list {
+		_, found, err := r.read(p)
+		if err != nil {
+			return err
+		}
+		if !found && !known[p.file()] {
+			missing, left = append(missing, p), left+takes(p)
+		}
+		known[p.file()] = true
+	}
+	if err := os.MkdirAll(string(r), 0o755); err != nil {
+		return err
+	}
+	for i, p := range missing {
+		fmt.Fprintf(os.Stderr, "acs: %d of %d runs, %v left: %v\n", i+1, len(missing), left.Round(time.Second), p)
+		run, err := play(ctx, p)
+		if err == nil {
+			err = writeJSON(filepath.Join(string(r), p.file()), run)
+		}
+		if err != nil {
+			return fmt.Errorf("%v: %w", p, err)
+		}
+		left -= takes(p)
+	}
+	return nil
+}
+
+// play plays the runs of a piece that have no record yet, and takes over all records into the page's figures.
+func (p acsPiece) play(ctx context.Context, d *acsData) (err error) {
+	rig, err := newACSRig(filepath.Join("bin", "quell"), p.mixes, acsLiveTimes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rig.close()) }()
+	if err := acsLiveRecords.fill(ctx, p.plays(), acsLiveTimes.takes, rig.play); err != nil {
+		return err
+	}
+	return d.collect(acsLiveRecords)
+}
+
+// collect replaces the figures of real programs by those of the records, if there are any.
+func (d *acsData) collect(r acsRecords) error {
+	live, err := r.live()
+	if err == nil && len(live.Mixes) > 0 {
+		d.Live = live
+	}
+	return err
+}
+
+// live reads the records of all mixes that were measured completely: alone, and in all modes and repeats of the piece live.
+func (r acsRecords) live() (*acsLiveData, error) {
+	l := &acsLiveData{Machine: here().Machine}
+	live, _ := acsPieceOf("live")
+	beside, _ := acsPieceOf("beside")
+	for _, mix := range acsLiveMixes {
+		alone, whole, err := r.runs(playsAlone(mix))
+		if err != nil {
+			return nil, err
+		}
+		runs, played, err := r.runs(playsOf(mix, live.modes))
+		if err != nil {
+			return nil, err
+		}
+		if !whole || !played {
+			continue
+		}
+		more, _, err := r.runs(playsOf(mix, beside.modes))
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range alone {
+			if _, known := l.alone(run.Tenants[0]); !known {
+				l.Alone = append(l.Alone, run)
+			}
+		}
+		l.Mixes = append(l.Mixes, acsLiveSize{Tenants: mix, Runs: append(runs, more...)})
+	}
+	return l, nil
+}
+
+// runs reads records, and returns whether all were there.
+func (r acsRecords) runs(list []acsPlay) (runs []acsLiveRun, all bool, err error) {
+	for _, p := range list {
+		run, found, err := r.read(p)
+		if err != nil {
+			return nil, false, err
+		}
+		if found {
+			runs = append(runs, run)
+		}
+	}
+	return runs, len(runs) == len(list), nil
+}
 
 // acsLiveData has the measured figures of the live part.
 type acsLiveData struct {
 	Machine string        `json:"machine"`
-	Load    string        `json:"load"` // the machine's load average before and after
 	Alone   []acsLiveRun  `json:"alone"`
 	Mixes   []acsLiveSize `json:"mixes"`
 }
 
 // acsLiveSize is a mix with its runs.
 type acsLiveSize struct {
-	Tenants []acsWorker  `json:"tenants"`
+	Tenants acsMix       `json:"tenants"`
 	Runs    []acsLiveRun `json:"runs"`
 }
 
@@ -113,53 +306,21 @@ type acsLiveSize struct {
 type acsLiveRun struct {
 	Title      string      `json:"title"`
 	Repeat     int         `json:"repeat,omitempty"`
-	Tenants    []acsWorker `json:"tenants"`
-	Rates      []float64   `json:"rates"`      // units of work per second
-	Processors []float64   `json:"processors"` // that each tenant used; absent without groups
+	Tenants    acsMix      `json:"tenants"`
+	SettleS    float64     `json:"settle_s"` // how long after its start measuring began
+	MeasuredS  float64     `json:"measured_s"`
+	Rates      []float64   `json:"rates"`                // units of work per second
+	Processors []float64   `json:"processors,omitempty"` // that each tenant used; absent without groups
+	Others     *float64    `json:"others,omitempty"`     // processors that were used outside of the tenants' groups; absent without groups
+	Steal      float64     `json:"steal"`                // part of the processors' time that the hypervisor gave to others
+	Moments    []acsMoment `json:"moments,omitempty"`    // what the agent did; absent without an agent
 }
 
-// playTenants plays the mixes that have no record yet.
-func playTenants(ctx context.Context, d *acsData) error {
-	rig, err := newACSRig()
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(rig.dir)
-	before, err := loadAverage()
-	if err != nil {
-		return err
-	}
-	live := &acsLiveData{Machine: here().Machine}
-	for _, mix := range acsLiveMixes {
-		size := acsLiveSize{Tenants: mix}
-		for _, w := range mix {
-			if _, ok := live.alone(w); ok {
-				continue
-			}
-			run, err := rig.recorded(ctx, []acsWorker{w}, acsMode{title: "alone", groups: true}, 0)
-			if err != nil {
-				return err
-			}
-			live.Alone = append(live.Alone, run)
-		}
-		for _, mode := range acsModes {
-			for repeat := range acsLiveRepeats {
-				run, err := rig.recorded(ctx, mix, mode, repeat)
-				if err != nil {
-					return err
-				}
-				size.Runs = append(size.Runs, run)
-			}
-		}
-		live.Mixes = append(live.Mixes, size)
-	}
-	after, err := loadAverage()
-	if err != nil {
-		return err
-	}
-	live.Load = fmt.Sprintf("%s before and %s after", before, after)
-	d.Live = live
-	return nil
+// acsMoment is a decision of the agent.
+type acsMoment struct {
+	AtS    float64            `json:"at_s"` // since the start of the run
+	Code   string             `json:"code"` // reason of the host
+	Limits map[string]float64 `json:"limits,omitempty"`
 }
 
 // alone returns the run of a tenant that has the machine to itself.
@@ -169,386 +330,4 @@ func (l *acsLiveData) alone(w acsWorker) (acsLiveRun, bool) {
 		return acsLiveRun{}, false
 	}
 	return l.Alone[i], true
-}
-
-// acsRig runs tenants on this machine.
-type acsRig struct {
-	dir     string // files of the programs
-	program string // bin/quell
-}
-
-func newACSRig() (*acsRig, error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("the live part needs root, for control groups")
-	}
-	for _, p := range acsPrograms {
-		if _, err := exec.LookPath(p.needs); err != nil {
-			return nil, fmt.Errorf("the live part: %w", err)
-		}
-	}
-	program, err := filepath.Abs(filepath.Join("bin", "quell"))
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the live part needs the program (make build): %w", err)
-	}
-	dir, err := os.MkdirTemp("", "quell-acs-")
-	if err != nil {
-		return nil, err
-	}
-	rig := &acsRig{dir, program}
-	return rig, rig.files()
-}
-
-// files writes what the programs work on.
-func (r *acsRig) files() error {
-	rng := rand.New(rand.NewPCG(1, 1))
-	var text, sql, unit strings.Builder
-	for range 12000 {
-		fmt.Fprintf(&text, "%d line %x\n", rng.IntN(1e9), rng.IntN(1e5))
-	}
-	sql.WriteString("create table t (a integer, b text);\nbegin;\n")
-	for i := range 4000 {
-		fmt.Fprintf(&sql, "insert into t values (%d, 'row %d');\n", rng.IntN(1e6), i)
-	}
-	sql.WriteString("commit;\ncreate index i on t (a);\nselect count(*), sum(a) from t where a > 1000;\n")
-	for i := range 60 {
-		fmt.Fprintf(&unit, "int f%d(int *a, int n) { int s = 0; for (int i = 0; i < n; i++) s += a[i] * %d; return s; }\n", i, i)
-	}
-	for name, content := range map[string]string{"text": text.String(), "rows.sql": sql.String(), "unit.c": unit.String()} {
-		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// recorded plays a run, or reads its record.
-func (r *acsRig) recorded(ctx context.Context, mix []acsWorker, mode acsMode, repeat int) (run acsLiveRun, err error) {
-	name := mode.title
-	for _, w := range mix {
-		name += " " + w.String()
-	}
-	path := filepath.Join(labDir, "acs", strings.NewReplacer(" ", "-", ",", "").Replace(fmt.Sprintf("%s %d.json", name, repeat)))
-	if found, err := readJSON(path, &run); found || err != nil {
-		return run, err
-	}
-	fmt.Fprintf(os.Stderr, "acs: %s, repeat %d\n", name, repeat+1)
-	if run, err = r.play(ctx, mix, mode); err != nil {
-		return run, fmt.Errorf("%s: %w", name, err)
-	}
-	run.Repeat = repeat
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return run, err
-	}
-	return run, writeJSON(path, run)
-}
-
-// play runs a mix, and measures its rates of work once it has settled.
-func (r *acsRig) play(ctx context.Context, mix []acsWorker, mode acsMode) (run acsLiveRun, err error) {
-	settle, measured := acsLiveSettle, acsLiveMeasured
-	if len(mix) == 1 {
-		settle, measured = 2*time.Second, acsAloneTime
-	}
-	run = acsLiveRun{Title: mode.title, Tenants: mix}
-	socket := filepath.Join(r.dir, "progress")
-	if mode.policy != "" {
-		stop, failed := r.agent(mode, socket)
-		if failed != nil {
-			return run, failed
-		}
-		defer func() { err = errors.Join(err, stop()) }()
-	}
-	if !mode.tells {
-		socket = ""
-	}
-	var list []*acsTenant
-	defer func() {
-		for _, t := range list {
-			err = errors.Join(err, t.stop())
-		}
-	}()
-	for i, w := range mix {
-		t, failed := r.tenant(i, w, mode.groups, socket)
-		if failed != nil {
-			return run, failed
-		}
-		list = append(list, t)
-	}
-	if err := wait(ctx, settle); err != nil {
-		return run, err
-	}
-	used, err := sensor.NewGroups(os.DirFS("/"), []sensor.Group{{Path: acsGroups + "*"}})
-	if err != nil {
-		return run, err
-	}
-	used.Sample(time.Now())
-	for _, t := range list {
-		t.units.begin()
-	}
-	if err := wait(ctx, measured); err != nil {
-		return run, err
-	}
-	for _, t := range list {
-		rate, err := t.units.rate()
-		if err != nil {
-			return run, fmt.Errorf("%s: %w", t.what, err)
-		}
-		run.Rates = append(run.Rates, rate)
-	}
-	s, failures := used.Sample(time.Now())
-	for _, f := range failures {
-		return run, fmt.Errorf("reading %s: %w", f.Sensor, f.Err)
-	}
-	for _, in := range s.Instances {
-		if in.Observation != nil {
-			run.Processors = append(run.Processors, in.Observation.Sched.RunS/in.Observation.WindowS)
-		}
-	}
-	return run, nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// acsGroups begins the paths of the tenants' groups.
-const acsGroups = "/quell/results-"
-
-// agent starts an agent with policy acs, until stop.
-func (r *acsRig) agent(mode acsMode, socket string) (stop func() error, err error) {
-	config := filepath.Join(r.dir, "agent.yaml")
-	text := fmt.Sprintf("data: data\nagent: {policy: {name: acs, %s, sampling: 1s, records: records, progress: %s,\n"+
-		"  groups: [{cgroup: '%s*'}]}}\n", mode.policy, socket, acsGroups)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		return nil, err
-	}
-	var log strings.Builder
-	cmd := exec.Command(r.program, "agent", "--config", config)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return func() error {
-		err := cmd.Process.Signal(syscall.SIGTERM)
-		if err = errors.Join(err, cmd.Wait()); err != nil {
-			err = fmt.Errorf("the agent: %w\n%s", err, log.String())
-		}
-		return err
-	}, nil
-}
-
-// acsTenant is a tenant that runs.
-type acsTenant struct {
-	what  string
-	cmd   *exec.Cmd
-	units *unitCount
-	done  chan struct{} // closed when its output has ended
-}
-
-// tenant starts a tenant, in a group of its own or not. Its workers write a byte for each unit of work that is done. A socket is told of
-// each, if it is not empty.
-func (r *acsRig) tenant(i int, w acsWorker, group bool, socket string) (*acsTenant, error) {
-	at := slices.IndexFunc(acsPrograms, func(p acsProgram) bool { return p.name == w.Program })
-	if at < 0 {
-		return nil, fmt.Errorf("there is no program %q", w.Program)
-	}
-	p := acsPrograms[at]
-	loop := fmt.Sprintf("while :; do %s > /dev/null 2>&1; printf .; %s done & ", p.command, sleeping(p.pause))
-	script := strings.Repeat(loop, w.Workers) + "wait"
-	args := []string{"sh", "-c", script}
-	name := fmt.Sprintf("%s%02d", acsGroups, i)
-	if group {
-		args = append([]string{r.program, "run", "--name", filepath.Base(name), "--progress", "/nonexistent", "--"}, args...)
-	}
-	t := &acsTenant{what: w.String(), cmd: exec.Command(args[0], args[1:]...), units: &unitCount{}, done: make(chan struct{})}
-	t.cmd.Dir = r.dir
-	t.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := t.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := t.cmd.Start(); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(t.done)
-		t.units.follow(out, socket, name)
-	}()
-	return t, nil
-}
-
-func sleeping(pause string) string {
-	if pause == "" {
-		return ""
-	}
-	return "sleep " + pause + ";"
-}
-
-// stop ends a tenant with all of its processes. quell run ends those of its group.
-func (t *acsTenant) stop() error {
-	if err := syscall.Kill(-t.cmd.Process.Pid, syscall.SIGTERM); err != nil {
-		return err
-	}
-	<-t.done
-	_ = t.cmd.Wait() // it was ended by a signal
-	return nil
-}
-
-// unitCount counts units of work.
-type unitCount struct {
-	mu          sync.Mutex
-	counting    bool
-	units       int
-	first, last time.Time
-}
-
-// follow counts bytes until the end.
-func (u *unitCount) follow(out io.Reader, socket, group string) {
-	in := bufio.NewReader(out)
-	for {
-		if _, err := in.ReadByte(); err != nil {
-			return
-		}
-		u.add(time.Now())
-		if socket != "" {
-			tellProgress(socket, group)
-		}
-	}
-}
-
-func (u *unitCount) add(now time.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.counting {
-		return
-	}
-	if u.units++; u.units == 1 {
-		u.first = now
-	}
-	u.last = now
-}
-
-func (u *unitCount) begin() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.counting = true
-}
-
-// rate returns the units per second between the first and the last one since begin.
-func (u *unitCount) rate() (float64, error) {
-	const least = 10
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.counting = false
-	if u.units < least || !u.last.After(u.first) {
-		return 0, fmt.Errorf("it did %d units of work, too few to tell a rate", u.units)
-	}
-	return float64(u.units-1) / u.last.Sub(u.first).Seconds(), nil
-}
-
-// tellProgress tells the agent of one unit of work. A message that is lost is missing from one period only.
-func tellProgress(socket, group string) {
-	c, err := net.Dial("unixgram", socket)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	_, _ = fmt.Fprintf(c, "progress 1 %s", group)
-}
-
-// slowdowns are those of a run's tenants, and the work of all tenants in processor seconds as alone, per second.
-func (l *acsLiveData) slowdowns(run acsLiveRun) (list []float64, work float64) {
-	for i, w := range run.Tenants {
-		alone, ok := l.alone(w)
-		if !ok || len(alone.Processors) == 0 {
-			continue
-		}
-		list = append(list, alone.Rates[0]/run.Rates[i])
-		work += run.Rates[i] / alone.Rates[0] * alone.Processors[0]
-	}
-	return list, work
-}
-
-// acsLiveRow is a mix with the unfairness of each mode.
-type acsLiveRow struct {
-	Mix   string
-	Cells []string
-}
-
-func acsModeTitles() (list []string) {
-	for _, m := range acsModes {
-		list = append(list, m.title)
-	}
-	return list
-}
-
-// of returns a mix's unfairness under a mode, repeat by repeat.
-func (l *acsLiveData) of(mix acsLiveSize, title string) (unfairness, mean, worst, work, rates []float64) {
-	for _, run := range mix.Runs {
-		if run.Title != title {
-			continue
-		}
-		list, w := l.slowdowns(run)
-		sum, most, rate := 0.0, 0.0, 0.0
-		for _, s := range list {
-			sum, most, rate = sum+s, max(most, s), rate+1/s
-		}
-		unfairness, mean, worst = append(unfairness, unfair(list)), append(mean, sum/float64(len(list))), append(worst, most)
-		work, rates = append(work, w), append(rates, rate)
-	}
-	return unfairness, mean, worst, work, rates
-}
-
-// rows lists the mixes.
-func (l *acsLiveData) rows() (rows []acsLiveRow) {
-	for _, mix := range l.Mixes {
-		var names []string
-		for _, w := range mix.Tenants {
-			names = append(names, w.String())
-		}
-		row := acsLiveRow{Mix: strings.Join(names, ", ")}
-		for _, title := range acsModeTitles() {
-			unfairness, _, _, _, _ := l.of(mix, title)
-			row.Cells = append(row.Cells, estimateOf(unfairness).Text(2))
-		}
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// tables sums the mixes up by the number of tenants.
-func (l *acsLiveData) tables() (tables []acsTable) {
-	sizes := map[int][]acsLiveSize{}
-	for _, mix := range l.Mixes {
-		sizes[len(mix.Tenants)] = append(sizes[len(mix.Tenants)], mix)
-	}
-	for n, mixes := range sizes {
-		size := acsSize{Tenants: n, Mixes: len(mixes)}
-		for _, title := range acsModeTitles() {
-			run := acsRun{Title: title}
-			for _, mix := range mixes {
-				unfairness, mean, worst, work, rates := l.of(mix, title)
-				kernel, _, _, kernelsWork, kernelsRates := l.of(mix, "kernel")
-				own, theirs := estimateOf(unfairness), estimateOf(kernel)
-				run.Unfairness = append(run.Unfairness, own.Mean)
-				run.Mean, run.Worst = append(run.Mean, estimateOf(mean).Mean), append(run.Worst, estimateOf(worst).Mean)
-				run.Work = append(run.Work, estimateOf(work).Mean/estimateOf(kernelsWork).Mean)
-				run.Rates = append(run.Rates, estimateOf(rates).Mean/estimateOf(kernelsRates).Mean)
-				if own.Mean-own.Half > theirs.Mean+theirs.Half {
-					run.Worse++
-				}
-			}
-			size.Runs = append(size.Runs, run)
-		}
-		tables = append(tables, newACSTable(size))
-	}
-	slices.SortFunc(tables, func(a, b acsTable) int { return cmp.Compare(a.Tenants, b.Tenants) })
-	return tables
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"path/filepath"
 	"time"
 
@@ -50,4 +51,38 @@ func capsOver(title string, p quell.Policy) (*plot.Plot, error) {
 	drawn.Y.Min, drawn.Y.Max, drawn.X.Max = 0, 1.05, 72 // room for the legend
 	drawn.Legend.Top = true
 	return drawn, plotutil.AddLines(drawn, lines...)
+}
+
+// plotLive draws the weights and caps of real programs over time, with one drawing for each mode that has them.
+func plotLive(dir string, l *acsLiveData) error {
+	if l == nil {
+		return nil
+	}
+	var drawings []*plot.Plot
+	for _, run := range l.drawn() {
+		drawn := plot.New()
+		drawn.Title.Text, drawn.Y.Label.Text = run.Title, "weight, or cap in processors"
+		drawn.Legend.Top, drawn.Y.Min, drawn.X.Max = true, 0, 1.3*(run.SettleS+run.MeasuredS) // room for the legend
+		var lines []any
+		for i, w := range run.Tenants {
+			var line plotter.XYs
+			for _, m := range run.Moments {
+				if limit, ok := m.Limits[fmt.Sprintf("%s%02d", acsGroup, i)]; ok {
+					line = append(line, plotter.XY{X: m.AtS, Y: limit})
+				}
+			}
+			if len(line) > 0 {
+				lines = append(lines, w.String(), line)
+			}
+		}
+		if err := plotutil.AddLines(drawn, lines...); err != nil {
+			return err
+		}
+		drawings = append(drawings, drawn)
+	}
+	if len(drawings) == 0 {
+		return nil
+	}
+	drawings[len(drawings)-1].X.Label.Text = "seconds"
+	return saveAbove(filepath.Join(dir, "acs-live.png"), drawings...)
 }

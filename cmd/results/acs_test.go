@@ -2,9 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/sensor"
 )
 
 func someACS() acsData {
@@ -25,23 +36,43 @@ func someACS() acsData {
 
 // someACSLive has one mix, whose second tenant is slowed down twice as much as the first by the kernel, and as much with acs.
 func someACSLive() *acsLiveData {
-	mix := []acsWorker{{"numbers", 1}, {"sorting", 6}}
-	l := &acsLiveData{Machine: somewhere.Machine, Load: "0.1 before and 0.2 after", Alone: []acsLiveRun{
+	mix := acsMix{{"numbers", 1}, {"sorting", 6}}
+	l := &acsLiveData{Machine: somewhere.Machine, Alone: []acsLiveRun{
 		{Title: "alone", Tenants: mix[:1], Rates: []float64{10}, Processors: []float64{1}},
 		{Title: "alone", Tenants: mix[1:], Rates: []float64{20}, Processors: []float64{2}},
 	}}
 	size := acsLiveSize{Tenants: mix}
-	for _, title := range acsModeTitles() {
-		rates := []float64{10, 10}
-		if strings.HasPrefix(title, "acs") {
-			rates = []float64{20. / 3, 40. / 3}
-		}
-		for repeat := range 3 {
-			size.Runs = append(size.Runs, acsLiveRun{Title: title, Repeat: repeat, Tenants: mix, Rates: rates})
+	for _, mode := range acsModes {
+		for repeat := range mode.repeats {
+			size.Runs = append(size.Runs, someACSRun(acsPlay{mix, mode, repeat}))
 		}
 	}
 	l.Mixes = []acsLiveSize{size}
 	return l
+}
+
+// someACSRun is a run of two tenants. The agent changes weights in two periods, and in a third one that is measured.
+func someACSRun(p acsPlay) acsLiveRun {
+	others := 0.05
+	run := acsLiveRun{Title: p.mode.title, Repeat: p.repeat, Tenants: p.mix, SettleS: 12, MeasuredS: 15, Rates: []float64{10, 10},
+		Steal: 0.002}
+	if p.mode.groups {
+		run.Processors, run.Others = []float64{1, 1}, &others
+	}
+	if len(p.mix) == 1 {
+		run.Rates, run.Processors = run.Rates[1:], run.Processors[1:]
+	}
+	if strings.HasPrefix(p.mode.title, "acs") {
+		run.Rates = []float64{20. / 3, 40. / 3}
+	}
+	if p.mode.policy != "" {
+		for i, code := range []string{"acs_calm", "acs_uneven", "acs_solo", "acs_uneven", "acs_even", "acs_uneven"} {
+			weight := 1 + float64(i)/10
+			run.Moments = append(run.Moments, acsMoment{AtS: 2.5 * float64(i+1), Code: code,
+				Limits: map[string]float64{acsGroup + "00": 2 - weight, acsGroup + "01": weight}})
+		}
+	}
+	return run
 }
 
 // Every mix has programs that are known, and no two tenants alike.
@@ -51,11 +82,7 @@ func TestACSLiveMixes(t *testing.T) {
 		sizes[len(mix)]++
 		seen := map[acsWorker]bool{}
 		for _, w := range mix {
-			known := false
-			for _, p := range acsPrograms {
-				known = known || p.name == w.Program
-			}
-			if !known || w.Workers < 1 || seen[w] {
+			if _, known := programOf(w.Program); !known || w.Workers < 1 || seen[w] {
 				t.Errorf("%v: %s", mix, w)
 			}
 			seen[w] = true
@@ -71,6 +98,177 @@ func TestACSLiveSlowdowns(t *testing.T) {
 	list, work := l.slowdowns(l.Mixes[0].Runs[0])
 	if len(list) != 2 || list[0] != 1 || list[1] != 2 || work != 2 {
 		t.Errorf("slowdowns %v, work %v; want 1 and 2, and 2", list, work)
+	}
+}
+
+// Pieces are chosen by the number of tenants, and by the number of the mix.
+func TestACSLivePieces(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		mixes, modes int // 0: there is no such piece
+	}{
+		{"live", len(acsLiveMixes), 3}, {"live-4", 4, 3}, {"live-8-2", 1, 3}, {"beside", len(acsLiveMixes), 2}, {"beside-2-1", 1, 2},
+		{"live-3", 0, 0}, {"live-4-9", 0, 0}, {"live-", 0, 0}, {"alone", 0, 0}, {"", 0, 0},
+	} {
+		if p, ok := acsPieceOf(c.name); ok != (c.mixes > 0) || ok && (len(p.mixes) != c.mixes || len(p.modes) != c.modes) {
+			t.Errorf("%q: %v, %d mixes and %d modes", c.name, ok, len(p.mixes), len(p.modes))
+		}
+	}
+	p, _ := acsPieceOf("live-4-2")
+	if got := p.mixes[0].String(); got != "1 database, 2 memory streams, 4 Fourier transform, 6 numbers" {
+		t.Errorf("the second mix of four is %s", got)
+	}
+}
+
+// The mixes of two and of four tenants take at most forty minutes, and no mix takes more than twelve.
+func TestACSLiveTakes(t *testing.T) {
+	takes := func(names ...string) (sum time.Duration) {
+		known := map[string]bool{}
+		for _, name := range names {
+			p, _ := acsPieceOf(name)
+			for _, one := range p.plays() {
+				if !known[one.file()] {
+					sum += acsLiveTimes.takes(one)
+				}
+				known[one.file()] = true
+			}
+		}
+		return sum
+	}
+	if sum := takes("live-2", "live-4"); sum > 40*time.Minute {
+		t.Errorf("two and four tenants take %v", sum)
+	}
+	numbers := map[int]int{}
+	for _, mix := range acsLiveMixes {
+		numbers[len(mix)]++
+		name := fmt.Sprintf("live-%d-%d", len(mix), numbers[len(mix)])
+		if sum := takes(name); sum > 12*time.Minute {
+			t.Errorf("%s takes %v", name, sum)
+		}
+	}
+}
+
+// A measurement that was interrupted continues where it stopped. Only mixes that were measured completely are on the page.
+func TestACSLiveResumes(t *testing.T) {
+	records := acsRecords(filepath.Join(t.TempDir(), "acs"))
+	p, _ := acsPieceOf("live-2")
+	list, played := p.plays(), map[string]int{}
+	fill := func(until int) error {
+		return records.fill(t.Context(), list, acsLiveTimes.takes, func(_ context.Context, p acsPlay) (acsLiveRun, error) {
+			if until == 0 {
+				return acsLiveRun{}, context.Canceled
+			}
+			until--
+			played[p.file()]++
+			return someACSRun(p), nil
+		})
+	}
+	if l, err := records.live(); err != nil || len(l.Mixes) > 0 {
+		t.Errorf("without records: %+v, %v", l, err)
+	}
+	if err := fill(12); !errors.Is(err, context.Canceled) { // the first mix, and one run of the second
+		t.Fatal(err)
+	}
+	l, err := records.live()
+	if err != nil || len(l.Mixes) != 1 || len(l.Alone) != 2 || len(l.Mixes[0].Runs) != 9 {
+		t.Fatalf("after an interrupt: %+v, %v", l, err)
+	}
+	if err := fill(-1); err != nil {
+		t.Fatal(err)
+	}
+	for name, times := range played {
+		if times != 1 {
+			t.Errorf("%s was played %d times", name, times)
+		}
+	}
+	d := acsData{}
+	if err := d.collect(records); err != nil || len(d.Live.Mixes) != 4 {
+		t.Errorf("%d mixes, %v", len(d.Live.Mixes), err)
+	}
+	if err := os.WriteFile(filepath.Join(string(records), list[0].file()), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := fill(-1); err == nil || !strings.Contains(err.Error(), list[0].file()) {
+		t.Errorf("a record that cannot be read: %v", err)
+	}
+}
+
+// What the page says of how acs settles.
+func TestACSLiveSettles(t *testing.T) {
+	run := someACSRun(acsPlay{mix: acsLiveMixes[0], mode: acsModes[1]})
+	if n, ok := run.settled(); n != 2 || !ok {
+		t.Errorf("settled after %d periods, %v; want 2", n, ok)
+	}
+	if got := run.moves(); math.Abs(got-0.1/0.6) > 1e-9 {
+		t.Errorf("a weight moves by %v, want from 0.6 to 0.5", got)
+	}
+	run.Moments = run.Moments[:4]
+	if n, ok := run.settled(); ok {
+		t.Errorf("settled after %d periods, but it was never even", n)
+	}
+	if _, ok := (acsLiveRun{}).settled(); !ok {
+		t.Error("nothing to do is not settled")
+	}
+}
+
+// Real programs are measured, an interrupt stops everything, and nothing is left in either case.
+func TestACSLiveOnThisMachine(t *testing.T) {
+	need.Root(t)
+	mix := acsMix{{"numbers", 1}, {"bursts of numbers", 2}}
+	need.Program(t, "awk")
+	program := filepath.Join(t.TempDir(), "quell")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/quellhq/quell/cmd/quell").CombinedOutput(); err != nil {
+		t.Fatalf("building quell: %v\n%s", err, out)
+	}
+	times := acsTimes{start: time.Second, settle: 4 * time.Second, measured: 2 * time.Second, alone: 2 * time.Second}
+	rig, err := newACSRig(program, []acsMix{mix}, times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []acsMode{acsModes[0], acsModes[2], acsModes[3]} {
+		run, err := rig.play(t.Context(), acsPlay{mix: mix, mode: mode})
+		if err != nil {
+			t.Fatalf("%s: %v", mode.title, err)
+		}
+		if len(run.Rates) != 2 || mode.groups != (len(run.Processors) == 2) || (mode.policy != "") != (len(run.Moments) > 0) {
+			t.Errorf("%s: %+v", mode.title, run)
+		}
+		checkNothingLeft(t, rig)
+	}
+	for _, mode := range []acsMode{acsModes[1], acsModes[3]} {
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		if _, err := rig.play(ctx, acsPlay{mix: mix, mode: mode}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s, interrupted: %v", mode.title, err)
+		}
+		cancel()
+		checkNothingLeft(t, rig)
+	}
+	if err := rig.close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(rig.dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left", rig.dir)
+	}
+}
+
+// checkNothingLeft checks that no group of a tenant and no process of the rig is there.
+func checkNothingLeft(t *testing.T, rig *acsRig) {
+	t.Helper()
+	groups, err := sensor.NewGroups(os.DirFS("/"), []sensor.Group{{Path: acsGroups + "*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := groups.Sample(time.Now()); len(s.Instances) > 0 {
+		t.Errorf("%d groups are left", len(s.Instances))
+	}
+	folders, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range folders {
+		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, rig.dir) {
+			t.Errorf("%s works in %s", filepath.Dir(link), at)
+		}
 	}
 }
 

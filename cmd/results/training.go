@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/emulated"
@@ -200,10 +201,11 @@ func readJSON(path string, into any) (found bool, err error) {
 	return true, nil
 }
 
+// writeJSON writes a file whole or not at all, so that an interrupt leaves none that cannot be read.
 func writeJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
+	return atomicfile.Write(path, append(data, '\n'), 0o644)
 }

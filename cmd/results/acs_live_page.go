@@ -1,0 +1,257 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// slowdowns are those of a run's tenants, and the work of all tenants in processor seconds as alone, per second.
+func (l *acsLiveData) slowdowns(run acsLiveRun) (list []float64, work float64) {
+	for i, w := range run.Tenants {
+		alone, ok := l.alone(w)
+		if !ok || len(alone.Processors) == 0 {
+			continue
+		}
+		list = append(list, alone.Rates[0]/run.Rates[i])
+		work += run.Rates[i] / alone.Rates[0] * alone.Processors[0]
+	}
+	return list, work
+}
+
+// acsLiveRow is a mix with the unfairness of each mode.
+type acsLiveRow struct {
+	Mix   string
+	Cells []string
+}
+
+func acsModeTitles() (list []string) {
+	for _, m := range acsModes {
+		list = append(list, m.title)
+	}
+	return list
+}
+
+// acsRepeats has the figures of a mix under a mode, repeat by repeat.
+type acsRepeats struct{ unfairness, mean, worst, work, rates []float64 }
+
+func (l *acsLiveData) of(mix acsLiveSize, title string) (r acsRepeats) {
+	for _, run := range mix.Runs {
+		if run.Title != title {
+			continue
+		}
+		list, work := l.slowdowns(run)
+		sum, most, rate := 0.0, 0.0, 0.0
+		for _, s := range list {
+			sum, most, rate = sum+s, max(most, s), rate+1/s
+		}
+		r.unfairness, r.mean, r.worst = append(r.unfairness, unfair(list)), append(r.mean, sum/float64(len(list))), append(r.worst, most)
+		r.work, r.rates = append(r.work, work), append(r.rates, rate)
+	}
+	return r
+}
+
+// rows lists the mixes.
+func (l *acsLiveData) rows() (rows []acsLiveRow) {
+	for _, mix := range l.Mixes {
+		row := acsLiveRow{Mix: mix.Tenants.String()}
+		for _, title := range acsModeTitles() {
+			row.Cells = append(row.Cells, cell(l.of(mix, title).unfairness))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// cell shows the mean of values, with its confidence interval if there are several.
+func cell(values []float64) string {
+	switch len(values) {
+	case 0:
+		return "not measured"
+	case 1:
+		return fmt.Sprintf("%.2f", values[0])
+	}
+	return estimateOf(values).Text(2)
+}
+
+// tables sums the mixes up by the number of tenants.
+func (l *acsLiveData) tables() (tables []acsTable) {
+	sizes, all := map[int][]acsLiveSize{}, map[int]int{}
+	for _, mix := range l.Mixes {
+		sizes[len(mix.Tenants)] = append(sizes[len(mix.Tenants)], mix)
+	}
+	for _, mix := range acsLiveMixes {
+		all[len(mix)]++
+	}
+	for n, mixes := range sizes {
+		size := acsSize{Tenants: n, Mixes: len(mixes)}
+		for _, title := range acsModeTitles() {
+			if run := l.sum(mixes, title); len(run.Unfairness) > 0 {
+				size.Runs = append(size.Runs, run)
+			}
+		}
+		table := newACSTable(size)
+		table.All = all[n]
+		tables = append(tables, table)
+	}
+	slices.SortFunc(tables, func(a, b acsTable) int { return cmp.Compare(a.Tenants, b.Tenants) })
+	return tables
+}
+
+// sum sums up the mixes that were measured under a mode. A mix is worse than the kernel's sharing if the intervals of the two do not meet.
+func (l *acsLiveData) sum(mixes []acsLiveSize, title string) acsRun {
+	run := acsRun{Title: title}
+	for _, mix := range mixes {
+		r, kernel := l.of(mix, title), l.of(mix, "kernel")
+		if len(r.unfairness) == 0 {
+			continue
+		}
+		own, theirs := estimateOf(r.unfairness), estimateOf(kernel.unfairness)
+		run.Unfairness = append(run.Unfairness, own.Mean)
+		run.Mean, run.Worst = append(run.Mean, estimateOf(r.mean).Mean), append(run.Worst, estimateOf(r.worst).Mean)
+		run.Work = append(run.Work, estimateOf(r.work).Mean/estimateOf(kernel.work).Mean)
+		run.Rates = append(run.Rates, estimateOf(r.rates).Mean/estimateOf(kernel.rates).Mean)
+		if own.Mean-own.Half > theirs.Mean+theirs.Half {
+			run.Worse++
+		}
+	}
+	if n := len(run.Unfairness); n > 0 && n < len(mixes) {
+		run.Title += fmt.Sprintf(" (%d of these mixes)", n)
+	}
+	return run
+}
+
+// acsSettling is how acs behaved in all runs of a mode.
+type acsSettling struct {
+	Title    string
+	Runs     int
+	Settled  int     // runs in which slowdowns became equal enough
+	Periods  float64 // until then, in the median run
+	Most     int     // in the slowest one
+	Moves    float64 // largest change of a weight or a cap from one period to the next while measured, in the median run
+	MostMove float64
+}
+
+func (l *acsLiveData) settling() (list []acsSettling) {
+	for _, title := range acsModeTitles() {
+		s := acsSettling{Title: title}
+		var periods, moves []float64
+		for _, mix := range l.Mixes {
+			for _, run := range mix.Runs {
+				if run.Title != title || len(run.Moments) == 0 {
+					continue
+				}
+				s.Runs++
+				moves = append(moves, run.moves())
+				if n, ok := run.settled(); ok {
+					s.Settled++
+					s.Most = max(s.Most, n)
+					periods = append(periods, float64(n))
+				}
+			}
+		}
+		if s.Runs > 0 {
+			s.Periods, s.Moves, s.MostMove = middle(periods), middle(moves), slices.Max(moves)
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// middle is the median; 0 without values.
+func middle(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
+}
+
+// settled returns after how many periods of changes acs found the slowdowns equal enough. Periods of solo runs do not count.
+func (run acsLiveRun) settled() (periods int, ok bool) {
+	for _, m := range run.Moments {
+		switch m.Code {
+		case "acs_even":
+			return periods, true
+		case "acs_uneven":
+			periods++
+		}
+	}
+	return periods, periods == 0 // nothing had to change
+}
+
+// moves is the largest relative change of a weight or a cap from one period to the next while the run was measured.
+func (run acsLiveRun) moves() (most float64) {
+	for i := 1; i < len(run.Moments); i++ {
+		if run.Moments[i].AtS < run.SettleS {
+			continue
+		}
+		for group, now := range run.Moments[i].Limits {
+			if before := run.Moments[i-1].Limits[group]; before > 0 {
+				most = max(most, math.Abs(now/before-1))
+			}
+		}
+	}
+	return most
+}
+
+// acsQuiet says how quiet the machine was.
+type acsQuiet struct {
+	Others, MostOthers float64 // processors that were used outside of the tenants' groups: mean and largest of all runs
+	MostSteal          float64 // largest part of the processors' time that the hypervisor gave to others
+}
+
+func (l *acsLiveData) quiet() (q acsQuiet) {
+	var others []float64
+	for _, mix := range l.Mixes {
+		for _, run := range mix.Runs {
+			q.MostSteal = max(q.MostSteal, run.Steal)
+			if run.Others != nil {
+				others = append(others, *run.Others)
+			}
+		}
+	}
+	if len(others) > 0 {
+		q.Others, q.MostOthers = estimateOf(others).Mean, slices.Max(others)
+	}
+	return q
+}
+
+// acsLiveFigures are those of the page's part with real programs.
+type acsLiveFigures struct {
+	*acsLiveData
+	Tables             []acsTable
+	Rows               []acsLiveRow
+	Settling           []acsSettling
+	Quiet              acsQuiet
+	Measured, All      int // mixes
+	Repeats            int
+	Start, Settle, Run time.Duration
+	Drawn              string // the mix whose weights and caps are drawn; "": none
+}
+
+func newACSLiveFigures(l *acsLiveData) *acsLiveFigures {
+	f := &acsLiveFigures{acsLiveData: l, Tables: l.tables(), Rows: l.rows(), Settling: l.settling(), Quiet: l.quiet(), Measured: len(l.Mixes),
+		All: len(acsLiveMixes), Repeats: acsModes[0].repeats,
+		Start: acsLiveTimes.start, Settle: acsLiveTimes.settle, Run: acsLiveTimes.measured}
+	if drawn := l.drawn(); len(drawn) > 0 {
+		f.Drawn = drawn[0].Tenants.String()
+	}
+	return f
+}
+
+// drawn returns the runs whose weights and caps are drawn: those of the first mix of four tenants, or else of the first mix.
+func (l *acsLiveData) drawn() (runs []acsLiveRun) {
+	if len(l.Mixes) == 0 {
+		return nil
+	}
+	mix := l.Mixes[max(0, slices.IndexFunc(l.Mixes, func(m acsLiveSize) bool { return len(m.Tenants) == 4 }))]
+	for _, run := range mix.Runs {
+		if run.Repeat == 0 && len(run.Moments) > 0 {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
