@@ -203,7 +203,7 @@ func (g *GroupChange) Empty() bool { return g == nil || g.Add == 0 && len(g.Remo
 // Limit is the most that an instance may use of a resource. Value is in Unit. In WeightUnit it is not a maximum: Value says how much the
 // instance, a control group, gets relative to the others while they want more than there is. 1 is the kernel's usual weight.
 type Limit struct {
-	Instance string   `json:"instance"`
+	Instance string   `json:"instance"` // for a group around control groups: its path
 	Resource Resource `json:"resource"`
 	Value    float64  `json:"value"`
 	Unit     string   `json:"unit"`

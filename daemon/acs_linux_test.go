@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 type tenants struct {
 	t       *testing.T
 	dir     string   // of the agent
+	names   []string // of the groups, below the one above them
 	above   string   // the group above them
 	folders []string // of all groups, the innermost first
 	cpu     string   // folder of the group above, in the tree that limits processors
@@ -36,8 +38,8 @@ const tenantsCores = 0.4
 var limits = map[string][2]string{"caps": {"cpu.cfs_quota_us", "-1"}, "weights": {"cpu.shares", "1024"}}
 
 // newTenants makes the groups a and b, with one and three processes that never wait, and removes them at the end. by is what the agent
-// limits them by.
-func newTenants(t *testing.T, by string) *tenants {
+// limits them by. around names two groups that they lie in; without, they lie in the same group.
+func newTenants(t *testing.T, by string, around ...string) *tenants {
 	t.Helper()
 	need.Root(t)
 	trees, err := cgroup.Find(os.DirFS("/"))
@@ -48,13 +50,16 @@ func newTenants(t *testing.T, by string) *tenants {
 	if !ok || trees.Unified { // version 2 is tested on fake trees: its controllers must be delegated first
 		need.Skip(t, "needs the cpu controller of control groups version 1")
 	}
-	x := &tenants{t: t, dir: t.TempDir(), above: fmt.Sprintf("/quell-test-acs-%d", os.Getpid()),
+	x := &tenants{t: t, dir: t.TempDir(), names: []string{"a", "b"}, above: fmt.Sprintf("/quell-test-acs-%d", os.Getpid()),
 		by: by, file: limits[by][0], none: limits[by][1]}
+	for i, name := range around {
+		x.names[i] = name + "/" + x.names[i]
+	}
 	usage, _ := trees.Of("cpuacct")
 	t.Cleanup(x.remove)
 	for _, one := range []cgroup.Tree{tree, usage} {
-		for _, name := range []string{"", "/a", "/b"} {
-			folder := "/" + one.Folder(x.above+name)
+		for _, name := range slices.Concat([]string{""}, around, x.names) {
+			folder := "/" + one.Folder(filepath.Join(x.above, name))
 			if err := os.MkdirAll(folder, 0o755); err != nil {
 				need.Skip(t, "needs control groups that can be made: "+err.Error())
 			}
@@ -122,14 +127,20 @@ func (x *tenants) remove() {
 
 // caps reads the limits of both groups.
 func (x *tenants) caps() (caps []string) {
-	for _, name := range []string{"a", "b"} {
-		text, err := os.ReadFile(filepath.Join(x.cpu, name, x.file))
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		caps = append(caps, strings.TrimSpace(string(text)))
+	for _, name := range x.names {
+		caps = append(caps, x.read(name))
 	}
 	return caps
+}
+
+// read reads the limit of a group.
+func (x *tenants) read(name string) string {
+	x.t.Helper()
+	text, err := os.ReadFile(filepath.Join(x.cpu, name, x.file))
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // capped returns whether any group has a limit.
@@ -147,7 +158,7 @@ func (x *tenants) agent() *exec.Cmd {
 	x.t.Helper()
 	config := filepath.Join(x.dir, "agent.yaml")
 	text := fmt.Sprintf("data: data\nagent: {policy: {name: acs, by: %s, cores: %g, sampling: 100ms, records: records, "+
-		"groups: [{cgroup: %s/a, share: 3}, {cgroup: %s/b}]}}\n", x.by, tenantsCores, x.above, x.above)
+		"groups: [{cgroup: %s/%s, share: 3}, {cgroup: %s/%s}]}}\n", x.by, tenantsCores, x.above, x.names[0], x.above, x.names[1])
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		x.t.Fatal(err)
 	}
@@ -276,13 +287,32 @@ func testKilled(t *testing.T, x *tenants) {
 func TestACSWeightsMakeRealGroupsEven(t *testing.T) {
 	x := newTenants(t, "weights")
 	x.agent()
-	x.await("weights that differ", func() bool {
-		caps := x.caps()
-		a, errA := strconv.ParseFloat(caps[0], 64)
-		b, errB := strconv.ParseFloat(caps[1], 64)
-		if errA != nil || errB != nil {
-			t.Fatalf("%v %v", errA, errB)
-		}
-		return a > 1.5*b
-	})
+	x.await("weights that differ", func() bool { return x.heavier("a", "b") })
+}
+
+// heavier returns whether the one group has more than 1.5 times the weight of the other one.
+func (x *tenants) heavier(one, other string) bool {
+	x.t.Helper()
+	a, errA := strconv.ParseFloat(x.read(one), 64)
+	b, errB := strconv.ParseFloat(x.read(other), 64)
+	if errA != nil || errB != nil {
+		x.t.Fatalf("%v %v", errA, errB)
+	}
+	return a > 1.5*b
+}
+
+// If the groups lie in different groups, these get the weights, and have those of before when the agent was stopped.
+func TestACSWeightsAroundRealGroups(t *testing.T) {
+	x := newTenants(t, "weights", "left", "right")
+	agent := x.agent()
+	x.await("weights that differ", func() bool { return x.heavier("left", "right") })
+	if err := agent.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.Wait(); err != nil {
+		t.Error(err)
+	}
+	if left, right := x.read("left"), x.read("right"); left != x.none || right != x.none || x.capped() {
+		t.Errorf("weights %s, %s and %v after the agent was stopped", left, right, x.caps())
+	}
 }

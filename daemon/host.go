@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -109,6 +110,9 @@ func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
 			continue
 		}
 		path, _, ok := g.groups.Named(l.Instance)
+		if strings.HasPrefix(l.Instance, "/") { // a group that some of the groups lie in
+			path, ok = l.Instance, true
+		}
 		if !ok {
 			failed[l.Instance] = errors.New("the group is gone")
 			continue

@@ -13,7 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/host"
+	"github.com/quellhq/quell/limit"
+	"github.com/quellhq/quell/sensor"
 )
 
 // loudness is a log that the test can read while the agent writes it.
@@ -120,4 +123,44 @@ func TestAnAgentRunsItsOwnPolicy(t *testing.T) {
 	if _, err := AskAgent(context.Background(), file); err == nil {
 		t.Error("the socket outlived the agent")
 	}
+}
+
+// A plan may set limits for groups that other groups lie in. They are put back as well.
+func TestLimitsAroundGroups(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	writeTree(t, root, map[string]string{
+		"proc/stat":                                 "cpu  10 0 10 10 0 0 0 0 0 0\ncpu0 10 0 10 10 0 0 0 0 0 0\n",
+		"proc/self/mountinfo":                       "31 22 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+		"sys/fs/cgroup/cgroup.controllers":          "cpu\n",
+		"sys/fs/cgroup/system.slice/cpu.weight":     "100\n",
+		"sys/fs/cgroup/system.slice/web/cpu.stat":   "usage_usec 5\n",
+		"sys/fs/cgroup/system.slice/web/cpu.weight": "100\n",
+	})
+	groups, err := sensor.NewGroups(os.DirFS(root), []sensor.Group{{Path: "/system.slice/*"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups.Sample(time.Now())
+	p := &hostPolicy{log: slog.New(slog.DiscardHandler)}
+	weight := func(group string, value float64) quell.Limit {
+		return quell.Limit{Instance: group, Resource: quell.CPU, Value: value, Unit: quell.WeightUnit}
+	}
+	failed := groupLimits{groups, p, limit.Options{Root: root, Records: t.TempDir()}}.Apply([]quell.Limit{
+		weight("web", 2), weight("/system.slice", 0.5), weight("/missing.slice", 1), weight("gone", 1)})
+	if len(failed) != 2 || failed["/missing.slice"] == nil || failed["gone"] == nil {
+		t.Errorf("failures %v", failed)
+	}
+	check := func(when string, want map[string]string) {
+		t.Helper()
+		for group, weight := range want {
+			text, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup/system.slice", group, "cpu.weight"))
+			if got := strings.TrimSpace(string(text)); err != nil || got != weight {
+				t.Errorf("%s: the weight of %q is %q, %v; want %s", when, group, got, err, weight)
+			}
+		}
+	}
+	check("limited", map[string]string{"web": "200", "": "50"})
+	p.lift()
+	check("lifted", map[string]string{"web": "100", "": "100"})
 }

@@ -23,9 +23,8 @@ const (
 // ACSMeans is what acs divides processor time by.
 type ACSMeans string
 
-// The means. Weights need groups that lie in the same group, because the kernel compares only their weights.
+// The means.
 const (
-	ACSAuto    ACSMeans = "auto" // weights if all groups lie in the same one, otherwise caps
 	ACSWeights ACSMeans = "weights"
 	ACSCaps    ACSMeans = "caps"
 )
@@ -45,13 +44,13 @@ type ACSSettings struct {
 
 var acsSpec = hostSpec[ACSSettings]{
 	name: "acs", about: "divides processor time among control groups so that all are slowed down by the same factor",
-	defaults: ACSSettings{Rule: ACSDamped, By: ACSAuto, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 3 * time.Second},
+	defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 3 * time.Second},
 	keys: func(s *ACSSettings) keys.Table {
 		return keys.Table{
 			keys.Opt("rule", keys.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
 				"how slowdowns change caps: damped, or literal as in the paper, which always sets caps and seldom settles"),
-			keys.Opt("by", keys.OneOf(&s.By, []ACSMeans{ACSAuto, ACSWeights, ACSCaps}),
-				"what divides processor time: the groups' weights, caps, or auto: weights if all groups lie in the same group"),
+			keys.Opt("by", keys.OneOf(&s.By, []ACSMeans{ACSWeights, ACSCaps}),
+				"what divides processor time: the groups' weights, which leave nothing unused, or caps"),
 			keys.Opt("tolerance", keys.Share(&s.Tolerance).Above(0).Between(0, 1),
 				"caps change when the largest slowdown exceeds the smallest by more than this, until it does by half of it"),
 			keys.Opt("floor", keys.Share(&s.Floor).Above(0).Between(0, 0.5), "least cap, as a share of the processors"),
@@ -72,6 +71,7 @@ var acsSpec = hostSpec[ACSSettings]{
 // acsMemory is what acs remembers.
 type acsMemory struct {
 	Groups  map[string]acsGroup `json:"groups,omitempty"`
+	Around  map[string]float64  `json:"around,omitempty"`  // weights of the last plan for groups that groups lie in, by path
 	Capping bool                `json:"capping,omitempty"` // the last plan had caps
 	Even    bool                `json:"even,omitempty"`    // slowdowns were equal enough, and caps stay
 	Calm    int                 `json:"calm,omitempty"`    // consecutive snapshots in which caps were not needed
@@ -101,6 +101,7 @@ const (
 // acsTenant is one control group in a decision.
 type acsTenant struct {
 	id        string
+	within    string // path of the group that it lies in; "": not known
 	share     float64
 	before    acsGroup
 	run, want float64 // processors: used, and what it would have used alone
@@ -146,13 +147,14 @@ func decideACS(s *quell.Snapshot, set ACSSettings, st *State) quell.Plan {
 			Text: "the machine's processor times are not known: caps stay as they are"}}}
 	}
 	d := &hostCaps{set: set, mem: mem, total: cmp.Or(set.Cores, s.Machine.Sched.Cores), window: s.Machine.WindowS}
-	d.weighs = set.Rule != ACSLiteral && (set.By == ACSWeights || set.By == ACSAuto && siblings(s.Instances))
+	d.weighs = set.Rule != ACSLiteral && set.By == ACSWeights
 	d.look(s)
 	why, alone := d.solo(s.At)
 	if alone {
 		return d.plan(why)
 	}
 	why = d.judge()
+	mem.Around = nil
 	switch {
 	case !mem.Capping:
 		d.lift()
@@ -166,21 +168,11 @@ func decideACS(s *quell.Snapshot, set ACSSettings, st *State) quell.Plan {
 	return d.plan(why)
 }
 
-// siblings returns whether all groups are known to lie in the same group.
-func siblings(groups []quell.Instance) bool {
-	for _, in := range groups {
-		if in.Within == "" || in.Within != groups[0].Within {
-			return false
-		}
-	}
-	return len(groups) > 0
-}
-
 // look measures every group.
 func (d *hostCaps) look(s *quell.Snapshot) {
 	wanted := 0.0
 	for _, in := range s.Instances {
-		t := acsTenant{id: in.ID, share: 1, before: d.mem.Groups[in.ID]}
+		t := acsTenant{id: in.ID, within: in.Within, share: 1, before: d.mem.Groups[in.ID]}
 		t.next = t.before
 		if in.Share != nil && *in.Share > 0 {
 			t.share = *in.Share

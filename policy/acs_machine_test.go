@@ -136,8 +136,10 @@ func machineOf(cores float64, groups ...sharer) *shared {
 	return &shared{cores: cores, groups: groups, rng: rand.New(rand.NewPCG(1, 1)), at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
+// acsEngine runs acs by caps, with the other settings at their defaults. change may change all of them.
 func acsEngine(t interface{ Fatal(...any) }, change func(*ACSSettings)) *HostEngine {
 	set := acsSpec.defaults
+	set.By = ACSCaps
 	if change != nil {
 		change(&set)
 	}
@@ -147,6 +149,8 @@ func acsEngine(t interface{ Fatal(...any) }, change func(*ACSSettings)) *HostEng
 	}
 	return e
 }
+
+func byWeights(s *ACSSettings) { s.By = ACSWeights }
 
 // play runs a machine under acs, and calls see after each period with the true slowdowns of the period.
 func (m *shared) play(e *HostEngine, st State, periods int, see func(period int, slowdowns []float64, p quell.Plan)) State {

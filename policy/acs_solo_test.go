@@ -12,7 +12,7 @@ import (
 
 // In a solo run the others have a small cap. The rate of the second period counts from then on.
 func TestACSSoloRun(t *testing.T) {
-	e, st := acsEngine(t, func(s *ACSSettings) { s.Solo = time.Hour }), State{}
+	e, st := acsEngine(t, func(s *ACSSettings) { s.By, s.Solo = ACSWeights, time.Hour }), State{}
 	var solo []string
 	for period := range 12 {
 		rate := 40.
@@ -21,9 +21,6 @@ func TestACSSoloRun(t *testing.T) {
 		}
 		s := during(working("a", 0.5, 0.5, &rate), working("b", 0.25, 0.75, nil))
 		s.At = s.At.Add(time.Duration(period) * time.Second)
-		for i := range s.Instances {
-			s.Instances[i].Within = "/"
-		}
 		var plan quell.Plan
 		plan, st = e.Decide(s, reread(t, st))
 		if plan.Reasons[0].Code == "acs_solo" {

@@ -94,21 +94,20 @@ func TestACSLiteralCycles(t *testing.T) {
 // One step of each rule, computed by hand. Slowdowns 1.25 and 5 have the mean 3.125.
 func TestACSOneStep(t *testing.T) {
 	for _, c := range []struct {
-		rule   ACSRule
-		within string
-		want   string
+		rule ACSRule
+		by   ACSMeans
+		want string
 	}{
 		// 0.8 * 0.75 = 0.6 and 0.2 * 1.25 = 0.25 are scaled by 1 / 0.85.
-		{ACSDamped, "", "g0 0.7059 g1 0.2941"},
+		{ACSDamped, ACSCaps, "g0 0.7059 g1 0.2941"},
 		// The weights 1 * max(0.5, 0.4^0.8) and 1 * 1.6^0.8 are scaled so that their mean is 1.
-		{ACSDamped, "/", "g0 0.5111 g1 1.4889"},
+		{ACSDamped, ACSWeights, "g0 0.5111 g1 1.4889"},
 		// 0.8 - 0.6 * 1.875 is below the floor; 0.2 + 0.6 * 1.875 is above 1, which is no cap.
-		{ACSLiteral, "/", "g0 0.0200"},
+		{ACSLiteral, ACSWeights, "g0 0.0200"},
 	} {
 		m := machineOf(1, sharer{want: 1, weight: 4}, sharer{want: 1})
-		m.within = c.within
 		var got []string
-		m.play(acsEngine(t, func(s *ACSSettings) { s.Rule = c.rule }), State{}, 1, func(_ int, _ []float64, p quell.Plan) {
+		m.play(acsEngine(t, func(s *ACSSettings) { s.Rule, s.By = c.rule, c.by }), State{}, 1, func(_ int, _ []float64, p quell.Plan) {
 			for _, l := range p.Limits {
 				got = append(got, fmt.Sprintf("%s %.4f", l.Instance, l.Value))
 			}
@@ -258,13 +257,15 @@ func TestACSWithoutReadings(t *testing.T) {
 func TestACSHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rule := rapid.SampledFrom([]ACSRule{ACSDamped, ACSLiteral}).Draw(t, "rule")
+		by := rapid.SampledFrom([]ACSMeans{ACSWeights, ACSCaps}).Draw(t, "by")
 		e, st := acsEngine(t, func(s *ACSSettings) {
-			s.Rule, s.Cores = rule, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "cores")
+			s.Rule, s.By, s.Cores = rule, by, rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "cores")
 		}), State{}
 		for range rapid.IntRange(1, 8).Draw(t, "snapshots") {
 			s := drawHost(t)
 			for i := range s.Instances {
 				in := &s.Instances[i]
+				in.Within = rapid.SampledFrom([]string{"", "/", "/a", "/a/b", "/c"}).Draw(t, "within")
 				if rapid.Bool().Draw(t, "limited") {
 					in.Limits = map[quell.Resource]float64{quell.CPU: rapid.Float64Range(0.001, 4).Draw(t, "quota")}
 				}

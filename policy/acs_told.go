@@ -34,7 +34,7 @@ func (d *hostCaps) plan(why quell.Reason) quell.Plan {
 	return plan
 }
 
-// limits lists the caps of the last plan.
+// limits lists the caps and weights of the last plan.
 func (mem *acsMemory) limits() (list []quell.Limit) {
 	for _, id := range slices.Sorted(maps.Keys(mem.Groups)) {
 		if processors := mem.Groups[id].Cap; processors > 0 {
@@ -43,6 +43,9 @@ func (mem *acsMemory) limits() (list []quell.Limit) {
 		if weight := mem.Groups[id].Weight; weight > 0 {
 			list = append(list, quell.Limit{Instance: id, Resource: quell.CPU, Value: weight, Unit: quell.WeightUnit})
 		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(mem.Around)) {
+		list = append(list, quell.Limit{Instance: path, Resource: quell.CPU, Value: mem.Around[path], Unit: quell.WeightUnit})
 	}
 	return list
 }

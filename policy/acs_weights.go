@@ -12,8 +12,8 @@ const (
 	acsHeaviest = 100.0
 )
 
-// weigh multiplies the weight of each active group by (level / mean)^gain. Weights of idle groups stay, because they count only when the
-// group wants to run. The mean weight is the kernel's usual one, so other groups beside these get what they got before.
+// weigh multiplies the part of each active group by (level / mean)^gain, and sets the weights that give these parts. Parts of idle groups
+// stay, because they count only when the group wants to run.
 func (d *hostCaps) weigh() {
 	d.enter()
 	before, parts := make([]float64, len(d.active)), 0.0
@@ -24,17 +24,7 @@ func (d *hostCaps) weigh() {
 	if !d.mem.Even && len(d.active) > 1 {
 		d.shift(parts)
 	}
-	all := 0
-	for i := range d.tenants {
-		if !d.tenants[i].foreign() {
-			all++
-		}
-	}
-	for i := range d.tenants {
-		if t := &d.tenants[i]; !t.foreign() {
-			t.next.Cap, t.next.Weight = 0, min(max(t.next.Part*float64(all), acsLightest), acsHeaviest)
-		}
-	}
+	d.setWeights()
 	for i, t := range d.active {
 		t.expect(before[i], t.next.Part, parts)
 	}

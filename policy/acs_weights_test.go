@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// By weights, groups that lie in the same group become even, too, and nothing is left unused.
+// By weights, groups become even, too, and nothing is left unused.
 func TestACSWeights(t *testing.T) {
 	for _, groups := range [][]sharer{
 		{{want: 1}, {want: 8}},
@@ -18,7 +18,7 @@ func TestACSWeights(t *testing.T) {
 		m := machineOf(2, groups...)
 		m.within = "/quell"
 		before := map[string]float64{}
-		m.play(acsEngine(t, nil), State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
+		m.play(acsEngine(t, byWeights), State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
 			if u := unfairness(slowdowns); period > 10 && u > 1.1 {
 				t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
 			}
@@ -33,13 +33,10 @@ func TestACSWeights(t *testing.T) {
 			}
 		})
 	}
-	// Groups in different groups get caps, and weights that were set go.
+	// If caps are chosen instead, the weights go.
 	m := machineOf(2, sharer{want: 4}, sharer{want: 1})
-	m.within = "/quell"
-	e := acsEngine(t, nil)
-	st := m.play(e, State{}, 5, nil)
-	m.within = ""
-	m.play(e, st, 5, func(_ int, _ []float64, p quell.Plan) {
+	st := m.play(acsEngine(t, byWeights), State{}, 5, nil)
+	m.play(acsEngine(t, nil), st, 5, func(_ int, _ []float64, p quell.Plan) {
 		for _, l := range p.Limits {
 			if l.Unit == quell.WeightUnit {
 				t.Errorf("a weight: %+v", l)
@@ -51,8 +48,8 @@ func TestACSWeights(t *testing.T) {
 // A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
 func TestACSWeightBesideAQuota(t *testing.T) {
 	m := machineOf(2, sharer{want: 2}, sharer{want: 2}, sharer{want: 1})
-	m.within, m.caps = "/", map[string]float64{"g0": 0.1}
-	e, st := acsEngine(t, nil), State{}
+	m.caps = map[string]float64{"g0": 0.1}
+	e, st := acsEngine(t, byWeights), State{}
 	var plan quell.Plan
 	for range 20 {
 		s, _ := m.step()

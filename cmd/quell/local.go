@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -84,6 +85,11 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 	for _, r := range s.Plan.Reasons {
 		if r.Instance == "" {
 			fmt.Fprintf(w, "\n%s: %s", r.Code, r.Text)
+		}
+	}
+	for _, l := range s.Plan.Limits {
+		if strings.HasPrefix(l.Instance, "/") {
+			fmt.Fprintf(w, "\n%s, in which groups lie, has %s %.2f", l.Instance, l.Unit, l.Value)
 		}
 	}
 	return writeUnread(w, s)

@@ -75,6 +75,7 @@ type acsRun struct {
 type acsContender struct {
 	title  string
 	policy quell.Policy
+	around int // how many groups the tenants' groups lie in
 }
 
 // acsWith returns policy acs with changed settings.
@@ -88,11 +89,13 @@ func acsWith(change func(*policy.ACSSettings)) quell.Policy {
 
 func acsContenders() []acsContender {
 	return []acsContender{
-		{"kernel", quell.Policy{}},
-		{"acs", acsWith(func(*policy.ACSSettings) {})},
-		{"acs with solo runs", acsWith(func(s *policy.ACSSettings) { s.Solo = time.Hour })},
-		{"acs by caps", acsWith(func(s *policy.ACSSettings) { s.By = policy.ACSCaps })},
-		{"literal rule", acsWith(func(s *policy.ACSSettings) { s.Rule = policy.ACSLiteral })},
+		{"kernel", quell.Policy{}, 1},
+		{"kernel, two groups around", quell.Policy{}, 2},
+		{"acs", acsWith(func(*policy.ACSSettings) {}), 1},
+		{"acs, two groups around", acsWith(func(*policy.ACSSettings) {}), 2},
+		{"acs with solo runs", acsWith(func(s *policy.ACSSettings) { s.Solo = time.Hour }), 1},
+		{"acs by caps", acsWith(func(s *policy.ACSSettings) { s.By = policy.ACSCaps }), 1},
+		{"literal rule", acsWith(func(s *policy.ACSSettings) { s.Rule = policy.ACSLiteral }), 1},
 	}
 }
 
@@ -133,16 +136,18 @@ func simulateSize(ctx context.Context, n int) (acsSize, error) {
 	if err != nil {
 		return size, err
 	}
-	var kernel []tenants.Outcome
+	kernel := map[int][]tenants.Outcome{} // by the number of groups around
 	for _, c := range acsContenders() {
-		outs, err := playMixes(ctx, acsOptions(), mixes, c.policy)
+		o := acsOptions()
+		o.Around = c.around
+		outs, err := playMixes(ctx, o, mixes, c.policy)
 		if err != nil {
 			return size, err
 		}
-		if kernel == nil {
-			kernel = outs
+		if c.policy.Name == "" {
+			kernel[c.around] = outs
 		}
-		size.Runs = append(size.Runs, newACSRun(c.title, outs, kernel))
+		size.Runs = append(size.Runs, newACSRun(c.title, outs, kernel[c.around]))
 	}
 	return size, nil
 }

@@ -94,7 +94,7 @@ type acsMode struct {
 // The modes: the goals are about those of live, and those of beside are compared with them once.
 var acsModes = []acsMode{
 	{"kernel", "live", true, "", false, 3},
-	{"acs", "live", true, "by: auto", false, 3},
+	{"acs", "live", true, "by: weights", false, 3},
 	{"acs, told of progress", "live", true, "solo: 10m", true, 3},
 	{"no groups", "beside", false, "", false, 1},
 	{"literal rule", "beside", true, "rule: literal", false, 1},

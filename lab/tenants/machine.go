@@ -39,11 +39,17 @@ type machine struct {
 	now     float64 // seconds
 	refills int     // periods of quotas that have begun
 	groups  []*group
+	around  []claim // the groups that the groups lie in
+	claims  []claim // the groups' own
 }
+
+// claim is what a group asks for when processors are divided, and what it gets.
+type claim struct{ weight, most, got float64 }
 
 // group is the state of a tenant.
 type group struct {
 	Tenant
+	within int // index of the group that it lies in; ascending
 	rng    *rand.Rand
 	tasks  []task  // empty if tasks never sleep
 	weight float64 // relative to the kernel's usual one
@@ -68,7 +74,7 @@ type task struct {
 
 // newMachine returns a machine. A tenant's bursts and sleeps do not depend on its neighbours.
 func newMachine(cores float64, tenants []Tenant, seed uint64) *machine {
-	m := &machine{cores: cores}
+	m := &machine{cores: cores, around: []claim{{weight: 1}}, claims: make([]claim, len(tenants))}
 	for i, t := range tenants {
 		g := &group{Tenant: t, rng: rand.New(rand.NewPCG(seed, uint64(i))), weight: usual(t.Weight), speed: 1}
 		if t.Sleep > 0 {
@@ -143,31 +149,46 @@ func (g *group) count(now float64) (ready int) {
 
 func (g *group) stopped() bool { return g.cap > 0 && g.quota <= 0 }
 
-// divide divides the processors by weights. A group gets at most one for each ready task.
+// lie distributes the groups among this many groups that lie beside each other, all with the kernel's usual weight.
+func (m *machine) lie(around int) {
+	m.around = make([]claim, around)
+	for i := range m.around {
+		m.around[i].weight = 1
+	}
+	for i, g := range m.groups {
+		g.within = i * around / len(m.groups)
+	}
+}
+
+// divide divides the processors by weights, among the groups around first. A group gets at most one for each ready task.
 func (m *machine) divide() {
-	open, left := 0.0, m.cores
-	for _, g := range m.groups {
-		g.rate = 0
-		if g.ready > 0 && !g.stopped() {
-			g.rate = -1 // not known yet
-			open += g.weight
-		}
+	for i := range m.around {
+		m.around[i].most = 0
 	}
-	for settled := false; !settled; {
-		settled = true
-		for _, g := range m.groups {
-			if most := float64(g.ready); g.rate < 0 && most*open <= left*g.weight {
-				g.rate = most
-				open -= g.weight
-				left -= most
-				settled = false
-			}
+	claims := m.claims[:len(m.groups)]
+	for i, g := range m.groups {
+		claims[i] = claim{weight: g.weight}
+		if !g.stopped() {
+			claims[i].most = float64(g.ready)
 		}
+		m.around[g.within].most += claims[i].most
 	}
-	for _, g := range m.groups {
-		if g.rate < 0 {
-			g.rate = left * g.weight / open
+	fill(m.around, m.cores)
+	for first := 0; first < len(m.groups); {
+		around := m.groups[first].within
+		next := first + 1
+		for next < len(m.groups) && m.groups[next].within == around {
+			next++
 		}
+		left := m.around[around].got
+		if left == m.around[around].most {
+			left = math.Inf(1) // enough for all
+		}
+		fill(claims[first:next], left)
+		first = next
+	}
+	for i, g := range m.groups {
+		g.rate = claims[i].got
 	}
 	for _, g := range m.groups {
 		others := 0.0
@@ -177,6 +198,35 @@ func (m *machine) divide() {
 			}
 		}
 		g.speed = 1 / (1 + g.Memory*others)
+	}
+}
+
+// fill divides processors by weights. No claim gets more than its most.
+func fill(claims []claim, processors float64) {
+	open := 0.0
+	for i := range claims {
+		c := &claims[i]
+		c.got = 0
+		if c.most > 0 {
+			c.got = -1 // not known yet
+			open += c.weight
+		}
+	}
+	for settled := false; !settled; {
+		settled = true
+		for i := range claims {
+			if c := &claims[i]; c.got < 0 && c.most*open <= processors*c.weight {
+				c.got = c.most
+				open -= c.weight
+				processors -= c.most
+				settled = false
+			}
+		}
+	}
+	for i := range claims {
+		if c := &claims[i]; c.got < 0 {
+			c.got = processors * c.weight / open
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ type Options struct {
 	Period   time.Duration // of the policy; 0: 1 s
 	Duration time.Duration
 	Settle   time.Duration // not part of the results; 0: 10 periods
-	Apart    bool          // the tenants' groups lie in different groups, so weights cannot divide processors among them
+	Around   int           // how many groups the tenants' groups lie in, which lie beside each other; 0: one
 	Noise    float64       // standard deviation of measured waiting and of reported progress, as a fraction
 	Delay    int           // periods until a plan takes effect
 	Seed     uint64
@@ -31,6 +31,7 @@ func (o Options) filled() Options {
 	if o.Settle == 0 {
 		o.Settle = 10 * o.Period
 	}
+	o.Around = max(1, o.Around)
 	return o
 }
 
@@ -98,6 +99,7 @@ type player struct {
 
 func newPlayer(o Options) (*player, error) {
 	p := &player{Options: o, machine: newMachine(o.Cores, o.Tenants, o.Seed), rng: rand.New(rand.NewPCG(o.Seed, math.MaxUint64))}
+	p.machine.lie(o.Around)
 	if o.Policy.Name == "" {
 		return p, nil
 	}
@@ -151,9 +153,7 @@ func (p *player) read(at time.Time) *quell.Snapshot {
 		if free > 0 {
 			in.Observation.Sched.FreeS = &free
 		}
-		if !p.Apart {
-			in.Within = "/"
-		}
+		in.Within = groupAround(g.within)
 		if g.Share > 0 {
 			in.Share = &g.Share
 		}
@@ -170,6 +170,9 @@ func (p *player) read(at time.Time) *quell.Snapshot {
 	return s
 }
 
+// groupAround is the path of a group that groups lie in.
+func groupAround(i int) string { return fmt.Sprintf("/%d", i) }
+
 func (p *player) wrong() float64 {
 	if p.Noise == 0 {
 		return 1
@@ -179,6 +182,14 @@ func (p *player) wrong() float64 {
 
 // apply puts a plan in force.
 func (p *player) apply(plan quell.Plan) {
+	for i := range p.machine.around {
+		p.machine.around[i].weight = 1
+		for _, l := range plan.Limits {
+			if l.Instance == groupAround(i) {
+				p.machine.around[i].weight = l.Value
+			}
+		}
+	}
 	for _, g := range p.machine.groups {
 		g.weight = usual(g.Weight)
 		before := g.cap

@@ -71,6 +71,34 @@ func TestKernelsSharing(t *testing.T) {
 	}
 }
 
+// Groups that lie in different groups get what those get, which the kernel divides among them first.
+func TestKernelDividesInLevels(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		tenants []Tenant
+		weights []float64 // of the groups around
+		run     []float64
+	}{
+		{"usual weights", []Tenant{busy("a", 4), busy("b", 4), busy("c", 4), busy("d", 4)}, []float64{1, 1}, []float64{.5, .5, .5, .5}},
+		{"by weights", []Tenant{busy("a", 4), busy("b", 4), busy("c", 4), busy("d", 4)}, []float64{3, 1}, []float64{.75, .75, .25, .25}},
+		{"one is alone", []Tenant{busy("a", 4), busy("b", 4), busy("c", 4)}, []float64{1, 1}, []float64{.5, .5, 1}},
+		{"what one does not need", []Tenant{busy("a", 1), {Name: "b", Tasks: 1, Away: []Span{{0, time.Minute}}}, busy("c", 1), busy("d", 1)},
+			[]float64{5, 1}, []float64{1, 0, .5, .5}},
+	} {
+		m := newMachine(2, c.tenants, 1)
+		m.lie(2)
+		for i, weight := range c.weights {
+			m.around[i].weight = weight
+		}
+		m.until(10)
+		for i, want := range c.run {
+			if got := m.groups[i].run / 10; math.Abs(got-want) > 0.001 {
+				t.Errorf("%s: %s gets %.3f processors, want %v", c.name, m.groups[i].Name, got, want)
+			}
+		}
+	}
+}
+
 // Quotas stop groups until the next period.
 func TestQuotas(t *testing.T) {
 	m := newMachine(2, []Tenant{busy("a", 4), busy("b", 1)}, 1)
@@ -153,12 +181,16 @@ func steady(rng *rand.Rand) (list []Tenant) {
 // Of steady tenants, true slowdowns are even after ten periods, by weights and by caps, and then limits stay.
 func TestACSConverges(t *testing.T) {
 	const seeds = 12
-	for _, by := range []policy.ACSMeans{policy.ACSWeights, policy.ACSCaps} {
-		t.Run(string(by), func(t *testing.T) {
-			set := acs(func(s *policy.ACSSettings) { s.By = by })
+	for _, c := range []struct {
+		by     policy.ACSMeans
+		around int
+	}{{policy.ACSWeights, 1}, {policy.ACSWeights, 2}, {policy.ACSCaps, 1}} {
+		t.Run(fmt.Sprintf("%s-%d", c.by, c.around), func(t *testing.T) {
+			set := acs(func(s *policy.ACSSettings) { s.By = c.by })
 			tolerance := set.Settings.(policy.ACSSettings).Tolerance
 			for seed := range uint64(seeds) {
-				o := Options{Tenants: steady(rand.New(rand.NewPCG(seed, 1))), Cores: 2, Policy: set, Duration: 25 * time.Second}
+				o := Options{Tenants: steady(rand.New(rand.NewPCG(seed, 1))), Cores: 2, Around: c.around, Policy: set,
+					Duration: 25 * time.Second}
 				out := play(t, o)
 				if out.Unfairness > 1+1.5*tolerance {
 					t.Errorf("seed %d: unfairness %.3f of %.2f", seed, out.Unfairness, out.Slowdown)
