@@ -209,8 +209,11 @@ type Limit struct {
 	Unit     string   `json:"unit"`
 }
 
-// WeightUnit is the unit of limits that are weights.
-const WeightUnit = "weight"
+// Units that say what a limit is, if it is not the most that may be used, or sent.
+const (
+	WeightUnit   = "weight"
+	ReceivedUnit = "bit/s received"
+)
 
 // Setting is a server parameter of an instance.
 type Setting struct {

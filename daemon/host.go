@@ -106,7 +106,7 @@ func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
 	failed, names, wanted := map[string]error{}, map[string]string{}, map[limit.Target]float64{}
 	for _, l := range limits {
 		if l.Resource == quell.Network { // the target is an interface, not a group
-			names[l.Instance], wanted[limit.Target{Group: l.Instance, Resource: l.Resource}] = l.Instance, l.Value
+			names[l.Instance], wanted[limit.TargetOf(l.Instance, l)] = l.Instance, l.Value
 			continue
 		}
 		path, _, ok := g.groups.Named(l.Instance)
@@ -120,7 +120,7 @@ func (g groupLimits) Apply(limits []quell.Limit) map[string]error {
 		names[path], wanted[limit.TargetOf(path, l)] = l.Instance, l.Value
 	}
 	for t, err := range g.policy.limits.Apply(wanted) {
-		failed[cmp.Or(names[t.Group], t.Group)] = fmt.Errorf("%s: %w", t.Resource, err)
+		failed[cmp.Or(names[t.Group], t.Group)] = fmt.Errorf("%s: %w", t.What(), err)
 	}
 	return failed
 }

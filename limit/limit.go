@@ -92,13 +92,10 @@ type Target struct {
 	Form     Form           `json:"form,omitempty"`
 }
 
-// TargetOf returns what a limit of a plan limits, on the group with this path.
+// TargetOf returns what a limit of a plan limits, on the group with this path or the interface with this name.
 func TargetOf(group string, l quell.Limit) Target {
-	t := Target{Group: group, Resource: l.Resource}
-	if l.Unit == quell.WeightUnit {
-		t.Form = Weight
-	}
-	return t
+	forms := map[string]Form{quell.WeightUnit: Weight, quell.ReceivedUnit: Receiving}
+	return Target{Group: group, Resource: l.Resource, Form: forms[l.Unit]}
 }
 
 func (t Target) String() string { return t.What() + " of " + t.Group }

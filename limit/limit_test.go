@@ -489,3 +489,20 @@ func TestThisMachinesDisk(t *testing.T) {
 		t.Errorf("%q was there, and now %q, %v", before, after, err)
 	}
 }
+
+// The unit of a plan's limit says what is limited.
+func TestTargetOf(t *testing.T) {
+	for _, c := range []struct {
+		limit quell.Limit
+		want  string
+	}{
+		{quell.Limit{Resource: quell.CPU, Unit: "processors"}, "cpu of x"},
+		{quell.Limit{Resource: quell.CPU, Unit: quell.WeightUnit}, "cpu weight of x"},
+		{quell.Limit{Resource: quell.Network, Unit: "bit/s"}, "network of x"},
+		{quell.Limit{Resource: quell.Network, Unit: quell.ReceivedUnit}, "network receiving of x"},
+	} {
+		if got := TargetOf("x", c.limit).String(); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.limit, got, c.want)
+		}
+	}
+}

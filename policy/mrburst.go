@@ -13,6 +13,15 @@ import (
 	"github.com/quellhq/quell/credit"
 )
 
+// MRburstTraffic is the traffic of a network interface that costs credits.
+type MRburstTraffic string
+
+// The traffic: what the interface sends, or what it receives.
+const (
+	MRburstSent     MRburstTraffic = "sent"
+	MRburstReceived MRburstTraffic = "received"
+)
+
 // MRburstSettings are the settings of mrburst.
 type MRburstSettings struct {
 	Profile   *credit.Profile
@@ -20,6 +29,7 @@ type MRburstSettings struct {
 	Margin    float64       // the predicted response time stays this fraction below the objective
 	Group     string        // the control group that is limited; "": the only one
 	Interface string        // the network interface that is limited; "": none
+	Traffic   MRburstTraffic
 	Type      string        // of this instance
 	Own       *credit.Table // types of the user's own; nil: none
 	Volume    string        // type of the volume that the group uses; "": its operations need no credits
@@ -29,7 +39,7 @@ type MRburstSettings struct {
 
 var mrburstSpec = hostSpec[MRburstSettings]{
 	name: "mrburst", about: "limits what a burstable instance uses, so that its credits last as long as the objective allows",
-	defaults: MRburstSettings{Margin: 0.05},
+	defaults: MRburstSettings{Margin: 0.05, Traffic: MRburstSent},
 	keys: func(s *MRburstSettings) keys.Table {
 		return keys.Table{
 			keys.Req("profile", keys.FileOf(&s.Profile, "profile", credit.ReadProfile),
@@ -41,6 +51,8 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 			keys.Opt("margin", keys.Share(&s.Margin).Between(0, 0.9), "the predicted response time stays this far below the objective"),
 			keys.Opt("group", keys.Ident(&s.Group), "name of the control group that is limited, if there are several").Or("the only one"),
 			keys.Opt("interface", keys.Ident(&s.Interface), "network interface that is limited").Or("none: the network is not limited"),
+			keys.Opt("traffic", keys.OneOf(&s.Traffic, []MRburstTraffic{MRburstSent, MRburstReceived}),
+				"what of the interface's traffic costs credits and is limited: sent or received; the latter needs a kernel with ifb"),
 			keys.Opt("volume", keys.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
 			keys.Opt("gib", keys.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
 			keys.Opt("unlimited", keys.Bool(&s.Unlimited), "use beyond the credits costs money instead of being refused: limits save money"),
@@ -273,12 +285,14 @@ var burstUnits = map[quell.Resource]string{quell.CPU: "processors", quell.Disk: 
 
 // limit puts a chosen limit into the plan. A limit in force that hardly differs stays, unless it is tighter than the chosen one.
 func (b *burst) limit(c credit.Choice) {
-	target := b.group.ID
+	next := quell.Limit{Instance: b.group.ID, Resource: c.Limited, Value: c.Limit, Unit: burstUnits[c.Limited]}
 	if c.Limited == quell.Network {
-		target = b.set.Interface
+		next.Instance = b.set.Interface
+		if b.set.Traffic == MRburstReceived {
+			next.Unit = quell.ReceivedUnit
+		}
 	}
-	next := quell.Limit{Instance: target, Resource: c.Limited, Value: c.Limit, Unit: burstUnits[c.Limited]}
-	if now := b.mem.Limited; now != nil && now.Instance == next.Instance && now.Resource == next.Resource &&
+	if now := b.mem.Limited; now != nil && now.Instance == next.Instance && now.Resource == next.Resource && now.Unit == next.Unit &&
 		now.Value >= next.Value && now.Value <= next.Value*(1+mrburstMoves) {
 		next = *now
 	}

@@ -225,6 +225,25 @@ func TestMRburstLimitsWhatItCan(t *testing.T) {
 	}
 }
 
+// What an interface receives is limited in place of what it sends, also when the traffic is changed while a limit is in force.
+func TestMRburstLimitsWhatIsReceived(t *testing.T) {
+	h := newBurstableHost(t, 50)
+	set := h.settings(t)
+	var st State
+	for _, c := range []struct {
+		traffic MRburstTraffic
+		unit    string
+	}{{MRburstSent, "bit/s"}, {MRburstReceived, quell.ReceivedUnit}, {MRburstSent, "bit/s"}} {
+		set.Traffic = c.traffic
+		s, _ := h.step()
+		var plan quell.Plan
+		plan, st = mrburst(t, set).Decide(s, st)
+		if len(plan.Limits) != 1 || plan.Limits[0].Unit != c.unit || plan.Limits[0].Instance != "eth0" {
+			t.Errorf("%s: %+v", c.traffic, plan.Limits)
+		}
+	}
+}
+
 // The plan says what is left, and when it runs out.
 func TestMRburstForecasts(t *testing.T) {
 	h := newBurstableHost(t, 50)
