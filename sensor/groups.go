@@ -70,8 +70,9 @@ type Groups struct {
 	wanted []Group
 	last   time.Time
 	before *hostAccounts
-	named  map[string]found // the groups in the last sample
-	files  *keptFiles       // nil: files are opened anew each time
+	named  map[string]found        // the groups in the last sample
+	ready  map[string]*readyCounts // of groups whose work is done by tasks that come and go, by path
+	files  *keptFiles              // nil: files are opened anew each time
 
 	mounted *hierarchy
 	looked  time.Time // when mounted was found
@@ -115,7 +116,8 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	if g.last.IsZero() || window <= 0 {
 		window = 0 // there is no previous reading to compare with
 	}
-	before := g.before
+	g.Glance(now)
+	before, ready := g.before, map[string]*readyCounts{}
 	after := &hostAccounts{groups: map[string]*groupAccount{}}
 	g.last, g.before, g.named = now, after, map[string]found{}
 
@@ -159,11 +161,16 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 			in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
 		}
 		if window > 0 && before.groups[one.path] != nil {
-			in.Observation, err = before.groups[one.path].until(account, now, window)
+			counts := g.ready[one.path]
+			in.Observation, err = before.groups[one.path].until(account, counts, now, window)
 			fail("group "+one.name, err)
+			if account.brief {
+				ready[one.path] = counts.next()
+			}
 		}
 		s.Instances = append(s.Instances, in)
 	}
+	g.ready = ready
 	fail("tasks", tasks.err())
 	return s, failures
 }
@@ -305,6 +312,7 @@ type groupAccount struct {
 	pressure     map[string]stall
 	tasks        map[int]taskTimes // nil if they were not read
 	disks        bool              // tasks has the time for which each waited for disks
+	brief        bool              // since the account before, most work was done by tasks that came or went
 }
 
 // readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
@@ -353,8 +361,9 @@ func (l *groupLayout) split() (user, system *time.Duration) {
 	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
 }
 
-// until returns what the group did between two moments.
-func (before *groupAccount) until(after *groupAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
+// until returns what the group did between two moments. ready are the counts of its ready tasks; nil if there are none.
+func (before *groupAccount) until(after *groupAccount, ready *readyCounts, now time.Time, window time.Duration) (*quell.Observation,
+	error) {
 	cores, throttled, err := before.groupReading.until(&after.groupReading)
 	if err != nil {
 		return nil, err
@@ -374,7 +383,12 @@ func (before *groupAccount) until(after *groupAccount, now time.Time, window tim
 		if _, told := obs.Pressure["cpu"]; !told {
 			obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
 		}
-		obs.Sched.FreeS = free(before.tasks, after.tasks, window, obs.Sched.RunS)
+		var known float64
+		obs.Sched.FreeS, known = free(before.tasks, after.tasks, window, obs.Sched.RunS)
+		after.brief = obs.Sched.RunS > hardly*window.Seconds() && known < obs.Sched.RunS/2
+		if seconds, ok := ready.free(window, obs.Sched.RunS); ok && after.brief {
+			obs.Sched.FreeS = &seconds
+		}
 	}
 	return obs, nil
 }
@@ -410,10 +424,11 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 
 // free returns the processor time that a group would have used if each of its tasks had had a processor of its own, in seconds: a task that
 // waited for a part of the window would have done its work in the rest of it. Tasks that started or ended in the window are thought to be
-// like the others. run is the processor time of the whole group. nil if no task is known that ran.
-func free(before, after map[int]taskTimes, window time.Duration, run float64) *float64 {
+// like the others. run is the processor time of the whole group, and known that of the tasks whose waiting is known. The result is nil if
+// there are none.
+func free(before, after map[int]taskTimes, window time.Duration, run float64) (seconds *float64, known float64) {
 	const least = 0.001 // part of the window: a task that hardly ran at all
-	alone, known := 0.0, 0.0
+	alone := 0.0
 	for id, now := range after {
 		then, ok := before[id]
 		if !ok || now.run <= then.run || now.wait < then.wait {
@@ -425,10 +440,10 @@ func free(before, after map[int]taskTimes, window time.Duration, run float64) *f
 		alone += ran / rest
 	}
 	if known == 0 {
-		return nil
+		return nil, 0
 	}
-	seconds := run * alone / known
-	return &seconds
+	sum := run * alone / known
+	return &sum, known
 }
 
 // taskReader reads how long tasks ran and waited.
@@ -459,20 +474,24 @@ func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 	if !t.told || t.left < 0 {
 		return nil
 	}
-	list := "tasks"
-	if l.unified {
-		list = "cgroup.threads"
-	}
 	times := map[int]taskTimes{}
-	t.walk(times, l.usage, list)
+	t.walk(l.usage, l.taskList(), func(id string) { t.add(times, id) })
 	if t.left < 0 {
 		return nil
 	}
 	return times
 }
 
-// walk reads the tasks that are listed in a folder and in those below it. A group or a task that ends meanwhile is skipped.
-func (t *taskReader) walk(times map[int]taskTimes, folder, list string) {
+// taskList is the name of the file that lists the group's tasks.
+func (l *groupLayout) taskList() string {
+	if l.unified {
+		return "cgroup.threads"
+	}
+	return "tasks"
+}
+
+// walk calls visit with each task that is listed in a folder and in those below it. A group that ends meanwhile is skipped.
+func (t *taskReader) walk(folder, list string, visit func(id string)) {
 	text, err := fs.ReadFile(t.opening(), path.Join(folder, list))
 	if err != nil {
 		return
@@ -481,7 +500,7 @@ func (t *taskReader) walk(times map[int]taskTimes, folder, list string) {
 		if t.left--; t.left < 0 {
 			return
 		}
-		t.add(times, id)
+		visit(id)
 	}
 	if !hasFolders(t.root, folder) {
 		return
@@ -489,7 +508,7 @@ func (t *taskReader) walk(times map[int]taskTimes, folder, list string) {
 	entries, _ := fs.ReadDir(t.root, folder) // the group may end meanwhile
 	for _, e := range entries {
 		if e.IsDir() && t.left >= 0 {
-			t.walk(times, path.Join(folder, e.Name()), list)
+			t.walk(path.Join(folder, e.Name()), list, visit)
 		}
 	}
 }
@@ -521,6 +540,7 @@ func (t *taskReader) readFile(name string) ([]byte, error) {
 	return t.files.read(name)
 }
 
+// add reads the times of a task. One that ends meanwhile is skipped.
 func (t *taskReader) add(times map[int]taskTimes, id string) {
 	number, err := strconv.Atoi(id)
 	if err != nil || number <= 0 {

@@ -27,6 +27,7 @@ import (
 // machine is a Reader whose groups wait as long as the test says for each sample. The first sample only sets the starting point.
 type machine struct {
 	samples int
+	glances int
 	waits   func(sample int) map[string]float64 // seconds of waiting per second, by group; each group also runs for half a second
 	fails   func(sample int) []sensor.Failure
 }
@@ -48,6 +49,8 @@ func (m *machine) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
 	}
 	return s, m.fails(m.samples)
 }
+
+func (m *machine) Glance(time.Time) { m.glances++ }
 
 func waiting(seconds float64) func(int) map[string]float64 {
 	return func(int) map[string]float64 { return map[string]float64{"web": seconds} }
@@ -121,6 +124,9 @@ func TestLoopDecidesAndTells(t *testing.T) {
 		if s.Decisions != 20 || s.Host != "h1" || s.Plan == nil || *s.Plan.Waits["web"].Neighbours < .1 || s.ReasonOf("web") == "" ||
 			s.Unread != nil || s.Problems != nil {
 			t.Errorf("status %+v", s)
+		}
+		if m.glances < 190 || m.glances > 210 {
+			t.Errorf("%d glances in 20 periods, want ten in each", m.glances)
 		}
 		var kinds []string
 		for _, e := range entries(t, home.journal.path) {

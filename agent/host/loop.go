@@ -24,6 +24,8 @@ import (
 // Reader reads the machine and its control groups. The first call of Sample only sets the starting point. *sensor.Groups is a Reader.
 type Reader interface {
 	Sample(now time.Time) (quell.Snapshot, []sensor.Failure)
+	// Glance is called several times between two samples.
+	Glance(now time.Time)
 }
 
 var _ Reader = (*sensor.Groups)(nil)
@@ -112,11 +114,27 @@ func (l *Loop) Run(ctx context.Context) error {
 	_, failures := l.opts.Reader.Sample(l.opts.Now()) // sets the starting point
 	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(),
 		Unread: l.tell(failures)})
-	for tick.Sleep(ctx, tick.Until(l.opts.Now(), l.opts.Period)) {
+	for l.wait(ctx) {
 		l.step()
 	}
 	l.keep(time.Time{})
 	return nil
+}
+
+// wait waits for the end of the period. Meanwhile the reader glances at the groups ten times, but not more often than every 50 ms. The
+// moments are no whole part of a second, so that programs with a rhythm are not always seen in the same state.
+func (l *Loop) wait(ctx context.Context) bool {
+	const moments, least = 11, 50 * time.Millisecond
+	begin := l.opts.Now()
+	end := begin.Add(tick.Until(begin, l.opts.Period))
+	often := max(l.opts.Period/moments, least)
+	for end.Sub(l.opts.Now()) > often*3/2 {
+		if !tick.Sleep(ctx, often) {
+			return false
+		}
+		l.opts.Reader.Glance(l.opts.Now())
+	}
+	return tick.Sleep(ctx, end.Sub(l.opts.Now()))
 }
 
 // step reads and decides once.

@@ -1,0 +1,119 @@
+package sensor
+
+import (
+	"bytes"
+	"io/fs"
+	"time"
+)
+
+// Tasks that come and go between two samples take with them what the kernel knew of their waiting. If they do most of a group's work, how
+// long it waits is estimated from how many of its tasks are ready to run at several moments.
+
+const (
+	mostMoments = 50   // that are remembered of a group
+	mostLooked  = 500  // tasks of a group whose state is read
+	hardly      = 0.01 // processors: a group that uses less has no work to speak of
+	alwaysReady = 0.95 // chains that are ready for this part of the time are thought to be ready all the time
+)
+
+// readyCounts are how many tasks of a group were ready to run at the last moments, the newest last.
+type readyCounts struct {
+	counts []float64
+	fresh  int // of these since the last sample
+}
+
+func (r *readyCounts) add(ready int) {
+	if r.counts = append(r.counts, float64(ready)); len(r.counts) > mostMoments {
+		r.counts = r.counts[1:]
+	}
+	r.fresh = min(r.fresh+1, len(r.counts))
+}
+
+// next returns the counts for the next window. nil stands for none so far.
+func (r *readyCounts) next() *readyCounts {
+	if r == nil {
+		return &readyCounts{}
+	}
+	r.fresh = 0
+	return r
+}
+
+// free returns the processor time that the group would have used if each of its tasks had had a processor of its own, in seconds. run is
+// what it used in the window; ok is false if there was no moment in it.
+//
+// The group counts as several chains of tasks, such as shells that start one program after the other: of each chain one task is ready, or
+// none while it sleeps. A chain that waited for a part of the window would have done its work in the rest of it.
+func (r *readyCounts) free(window time.Duration, run float64) (seconds float64, ok bool) {
+	if r == nil || r.fresh == 0 {
+		return 0, false
+	}
+	const least = 0.001 // part of the window: chains that hardly ran at all
+	all := window.Seconds()
+	mean, _ := moments(r.counts[len(r.counts)-r.fresh:])
+	ready := max(mean, run/all)
+	n := max(r.chains(), ready)
+	if ready >= alwaysReady*n {
+		ready = n
+	}
+	return run / max(1-(ready-run/all)/n, run/all/n, least), true
+}
+
+// chains estimates the number n of chains. If each is ready with probability p, independently of the others, the mean of the counts is n p,
+// and their variance is n p (1-p). It is at most the largest count.
+func (r *readyCounts) chains() float64 {
+	most := 1.0
+	for _, count := range r.counts {
+		most = max(most, count)
+	}
+	mean, variance := moments(r.counts)
+	if variance >= mean {
+		return most
+	}
+	return min(max(1, mean*mean/(mean-variance)), most)
+}
+
+func moments(values []float64) (mean, variance float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		variance += (v - mean) * (v - mean) / n
+	}
+	return mean, variance
+}
+
+// Glance counts the ready tasks of groups most of whose work is done by tasks that come and go. Several calls between two samples make
+// their FreeS more accurate. Sample calls it, too.
+func (g *Groups) Glance(now time.Time) {
+	if len(g.ready) == 0 {
+		return
+	}
+	h, err := g.hierarchy(now)
+	if err != nil {
+		return // the next sample reports it
+	}
+	for group, counts := range g.ready {
+		tasks := &taskReader{root: g.root, left: mostLooked, files: g.files}
+		if ready, ok := tasks.ready(h.group(group)); ok {
+			counts.add(ready)
+		}
+	}
+}
+
+// ready returns how many tasks of a group run or wait for a processor; ok is false if it has too many tasks.
+func (t *taskReader) ready(l *groupLayout) (count int, ok bool) {
+	t.walk(l.usage, l.taskList(), func(id string) {
+		if text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat"); err == nil && runnable(text) {
+			count++
+		}
+	})
+	return count, t.left >= 0
+}
+
+// runnable returns whether the task with this /proc/PID/stat runs or waits for a processor. The state follows the program's name, which is
+// in parentheses and may contain others.
+func runnable(stat []byte) bool {
+	end := bytes.LastIndexByte(stat, ')')
+	return end >= 0 && bytes.HasPrefix(stat[end+1:], []byte(" R "))
+}
