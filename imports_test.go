@@ -28,13 +28,15 @@ var mayImport = map[string][]string{
 	"route":  {"."},
 
 	// Sense and carry.
-	"sensor":      {".", "internal/cgroup"},
-	"probe":       {".", "internal/outage", "internal/tick"},
-	"probe/local": {".", "probe", "sensor", "internal/tick"},
-	"progress":    {"internal/cgroup", "internal/outage"},
-	"agent":       {".", "sensor", "probe", "internal/outage", "internal/tick"},
-	"agent/host":  {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
-	"bus":         {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
+	"sensor":           {".", "internal/cgroup"},
+	"sensor/credits":   {".", "config/keys", "sensor"},
+	"sensor/credits/*": {".", "config/keys", "credit", "sensor", "sensor/credits", "internal/tick"},
+	"probe":            {".", "internal/outage", "internal/tick"},
+	"probe/local":      {".", "probe", "sensor", "internal/tick"},
+	"progress":         {"internal/cgroup", "internal/outage"},
+	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"agent/host":       {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
+	"bus":              {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
 	"balancer":         {".", "config/keys"},
@@ -53,10 +55,11 @@ var mayImport = map[string][]string{
 	"middleware":       {".", "config/keys", "internal/atomicfile", "internal/lockfile", "internal/program"},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
-	"loadgen":    {"."},
-	"chart":      {".", "model", "internal/figure"},
-	"train":      {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
-	"config":     {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor"},
+	"loadgen": {"."},
+	"chart":   {".", "model", "internal/figure"},
+	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
+	"config": {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor",
+		"sensor/credits"},
 	"config/*":   {"."},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},

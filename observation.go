@@ -25,8 +25,17 @@ type Observation struct {
 	Pressure         map[string]float64      `json:"pressure,omitempty"`
 	Slowdown         *float64                `json:"slowdown,omitempty"`
 	Credits          map[Resource]float64    `json:"credits,omitempty"`
+	CreditsPast      map[Resource]CreditPast `json:"credits_past,omitempty"` // since the provider's figures in Credits were true
 	Sched            *Sched                  `json:"sched,omitempty"`
 	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why the probes of a resource gave no result
+}
+
+// CreditPast is what is known of the time since a balance of credits was true. A provider shows balances late; what was used since then
+// is integrated on the instance.
+type CreditPast struct {
+	AgeS  float64 `json:"age_s"`  // how old the balance is
+	SeenS float64 `json:"seen_s"` // for how much of this time the use was measured
+	Used  float64 `json:"used"`   // the measured use over these seconds: a utilisation times seconds
 }
 
 // Latency summarises N response times, in milliseconds.

@@ -185,6 +185,10 @@ func (o *Observation) check(p *problems) {
 	p.byResource("utilization", o.Utilization, maxUtilization)
 	p.byResource("severity", o.Severity, maxSeverity)
 	p.byResource("credits", o.Credits, maxRate)
+	for r, past := range sorted(o.CreditsPast) {
+		p.resource("credits_past", r)
+		p.in("credits_past."+string(r), func() { past.check(p) })
+	}
 	for r, why := range sorted(o.ProbeFailed) {
 		p.resource("probe_failed", r)
 		if len(why) > maxReasonBytes {
@@ -213,6 +217,15 @@ func (o *Observation) check(p *problems) {
 	p.optional("slowdown", o.Slowdown, maxSeverity)
 	if o.Sched != nil {
 		p.in("sched", func() { o.Sched.check(p) })
+	}
+}
+
+func (c CreditPast) check(p *problems) {
+	p.number("age_s", c.AgeS, maxMS)
+	p.number("seen_s", c.SeenS, maxMS)
+	p.number("used", c.Used, maxRate)
+	if c.SeenS > c.AgeS {
+		p.addf("seen_s", "is longer than age_s")
 	}
 }
 

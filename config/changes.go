@@ -68,7 +68,7 @@ func (f *File) owners() []owner {
 		{"probe.from", controller, balancer},
 		{"agent", agents, nil},
 		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents}, {"agent.policy", nil, agents},
-		{"agent.counters", nil, agents}, {"agent.probes", nil, agents}, {"agent.probing", nil, agents},
+		{"agent.credits", nil, agents}, {"agent.counters", nil, agents}, {"agent.probes", nil, agents}, {"agent.probing", nil, agents},
 		probing("agent.capacity", AgentProcess),
 		{"train", nil, nil}, // quell train reads the file when it starts
 	}...)

@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/sensor/credits"
 )
 
 // File is a configuration. Every process of a service reads the same file and uses some of its sections. A relative path in the
@@ -85,12 +86,13 @@ type Bus struct {
 // TLS names the PEM files for connections with certificates; an empty name means that there is no such file.
 type TLS struct{ CA, Cert, Key string }
 
-// Drivers is the table of the balancers, the scalers and the servers with settings that a configuration can name. The first balancer and
-// the first scaler are the defaults.
+// Drivers is the table of the balancers, the scalers, the servers with settings and the providers of credits that a configuration can name.
+// The first balancer and the first scaler are the defaults.
 type Drivers struct {
 	Balancers []balancer.Kind
 	Scalers   []scaler.Kind
 	Servers   []middleware.Kind
+	Credits   []credits.Kind
 }
 
 // Balancer configures what distributes requests over the instances.
@@ -166,6 +168,13 @@ type Agent struct {
 	Probing   Probing
 	Policy    AgentPolicy
 	Servers   []middleware.Server // whose parameters plans may set
+	Credits   Credits
+}
+
+// Credits configures who shows the machine's balances of credits. Without a kind nobody does.
+type Credits struct {
+	Kind     string
+	Settings credits.Settings // of the kind
 }
 
 // Probing is what the agent probes on its own machine, and how.

@@ -148,6 +148,8 @@ func (t Drivers) agentKeys(a *Agent) keys.Table {
 			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
 		keys.Opt("middleware", keys.ListOf(&a.Servers, middleware.Server{}, func(s *middleware.Server) keys.Value { return s.Value(t.Servers) }),
 			"servers on the instance whose parameters plans may change").Or("none"),
+		keys.Opt("credits", keys.ByKind(&a.Credits.Kind, &a.Credits.Settings, t.Credits),
+			"who shows the balances of credits that a burstable instance has, see docs/credits.md").Or("nobody"),
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/sensor/credits/cloudwatch"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -103,6 +104,10 @@ func TestFullFile(t *testing.T) {
 				Progress: "/run/progress", Records: "/run/records", TakeOver: true,
 			},
 			Servers: fullServers(),
+			Credits: Credits{Kind: "cloudwatch", Settings: &cloudwatch.Settings{
+				ID: "i-0123456789abcdef0", Region: "eu-west-1", Volume: "vol-0123456789abcdef0", Every: 2 * time.Minute,
+				Endpoint: "https://monitoring.example:8443",
+			}},
 		},
 		Train: Train{
 			Resource: quell.Disk, Plan: CustomPlan, Levels: []float64{0.1, 0.5}, Interference: []float64{0, 0.3}, Run: 20 * time.Second,

@@ -11,6 +11,8 @@ import (
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/fixed"
 	"github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/sensor/credits/cloudwatch"
 )
 
 // drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
@@ -18,4 +20,5 @@ var drivers = Drivers{
 	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind, lvs.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},
 	Servers:   []middleware.Kind{middleware.Apache, middleware.PHPFPM, middleware.Nginx, middleware.Template},
+	Credits:   []credits.Kind{cloudwatch.Kind},
 }

@@ -3,6 +3,8 @@ package credit
 import (
 	"math"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 // Estimate is what is known of a balance: it lies between Low and High credits.
@@ -19,12 +21,13 @@ func (e Estimate) Middle() float64 { return (e.Low + e.High) / 2 }
 
 // Constants of following a balance.
 const (
-	meterError = 0.02            // a measured use is wrong by at most this fraction of itself
-	shownLate  = 5 * time.Minute // a balance that a provider shows may be as old as this: AWS renews it every 5 minutes
-	atBaseline = 0.15            // a use that differs from the baseline by at most this fraction of it may be held there by the provider
-	above      = 1.15            // a use of this many times the baseline cannot be had without credits
-	absurd     = 1.05            // a shown balance above this many times the cap and the launch credits together is not believed
-	forget     = 0.05            // weight of the newest window in the mean use
+	meterError = 0.02             // a measured use is wrong by at most this fraction of itself
+	shownLate  = 5 * time.Minute  // a balance may be true as long as this after its own time; without a time it may be as old as this
+	sameStamp  = 30 * time.Second // balances whose own times differ by less are the same one
+	atBaseline = 0.15             // a use that differs from the baseline by at most this fraction of it may be held there by the provider
+	above      = 1.15             // a use of this many times the baseline cannot be had without credits
+	absurd     = 1.05             // a shown balance above this many times the cap and the launch credits together is not believed
+	forget     = 0.05             // weight of the newest window in the mean use
 )
 
 // Reading is what one window of measurement says of a resource that has credits.
@@ -34,6 +37,9 @@ type Reading struct {
 	Use     float64   // mean use, in the unit of the bucket
 	Shown   *float64  // balance that the provider shows; nil if it shows none
 	Slow    bool      // the instance is clearly slower than its use explains
+
+	// Past is what was used since the shown balance was true, in the unit of the bucket; nil if the balance's own time is not known.
+	Past *quell.CreditPast
 }
 
 // Track is what is remembered of a balance from one reading to the next. It is a value: Follow returns a changed copy.
@@ -46,7 +52,7 @@ type Track struct {
 	Windows  int       `json:"windows"`
 
 	Shown   *float64  `json:"shown,omitempty"`   // the last balance that the provider showed
-	ShownAt time.Time `json:"shown_at,omitzero"` // when it was first shown
+	ShownAt time.Time `json:"shown_at,omitzero"` // when it was true or, if that is not known, when it was first shown
 	Used    float64   `json:"used,omitempty"`    // use since then, integrated over time
 	Gap     bool      `json:"unseen,omitempty"`  // use was not measured in some time since then
 	Most    float64   `json:"most,omitempty"`    // the largest balance that was shown
@@ -63,9 +69,10 @@ func (b Bucket) Unknown(now time.Time) Track {
 }
 
 // Follow returns the memory after a reading. If the bucket is known (not nil), the balance is integrated over the window by the measured
-// use; in a gap before the window the use is unknown. A new balance shown by the provider replaces the estimate. If nothing is shown, a
-// slow instance whose use stays at the baseline has no credits left, and one whose use stays above it has some. A reading that is not
-// newer than the last one changes nothing; if clocks jumped back, the estimate is kept and followed from there.
+// use; in a gap before the window the use is unknown. A new balance shown by the provider, less what was used since it was true, replaces
+// the estimate. A shown balance that is older than the last one changes nothing. If nothing is shown, a slow instance whose use stays at
+// the baseline has no credits left, and one whose use stays above it has some. A reading that is not newer than the last one changes
+// nothing; if clocks jumped back, the estimate is kept and followed from there.
 //
 // If the shown balance changed, the episode since the last change is returned.
 func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
@@ -95,7 +102,7 @@ func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
 		t.Estimate = b.spent(t.Estimate, r.Use, seconds)
 	}
 	if r.Shown != nil && believable(*r.Shown, b) {
-		return t.show(*r.Shown, b)
+		return t.show(r, b)
 	}
 	if b != nil {
 		t = b.felt(t, r)
@@ -104,18 +111,28 @@ func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
 }
 
 // show takes a balance that the provider shows.
-func (t Track) show(shown float64, b *Bucket) (Track, *Episode) {
-	if t.Shown != nil && *t.Shown == shown {
+func (t Track) show(r Reading, b *Bucket) (Track, *Episode) {
+	shown, at, past := *r.Shown, t.At, quell.CreditPast{}
+	if r.Past != nil {
+		past = *r.Past
+		at = t.At.Add(-time.Duration(past.AgeS * float64(time.Second)))
+	}
+	if t.Shown != nil && (r.Past == nil && *t.Shown == shown || r.Past != nil && at.Sub(t.ShownAt) < sameStamp) {
 		return t, nil
 	}
+	unseen := past.AgeS-past.SeenS > sameStamp.Seconds()
 	var e *Episode
-	if t.Shown != nil && !t.Gap {
-		e = newEpisode(*t.Shown, shown, t.Used, t.At.Sub(t.ShownAt))
+	if t.Shown != nil && !t.Gap && !unseen {
+		e = newEpisode(*t.Shown, shown, math.Max(0, t.Used-past.Used), at.Sub(t.ShownAt))
 	}
-	t.Shown, t.ShownAt, t.Used, t.Gap = &shown, t.At, 0, false
+	t.Shown, t.ShownAt, t.Used, t.Gap = &shown, at, past.Used, unseen
 	t.Most = math.Max(t.Most, shown)
 	t.Known, t.Estimate = true, Exactly(shown)
-	if b != nil {
+	switch {
+	case b == nil:
+	case r.Past != nil:
+		t.Estimate = b.since(shown, past, t.Use)
+	default:
 		t.Estimate = b.late(shown, t.Use)
 	}
 	return t, e
@@ -157,6 +174,17 @@ func believable(shown float64, b *Bucket) bool {
 func (b Bucket) late(shown, use float64) Estimate {
 	now := b.After(shown, use, shownLate.Seconds())
 	return Estimate{math.Min(shown, now), math.Max(shown, now)}
+}
+
+// since returns the estimate of a balance after the time since it was shown. use stands in for what was not measured of that time. The
+// balance may have been true up to shownLate after the time that it is dated with, because providers date the beginning of a period.
+func (b Bucket) since(shown float64, past quell.CreditPast, use float64) Estimate {
+	if past.AgeS > 0 {
+		use = (past.Used + use*math.Max(0, past.AgeS-past.SeenS)) / past.AgeS
+	}
+	long := b.spent(Exactly(shown), use, past.AgeS)
+	short := b.spent(Exactly(shown), use, math.Max(0, past.AgeS-shownLate.Seconds()))
+	return Estimate{math.Min(long.Low, short.Low), math.Max(long.High, short.High)}
 }
 
 // felt infers the balance from how fast the instance is.

@@ -67,6 +67,76 @@ func TestWhatIsShownIsTaken(t *testing.T) {
 	}
 }
 
+// A provider shows balances minutes after they were true, sometimes in another order. What was used since then always counts: the truth
+// stays in the estimate, and what is learned of earning and spending is exact.
+func TestLateBalancesKeepWhatWasUsedSince(t *testing.T) {
+	b := Bucket{Baseline: 0.2, Burst: 1, PerUse: 1.0 / 60, Cap: 1000}
+	type shown struct {
+		balance, used float64 // of all time until then
+		at            time.Time
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		truth, used := 500.0, 0.0
+		track, law := b.Unknown(begin), Law{}
+		newest := shown{balance: truth, at: begin}
+		var waiting []shown
+		for i := range rapid.IntRange(60, 400).Draw(t, "windows") {
+			use := rapid.Float64Range(0, 1).Draw(t, "use")
+			truth, used = b.After(truth, use, 10), used+10*use
+			now := track.At.Add(10 * time.Second)
+			if i%30 == 0 {
+				waiting = append(waiting, shown{truth, used, now})
+			}
+			if len(waiting) > 0 && rapid.IntRange(0, 40).Draw(t, "shows") == 0 {
+				k := rapid.IntRange(0, len(waiting)-1).Draw(t, "which")
+				newest = waiting[k] // perhaps one from before the last one that was shown
+			}
+			past := quell.CreditPast{AgeS: now.Sub(newest.at).Seconds(), SeenS: now.Sub(newest.at).Seconds(), Used: used - newest.used}
+			balance := newest.balance
+			var e *Episode
+			track, e = track.Follow(&b, Reading{At: now, WindowS: 10, Use: use, Shown: &balance, Past: &past})
+			if slack := 1e-6; truth < track.Low-slack || truth > track.High+slack {
+				t.Fatalf("a balance of %v is not in %+v; one that was true %v s ago is shown", truth, track.Estimate, past.AgeS)
+			}
+			if e != nil {
+				if want := b.Drain(e.Use); math.Abs(e.Drain-want) > 1e-6 {
+					t.Fatalf("an episode with a use of %v drains %v in a second, want %v", e.Use, e.Drain, want)
+				}
+				law = law.With(*e)
+			}
+		}
+		if learned, ok := law.Bucket(0); ok && math.Abs(learned.Baseline-b.Baseline) > 0.01 {
+			t.Fatalf("learned %+v", learned)
+		}
+	})
+}
+
+func TestAnOlderBalanceChangesNothing(t *testing.T) {
+	b := t2micro(t, quell.CPU)
+	show := func(balance, age, seen float64) func(*Reading) {
+		return func(r *Reading) {
+			r.Shown, r.Past = &balance, &quell.CreditPast{AgeS: age, SeenS: seen, Used: 0.5 * seen}
+		}
+	}
+	track := follow(b, b.Unknown(begin), 1, 0.5, show(100, 900, 900))
+	if want := 100 - 0.4*15; track.Low > want || track.High < want || track.High > 96+0.2 || track.Low < 94-0.2 {
+		t.Errorf("15 minutes old: %+v, want what was left then, less what was used since: %v", track.Estimate, want)
+	}
+	next := follow(b, track, 1, 0.5, nil)
+	for _, late := range []float64{910, 925, 1500} {
+		if got := follow(b, track, 1, 0.5, show(140, late, late)); got.Estimate != next.Estimate {
+			t.Errorf("a balance that is %v s old replaces a newer one: %+v, want %+v", late, got.Estimate, next.Estimate)
+		}
+	}
+	if got := follow(b, track, 1, 0.5, show(80, 60, 60)); got.High > 80 {
+		t.Errorf("a newer one does not: %+v", got.Estimate)
+	}
+	half := follow(b, follow(b, b.Unknown(begin), 60, 0.5, nil), 1, 0.5, show(100, 900, 450))
+	if want := 100 - 0.4*15; half.Low > want || half.High < want || !half.Gap {
+		t.Errorf("of which half was not measured: %+v, want the mean use for that half", half.Estimate)
+	}
+}
+
 func TestASlowInstanceHasNoCredits(t *testing.T) {
 	b := t2micro(t, quell.CPU)
 	slow := func(r *Reading) { r.Slow = true }

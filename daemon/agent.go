@@ -28,6 +28,7 @@ import (
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/progress"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/sensor/credits"
 )
 
 // Agent reports readings of its machine, answers probes, and runs the configured policy over the machine's control groups, until
@@ -144,9 +145,10 @@ type reporter struct {
 // generation is the set of parts made from one reading of the configuration.
 type generation struct {
 	file     *config.File
-	agent    *agent.Agent  // nil: no service
-	loop     *host.Loop    // nil without a policy of the agent's own
-	sensors  []*sensor.Set // none: no service
+	agent    *agent.Agent   // nil: no service
+	loop     *host.Loop     // nil without a policy of the agent's own
+	credits  credits.Driver // nil: no provider shows credits
+	sensors  []*sensor.Set  // none: no service
 	probes   *local.Probes
 	registry *prometheus.Registry
 	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil: no service
@@ -170,6 +172,9 @@ func (g *generation) run(ctx context.Context) error {
 	}
 	if g.probes != nil {
 		parts = append(parts, g.probes.Run)
+	}
+	if g.credits != nil {
+		parts = append(parts, g.credits.Run)
 	}
 	for _, set := range g.sensors {
 		defer func() { _ = set.Close() }() // they were only read
@@ -195,8 +200,12 @@ func (g *generation) run(ctx context.Context) error {
 func (r *reporter) prepare(file *config.File) (*generation, error) {
 	if file.Local() {
 		registry := prometheus.NewRegistry()
-		loop, err := r.own.loop(file, registry)
-		return &generation{file: file, loop: loop, registry: registry}, err
+		balances, err := shownCredits(file)
+		if err != nil {
+			return nil, err
+		}
+		loop, err := r.own.loop(file, registry, balances)
+		return &generation{file: file, loop: loop, credits: balances, registry: registry}, err
 	}
 	listener, err := net.Listen("tcp", file.Probe.Listen)
 	if err != nil {
@@ -214,7 +223,11 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
-	sensors, probes, err := Sensors(file, server.BytesSent)
+	balances, err := shownCredits(file)
+	if err != nil {
+		return nil, err
+	}
+	sensors, probes, err := Sensors(file, server.BytesSent, creditSensors(balances)...)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +235,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 		r.log.Info("the own use of the processors stands in for that of the memory", "because", why)
 	}
 	registry := prometheus.NewRegistry()
-	loop, err := r.own.loop(file, registry)
+	loop, err := r.own.loop(file, registry, balances)
 	if err != nil {
 		return nil, err
 	}
@@ -247,17 +260,17 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, loop, sets, probes, registry, listener}, nil
+	return &generation{file, a, loop, balances, sets, probes, registry, listener}, nil
 }
 
 // Sensors makes the sensors of a configuration's agent, and its probes; some of the sensors report the results of running probes.
-// exclude returns how many of the bytes that the machine has sent are not the service's.
-func Sensors(file *config.File, exclude func() uint64) (*sensor.Set, *local.Probes, error) {
+// exclude returns how many of the bytes that the machine has sent are not the service's. more are sampled after all others.
+func Sensors(file *config.File, exclude func() uint64, more ...sensor.Sensor) (*sensor.Set, *local.Probes, error) {
 	o, probes, err := sensorOptions(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	o.Exclude = exclude
+	o.Exclude, o.More = exclude, append(o.More, more...)
 	sensors, err := sensor.New(o)
 	return sensors, probes, err
 }

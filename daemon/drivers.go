@@ -14,10 +14,12 @@ import (
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/fixed"
 	"github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/sensor/credits/cloudwatch"
 )
 
-// Drivers is the table of the balancers, scalers and servers with settings that a configuration can name. A driver's keys and constructor
-// are in its package.
+// Drivers is the table of the balancers, scalers, servers with settings and providers of credits that a configuration can name. A driver's
+// keys and constructor are in its package.
 func Drivers() config.Drivers {
 	return config.Drivers{
 		Balancers: []balancer.Kind{
@@ -36,6 +38,9 @@ func Drivers() config.Drivers {
 			middleware.PHPFPM,
 			middleware.Nginx,
 			middleware.Template,
+		},
+		Credits: []credits.Kind{
+			cloudwatch.Kind,
 		},
 	}
 }

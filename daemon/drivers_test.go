@@ -33,6 +33,9 @@ func TestDriversDeclareThemselves(t *testing.T) {
 	for _, k := range daemon.Drivers().Scalers {
 		check("scaler", k.Name, k.About, k.Defaults().Keys(), "kind")
 	}
+	for _, k := range daemon.Drivers().Credits {
+		check("agent.credits", k.Name, k.About, k.Defaults().Keys(), "kind")
+	}
 }
 
 // Code uses a driver through its settings and never depends on its name. Packages below lab may contain drivers' names, because they write

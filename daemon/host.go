@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/progress"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/sensor/credits"
 )
 
 // hostPolicy is the part of an agent's own policy that lasts over reloads.
@@ -32,8 +33,8 @@ type hostPolicy struct {
 	servers map[string]*progress.Server // of progress, by path; they stay open until the agent ends
 }
 
-// loop makes the configured loop; nil if the configuration has no policy.
-func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*host.Loop, error) {
+// loop makes the configured loop; nil if the configuration has no policy. balances is nil if no provider shows credits.
+func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry, balances credits.Driver) (*host.Loop, error) {
 	own := file.Agent.Policy
 	if own.Chosen.Name == "" {
 		return nil, nil
@@ -52,8 +53,8 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry) (*ho
 		return nil, err
 	}
 	return host.New(host.Options{
-		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: reader, Limiter: groupLimits{groups, p, limitsOf(file)},
-		Home: p.home, Logger: p.log, Metrics: registry,
+		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: crediting{reader, creditSensors(balances)},
+		Limiter: groupLimits{groups, p, limitsOf(file)}, Home: p.home, Logger: p.log, Metrics: registry,
 	})
 }
 

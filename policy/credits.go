@@ -153,6 +153,9 @@ func (m *member) followCredits(set *CreditSettings, in *Input, before creditTrac
 		reading := credit.Reading{At: o.At, WindowS: o.WindowS, Use: use, Slow: m.isSlow(in, r)}
 		if isShown {
 			reading.Shown = &shown
+			if past, dated := o.CreditsPast[r]; dated {
+				reading.Past = &past
+			}
 		}
 		next, episode := track.Follow(bucket, reading)
 		if tracks = maps.Clone(tracks); tracks == nil {

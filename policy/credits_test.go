@@ -62,6 +62,19 @@ func TestCreditsLimitCapacity(t *testing.T) {
 	}
 }
 
+// Of a balance that was true ten minutes ago, what was used since then is taken off.
+func TestALateBalanceInPRIMA(t *testing.T) {
+	e := engine(t, crediting(t, "mine"), goldenModels(t))
+	s := snap(t, 0, "i1 weight=1 use=0.3 cap=0.5 credits=360000")
+	s.Instances[0].Observation.CreditsPast = map[quell.Resource]quell.CreditPast{quell.Network: {AgeS: 600, SeenS: 600, Used: 180}}
+	plan, _ := e.Decide(s, State{})
+	// 0.3 of 1 Gbit/s takes 200 credits in a second from the balance, measured within 2%, for 5 to 10 minutes.
+	b := plan.Credits["i1"][quell.Network]
+	if low, high := 360000-206*600.0, 360000-194*300.0; math.Abs(b.Low-low) > 1 || math.Abs(b.High-high) > 1 {
+		t.Errorf("got %+v, want %v to %v", b, low, high)
+	}
+}
+
 // An instance that is slow although it uses no more than its baseline has no credits left; when it rests, it earns.
 func TestASlowInstanceHasNoCredits(t *testing.T) {
 	e := engine(t, crediting(t, "mine"), goldenModels(t))

@@ -178,7 +178,7 @@ func (b *burst) follow() {
 		reading := credit.Reading{At: b.s.At, WindowS: window, Use: use[r]}
 		if m := b.s.Machine; m != nil {
 			if shown, ok := m.Credits[r]; ok {
-				reading.Shown = &shown
+				reading.Shown, reading.Past = &shown, pastOf(m, r)
 			}
 		}
 		tracks[r], _ = track.Follow(&bucket, reading)
@@ -186,6 +186,20 @@ func (b *burst) follow() {
 	maps.DeleteFunc(tracks, func(r quell.Resource, _ credit.Track) bool { _, ok := b.buckets[r]; return !ok })
 	b.mem.Tracks = tracks
 	b.note()
+}
+
+// pastOf returns what a machine has used since a shown balance was true, nil if that is not known. Only processors are measured here.
+func pastOf(m *quell.Observation, r quell.Resource) *quell.CreditPast {
+	past, dated := m.CreditsPast[r]
+	switch {
+	case !dated:
+		return nil
+	case r == quell.CPU && m.Sched != nil:
+		past.Used *= m.Sched.Cores
+	default:
+		past.SeenS, past.Used = 0, 0
+	}
+	return &past
 }
 
 // uses returns what the machine uses of each resource, and the length of the window in seconds.

@@ -244,6 +244,25 @@ func TestMRburstLimitsWhatIsReceived(t *testing.T) {
 	}
 }
 
+// On a machine only the processors' use is measured; it is in processors.
+func TestMRburstPast(t *testing.T) {
+	past := quell.CreditPast{AgeS: 10, SeenS: 8, Used: 2}
+	m := &quell.Observation{Sched: &quell.Sched{Cores: 4}, CreditsPast: map[quell.Resource]quell.CreditPast{quell.CPU: past, quell.Disk: past}}
+	if got := pastOf(m, quell.CPU); got == nil || *got != (quell.CreditPast{AgeS: 10, SeenS: 8, Used: 8}) {
+		t.Errorf("of processors %+v", got)
+	}
+	if got := pastOf(m, quell.Disk); got == nil || *got != (quell.CreditPast{AgeS: 10}) {
+		t.Errorf("of the disk %+v", got)
+	}
+	if got := pastOf(m, quell.Network); got != nil {
+		t.Errorf("of what is not dated %+v", got)
+	}
+	m.Sched = nil
+	if got := pastOf(m, quell.CPU); got == nil || got.SeenS != 0 {
+		t.Errorf("without a number of processors %+v", got)
+	}
+}
+
 // The plan says what is left, and when it runs out.
 func TestMRburstForecasts(t *testing.T) {
 	h := newBurstableHost(t, 50)
