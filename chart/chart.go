@@ -30,9 +30,6 @@ const (
 // Models writes pictures of the models into a folder, which it makes if needed, and returns the pictures' names. It leaves out a
 // picture whose model is missing; if all are missing the error is a *quell.UserError.
 func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, &quell.UserError{Err: fmt.Errorf("making the folder for the pictures: %w", err)}
-	}
 	pictures, err := model.Draw(m, o)
 	if err != nil {
 		return nil, err
@@ -40,7 +37,14 @@ func Models(dir string, m *model.Models, o model.ShowOptions) ([]string, error) 
 	if len(pictures) == 0 {
 		return nil, &quell.UserError{Err: errors.New("the models hold nothing that can be drawn: train and fit first")}
 	}
-	var names []string
+	return Pictures(dir, pictures...)
+}
+
+// Pictures writes pictures into a folder, which it makes if needed, and returns their names.
+func Pictures(dir string, pictures ...model.Picture) (names []string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, &quell.UserError{Err: fmt.Errorf("making the folder for the pictures: %w", err)}
+	}
 	for _, p := range pictures {
 		name, err := write(plotOf(p), dir, p.Name+".png")
 		if err != nil {

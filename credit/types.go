@@ -19,6 +19,7 @@ type Type struct {
 	Provider string
 	Sources  []string // names in Table.Sources
 	VCPUs    float64  // 0: a volume
+	Price    float64  // dollars for an hour, on demand; 0: not known
 	CPU      *CPU
 	Network  *Network
 	Disk     *Disk
@@ -132,6 +133,7 @@ func typeKeys(t *Type) keys.Table {
 		keys.Opt("provider", keys.Ident(&t.Provider), "who rents it out"),
 		keys.Opt("sources", keys.Idents(&t.Sources), "names of the sources of its figures"),
 		keys.Opt("vcpus", keys.Decimal(&t.VCPUs).Above(0).Between(0, 1e4), "processors; left out for a volume"),
+		keys.Opt("price", keys.Decimal(&t.Price).Above(0).Between(0, 1e5), "dollars for an hour, on demand"),
 		keys.Opt("cpu", keys.Maybe(&t.CPU, cpuKeys), "credits of processor time"),
 		keys.Opt("network", keys.Maybe(&t.Network, networkKeys), "allowance of network bandwidth"),
 		keys.Opt("disk", keys.Maybe(&t.Disk, diskKeys), "credits of disk operations"),
@@ -204,8 +206,11 @@ func check(d *keys.Decoder, sources []Source, types []Type) {
 }
 
 func (t *Type) check(d *keys.Decoder, path string) {
-	if t.CPU == nil && t.Network == nil && t.Disk == nil {
-		d.Refuse(path, "give it cpu, network or disk", "has no credits at all")
+	if t.CPU == nil && t.Network == nil && t.Disk == nil && t.Price == 0 {
+		d.Refuse(path, "give it cpu, network or disk, or a price if it is not burstable", "has no credits at all")
+	}
+	if t.Price > 0 && t.VCPUs == 0 && d.Sound(path+".price") {
+		d.Refuse(path+".price", "", "needs vcpus: it is the price of an instance")
 	}
 	if c := t.CPU; c != nil {
 		t.checkCPU(d, path, c)

@@ -26,6 +26,10 @@ var families = map[string][]string{
 	"gcp": {"f1-micro g1-small e2-micro e2-small e2-medium"},
 }
 
+// ordinary are types that are not burstable.
+const ordinary = "m6i.large m6i.xlarge m6i.2xlarge m6i.4xlarge m7g.medium m7g.large m7g.xlarge m7g.2xlarge m7g.4xlarge " +
+	"c6i.large c6i.xlarge c6i.2xlarge c6i.4xlarge c7g.medium c7g.large c7g.xlarge c7g.2xlarge c7g.4xlarge"
+
 // Every type of every family is there, with its provider, its sources and what that provider publishes. Credits last a day: a full balance
 // is 24 hours of earnings.
 func TestTheTableIsComplete(t *testing.T) {
@@ -45,6 +49,12 @@ func TestTheTableIsComplete(t *testing.T) {
 				}
 				complete(t, &entry)
 			}
+		}
+	}
+	for _, name := range strings.Fields(ordinary) {
+		want = append(want, name)
+		if entry, err := table.Find(name); err != nil || len(entry.Buckets()) > 0 || entry.Price == 0 || len(entry.Sources) == 0 {
+			t.Errorf("%s: %+v, %v", name, entry, err)
 		}
 	}
 	slices.Sort(want)
@@ -82,6 +92,9 @@ func complete(t *testing.T, entry *Type) {
 	t2 := strings.HasPrefix(entry.Name, "t2.")
 	if aws := entry.Provider == "aws"; (c.Launch > 0) == (aws && !t2) || c.Unlimited != (aws && !t2) || (c.Surplus > 0) != aws {
 		t.Errorf("%s: launch credits %v, unlimited %v at %v", entry.Name, c.Launch, c.Unlimited, c.Surplus)
+	}
+	if entry.Provider == "aws" && entry.Price == 0 {
+		t.Errorf("%s has no price", entry.Name)
 	}
 	if entry.Provider == "aws" && !t2 && (entry.Network == nil || entry.Network.Burst == 0) {
 		t.Errorf("%s has no network allowance", entry.Name)

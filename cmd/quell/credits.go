@@ -92,18 +92,20 @@ func (o *measurement) run(cmd *cobra.Command) error {
 }
 
 // measure keeps the processors busy. If a signal ends it, what is known by then is the result.
-func (o *measurement) measure(ctx context.Context, errs io.Writer) (m credit.Measured, err error) {
+func (o *measurement) measure(ctx context.Context, errs io.Writer) (credit.Measured, error) {
 	const shown = 30 * time.Second
 	ctx, stop := context.WithTimeout(ctx, o.longest)
 	defer stop()
 	var windows []credit.Busy
 	told := 0.0
-	m = credit.Measured{Processors: float64(o.processors)}
-	err = local.KeepBusy(ctx, local.BusyOptions{
+	err := local.KeepBusy(ctx, local.BusyOptions{
 		Processors: o.processors, Window: o.window, Budget: time.Duration(o.spend * float64(time.Minute)),
 	}, func(w local.Work) bool {
 		windows = append(windows, credit.Busy{Seconds: w.Elapsed.Seconds(), RunS: w.Used.Seconds(), Rounds: w.Rounds})
-		m = credit.Measure(float64(o.processors), windows)
+		if n := len(windows); n%(1+n/100) != 0 { // the more windows, the longer a judgement takes and the less one more window changes
+			return true
+		}
+		m := credit.Measure(float64(o.processors), windows)
 		if m.Seconds-told >= shown.Seconds() {
 			told = m.Seconds
 			fmt.Fprintf(errs, "%s: %.3g of %.4g credits are spent; %.2f processors at present\n",
@@ -111,7 +113,7 @@ func (o *measurement) measure(ctx context.Context, errs io.Writer) (m credit.Mea
 		}
 		return !m.Settled
 	})
-	return m, err
+	return credit.Measure(float64(o.processors), windows), err
 }
 
 // writeMeasured prints a measurement and, if a baseline was found, the entry for a table of types.

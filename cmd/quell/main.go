@@ -85,8 +85,9 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
-		undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(), runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(),
-		configCommand(), trainCommand(), fitCommand(), modelCommand(), endsAtOnce(planCommand()), labCommand(), versionCommand(),
+		undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(), runCommand(), creditsCommand(), credentialsCommand(),
+		doctorCommand(), configCommand(), adviseCommand(), trainCommand(), fitCommand(), modelCommand(), endsAtOnce(planCommand()),
+		labCommand(), versionCommand(),
 	)
 	return root
 }
