@@ -68,7 +68,7 @@ var mayImport = map[string][]string{
 	"lab/scenario":         {".", "config", "config/keys", "policy"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
-	"lab/testbed/kernel":   {".", "lab/testbed/demand", "internal/cgroup"},
+	"lab/testbed/kernel":   {".", "credit", "lab/testbed/demand", "internal/cgroup"},
 	"lab/tenants":          {".", "policy"},
 	"lab/sim":              {".", "credit", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},

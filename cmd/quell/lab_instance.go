@@ -32,6 +32,7 @@ func labInstanceCommand() *cobra.Command {
 	f.StringVar(&i.Calendar, "calendar", "", "run the event calendar with the data in this folder instead of nginx")
 	f.BoolVar(&i.Disk, "disk", false, "with --work: take requests for disk operations; with --calendar: write visits past the cache")
 	f.BoolVar(&i.Memory, "memory", false, "with --work: take requests for memory")
+	f.StringVar(&i.Credits, "credits", "", "file with the credits that make the instance burstable")
 	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
 	return cmd
 }

@@ -38,6 +38,7 @@ type Instance struct {
 	Memory   bool             // the service of dynamic work accepts requests for memory
 	Calendar string           // data of the event calendar; if it is given, the calendar runs instead of nginx
 	Training bool             // run Probe instead of the agent
+	Credits  string           // path of the credits that make the instance burstable; "": it is not
 }
 
 // Run starts the service and the agent (or Probe), and ends both when ctx ends, the lifeline's other end is closed, or one of them ends
@@ -61,6 +62,11 @@ func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
+	poor, settle, err := i.spend(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, settle()) }()
 	agent, err := i.agent(place, program)
 	if err != nil {
 		return err
@@ -76,6 +82,8 @@ func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
 	case <-ctx.Done():
 	case <-service.Done():
 		err = service.Failed()
+	case <-poor:
+		err = errors.New("its credits are no longer counted")
 	case how := <-ended:
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))

@@ -110,6 +110,9 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := prepareApplication(ctx, g.sc.Workload, g.dir); err != nil {
 		return err
 	}
+	if err := g.writeCredits(); err != nil {
+		return err
+	}
 	config := filepath.Join(g.dir, "quell.yaml")
 	if err := os.WriteFile(config, []byte(g.config()), 0o644); err != nil {
 		return err
@@ -313,10 +316,14 @@ func applicationClasses(w scenario.Workload) (classes balancer.Classes) {
 
 // instance is the command that starts an instance.
 func (g *KernelGroup) instance() []string {
-	return append([]string{
+	command := []string{
 		g.rig.Program, "lab", "instance", "--config", filepath.Join(g.dir, "quell.yaml"), "--prefix", g.rig.Prefix,
 		"--host", "{host}", "--id", "{id}", "--dir", g.hosts(), "--boot", g.sc.Instances.Startup.String(),
-	}, contentArgs(g.sc.Workload, g.dir)...)
+	}
+	if g.sc.Instances.Credits != nil {
+		command = append(command, "--credits", g.creditsFile())
+	}
+	return append(command, contentArgs(g.sc.Workload, g.dir)...)
 }
 
 // contentArgs are the arguments that say what an instance answers with: the workload's file, a file as long as a whole chunk of a video,

@@ -34,6 +34,9 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 	if err := kernelErrors(sc); err != nil {
 		return err
 	}
+	if err := kernelCredits(sc); err != nil {
+		return err
+	}
 	return bearable(sc)
 }
 
@@ -84,7 +87,7 @@ func kernelHosts(sc *scenario.Scenario) error {
 // KernelHost is a host of a scenario as a lab makes it. Processors and disk are limited only if the scenario uses them; see Contended.
 func KernelHost(sc *scenario.Scenario, h scenario.Host) kernel.Host {
 	made := kernel.Host{ID: h.ID, Network: h.Network}
-	if Contended(sc, quell.CPU) {
+	if Contended(sc, quell.CPU) || sc.Instances.Credits != nil {
 		made.Cores = h.Cores
 	}
 	if Contended(sc, quell.Disk) {

@@ -278,7 +278,7 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Services > 1 {
 		return refuse("services", "more than one service")
 	}
-	if sc.Instances.Credits != nil {
+	if sc.Instances.Credits != nil && emulated {
 		return refuse("instances.credits", "a burstable instance")
 	}
 	for i, e := range sc.Timeline {

@@ -127,7 +127,8 @@ func instancesKeys(n *Instances) keys.Table {
 		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
 		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }),
 			"the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
-		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator only").Or("they are not"),
+		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator, and lab with resource cpu").
+			Or("they are not"),
 	}
 }
 
@@ -139,9 +140,10 @@ func creditsKeys(c *Credits) keys.Table {
 		keys.Opt("launch", keys.Decimal(&c.Launch), "balance of a new instance"),
 		keys.Opt("balance", keys.ListOf(&c.Balance, 0, func(b *float64) keys.Value { return keys.Decimal(b) }),
 			"of the first instances, in the order of their start").Or("launch"),
-		keys.Opt("shown", keys.Duration(&c.Shown), "how often the provider shows the balances; 0s: never"),
+		keys.Opt("shown", keys.Duration(&c.Shown), "how often the provider shows the balances; simulator only; 0s: never"),
 		keys.Opt("surplus", keys.Decimal(&c.Surplus),
-			"price of an hour of one core, or of another resource, beyond the credits; then nothing is slowed down; 0: it is not sold"),
+			"price of an hour of one core, or of another resource, beyond the credits; then nothing is slowed down; simulator only; "+
+				"0: it is not sold"),
 	}
 }
 

@@ -106,6 +106,9 @@ func (m *Machine) Run(map[Program]float64) error { return errNotLinux() }
 // CheckProgram fails.
 func CheckProgram(Program) error { return errNotLinux() }
 
+// KeepCredits fails.
+func KeepCredits(context.Context, string, string, *Purse, func(bool)) error { return errNotLinux() }
+
 // Carried fails.
 func (m *Machine) Carried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
 

@@ -1,0 +1,76 @@
+package experiment
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// burstable is a scenario of burstable instances.
+func burstable(t *testing.T, credits, timeline string) *scenario.Scenario {
+	t.Helper()
+	sc, err := scenario.Parse("burstable.yaml", []byte(`
+scenario: burstable
+duration: 10s
+service: {slo: {metric: mean, threshold: 30ms}, group: {min: 2, max: 2}}
+hosts: [{id: h, count: 2, network: 50Mbps, cores: 0.5}]
+instances: {start: 2, credits: {`+credits+`}}
+workload: {kind: classes, load: 0.5, classes: [{name: a, cpu: 1ms, network: 1KB}]}
+`+timeline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc
+}
+
+func TestBurstableInstancesInALab(t *testing.T) {
+	sc := burstable(t, "resource: cpu, baseline: 20%, cap: 2, launch: 0.5, balance: [1]", "")
+	if err := KernelPlayable(sc); err != nil {
+		t.Fatal(err)
+	}
+	if err := Playable(sc); err == nil {
+		t.Error("emulated hosts play it")
+	}
+	g := &KernelGroup{rig: &Kernel{Program: "/opt/quell", Prefix: "quell", Scenario: sc}, group: newGroup(sc, sc.Runs[0], t.TempDir())}
+	if err := g.writeCredits(); err != nil {
+		t.Fatal(err)
+	}
+	command := g.instance()
+	at := slices.Index(command, "--credits")
+	if at < 0 || command[at+1] != g.creditsFile() {
+		t.Fatalf("instances are started by %q", command)
+	}
+	data, err := os.ReadFile(g.creditsFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c labCredits
+	if err := json.Unmarshal(data, &c); err != nil || c.Cores != 0.5 || c.Resource != quell.CPU {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	for id, want := range map[string]float64{"i1": 1, "i2": 0.5, "i17": 0.5, "web-1": 1, "odd": 0.5} {
+		if got := c.purse(id).Balance(); got != want {
+			t.Errorf("%s begins with %v credits, want %v", id, got, want)
+		}
+	}
+}
+
+func TestBurstableInstancesThatALabRefuses(t *testing.T) {
+	for _, tc := range []struct{ why, credits, timeline, want string }{
+		{"another resource", "resource: network, baseline: 20%, cap: 2", "", "instances.credits.resource: a lab's instances have credits of"},
+		{"shown balances", "resource: cpu, baseline: 20%, cap: 2, shown: 5m", "", "instances.credits.shown"},
+		{"unlimited mode", "resource: cpu, baseline: 20%, cap: 2, surplus: 0.05", "", "instances.credits.surplus"},
+		{"less than a quota can be", "resource: cpu, baseline: 5%, cap: 2", "", "instances.credits.baseline: is 0.025 cores"},
+		{"a neighbour on the processors", "resource: cpu, baseline: 20%, cap: 2",
+			"timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.3}}]", "timeline[0].interfere"},
+	} {
+		if err := KernelPlayable(burstable(t, tc.credits, tc.timeline)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", tc.why, err)
+		}
+	}
+}
