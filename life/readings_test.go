@@ -90,6 +90,23 @@ func TestProbesAreToldOnce(t *testing.T) {
 	}
 }
 
+// If the agent is silent, its machine may stand still, and probes only show that.
+func TestProbesBesideASilentAgentAreNotUsed(t *testing.T) {
+	prober := said(quell.FromProber, "p", 1)
+	for name, tc := range map[string]struct {
+		readings []Received
+		used     bool
+	}{
+		"the agent reports":   {[]Received{said(quell.FromAgent, "a", 1.5), prober}, true},
+		"the agent is silent": {[]Received{said(quell.FromAgent, "a", 3), prober}, false},
+		"there is no agent":   {[]Received{prober}, true},
+	} {
+		if o, _ := Merge(epoch, epoch.Add(-2*time.Second), tc.readings); (len(o.Probe) > 0) != tc.used {
+			t.Errorf("%s: probes %v", name, o.Probe)
+		}
+	}
+}
+
 func TestDamagedHistogramsAreTold(t *testing.T) {
 	bad := said(quell.FromBalancer, "b", 0)
 	bad.LatencyHDR = []byte("hello")

@@ -32,7 +32,8 @@ type instance struct {
 	most   atomic.Int64 // most downloads in progress at the same time
 	conns  chan net.Conn
 	server *http.Server
-	closes bool // closes the connection after every answer
+	closes bool         // closes the connection after every answer
+	beats  func() int64 // if not nil, what answers tell
 }
 
 func newNetwork(t *testing.T) *network {
@@ -57,6 +58,9 @@ func (n *network) add(address string, took func(download int) time.Duration) *in
 			w.Header().Set("Connection", "close")
 		}
 		time.Sleep(in.took(int(in.served.Add(1))))
+		if in.beats != nil {
+			answer.pulse.beats.Store(in.beats())
+		}
 		answer.ServeHTTP(w, r)
 	})}
 	go in.server.Serve(&pipeListener{conns: in.conns, done: make(chan struct{})})

@@ -60,6 +60,7 @@ type Stats struct {
 	Timeouts      uint64 // downloads that took at least the timeout, and count as taking it
 	Refused       uint64 // attempts without a time
 	Missed        uint64 // slots that passed while the previous download was still running
+	StoodStill    uint64 // times that a target stood still, so that its timeouts did not count as probes
 	PublishErrors uint64
 	Bytes         uint64 // received; the headers' part is estimated
 }
@@ -71,8 +72,9 @@ type Prober struct {
 	size int64
 	by   *quell.Probing // how it probes; part of every reading
 
-	measured, warmUps, timeouts, refused, missed, publishErrors, bytes atomic.Uint64
-	collected                                                          atomic.Uint64 // number of calls of Collect, so that each has other gaps
+	measured, warmUps, timeouts, refused, missed, stoodStill, publishErrors, bytes atomic.Uint64
+
+	collected atomic.Uint64 // number of calls of Collect, so that each has other gaps
 }
 
 // NewProber checks o. A setting that cannot work is a *quell.UserError. A Size above the budget is shrunk to it.
@@ -111,7 +113,7 @@ func (p *Prober) Probing() quell.Probing { return *p.by }
 func (p *Prober) Stats() Stats {
 	return Stats{
 		Measured: p.measured.Load(), WarmUps: p.warmUps.Load(), Timeouts: p.timeouts.Load(), Refused: p.refused.Load(),
-		Missed: p.missed.Load(), PublishErrors: p.publishErrors.Load(), Bytes: p.bytes.Load(),
+		Missed: p.missed.Load(), StoodStill: p.stoodStill.Load(), PublishErrors: p.publishErrors.Load(), Bytes: p.bytes.Load(),
 	}
 }
 
@@ -227,12 +229,12 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 	})
 }
 
-// window makes one probe per slot and returns their times in milliseconds. A slot that passed while the previous probe was still running is
-// skipped, so that a slow target does not get bursts of probes. tried is true if any probe was made. If none succeeded, the error is that
-// of the last probe.
+// window makes one probe per slot and returns the times that count, in milliseconds. A slot that passed while the previous probe was still
+// running is skipped, so that a slow target does not get bursts of probes. Timeouts at the end of a window count in the next one, if the
+// target answers there and did not stand still. tried is true if any probe was made. If none succeeded, the error is that of the last probe.
 func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []Slot) (singles []float64, tried bool, err error) {
 	singles = make([]float64, 0, len(slots))
-	well := false
+	well, answered, late := false, false, false
 	for _, slot := range slots {
 		if time.Since(start) > slot.Until {
 			p.missed.Add(1)
@@ -241,21 +243,35 @@ func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots 
 		if !tick.SleepUntil(ctx, start.Add(slot.At)) {
 			return singles, tried, err
 		}
+		began := time.Now()
 		r := s.probe(ctx)
 		p.bytes.Add(uint64(r.bytes))
 		if ctx.Err() != nil {
 			return singles, tried, err
 		}
 		p.count(r.kind).Add(1)
-		if r.kind == measured || r.kind == timedOut {
-			singles = append(singles, float64(r.took)/float64(time.Millisecond))
-		}
+		count, asleep := s.times(r, began)
+		singles = append(singles, count...)
+		p.noteAsleep(s, asleep)
+		answered, late = answered || r.kind == measured || r.kind == warmUp, late || r.kind == timedOut
 		tried, well = true, well || r.err == nil
 		if err = r.err; well {
 			err = nil
 		}
 	}
+	if late && !answered { // a target that stands still for the whole window sends no reading either, and its probes are not used then
+		s.doubt.held, singles = nil, append(singles, s.doubt.held...)
+	}
 	return singles, tried, err
+}
+
+// noteAsleep counts and logs that a target stood still for a time above 0.
+func (p *Prober) noteAsleep(s *session, asleep time.Duration) {
+	if asleep > 0 {
+		p.stoodStill.Add(1)
+		p.opts.Logger.Info("the instance stood still: its probes that timed out meanwhile do not count", "service", p.opts.Service,
+			"address", s.address, "for", asleep.Round(beat))
+	}
 }
 
 func (p *Prober) count(k kind) *atomic.Uint64 {

@@ -52,6 +52,7 @@ type Server struct {
 	slots  chan struct{}
 	block  []byte
 	sent   atomic.Uint64
+	pulse  *pulse
 	mux    *http.ServeMux
 	http   *http.Server
 	logger *slog.Logger
@@ -73,6 +74,7 @@ func NewServer(o ServerOptions) *Server {
 		open:   o.Token == "",
 		slots:  make(chan struct{}, o.Concurrent),
 		block:  make([]byte, blockSize),
+		pulse:  newPulse(),
 		mux:    http.NewServeMux(),
 		logger: o.Logger,
 	}
@@ -102,6 +104,7 @@ func (s *Server) Start(l net.Listener) error {
 		return errors.New("the probe server was already started")
 	}
 	s.started = true
+	go s.pulse.run()
 	go func() {
 		if err := s.http.Serve(stamping(l)); !errors.Is(err, http.ErrServerClosed) {
 			s.logger.Error("probe server stopped", "address", l.Addr().String(), "error", err)
@@ -112,6 +115,7 @@ func (s *Server) Start(l net.Listener) error {
 
 // Shutdown stops accepting connections and lets open downloads finish. When ctx ends, it cuts them off.
 func (s *Server) Shutdown(ctx context.Context) error {
+	s.pulse.end()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return errors.Join(fmt.Errorf("stopping the probe server: %w", err), s.http.Close())
 	}
@@ -175,6 +179,9 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
 	}
 	if d, ok := waited(r.Context()); ok {
 		w.Header().Set(waitedHeader, strconv.FormatInt(d.Microseconds(), 10))
+	}
+	if beats := s.pulse.beats.Load(); beats > 0 {
+		w.Header().Set(awakeHeader, strconv.FormatInt(beats, 10))
 	}
 	s.head(w, http.StatusOK, "", size)
 	for size > 0 {

@@ -26,6 +26,8 @@ type session struct {
 
 	conn   net.Conn
 	reader *bufio.Reader
+	beats  int64 // in the last answer; 0: it told none
+	doubt  doubt
 }
 
 // kind is the outcome of a probe.
@@ -135,10 +137,27 @@ func (s *session) download() (took time.Duration, bytes int64, err error) {
 	if response.Close {
 		s.close()
 	}
+	s.beats = beatsIn(response.Header)
 	if us, err := strconv.ParseInt(response.Header.Get(waitedHeader), 10, 64); err == nil && us > 0 && us < took.Microseconds() {
 		took -= time.Duration(us) * time.Microsecond
 	}
 	return took, headerBytes + n, nil
+}
+
+// times returns the times in milliseconds that count after a probe: its own, and those of earlier timeouts that it decides about. asleep is
+// for how long the target stood still, if that is why such timeouts do not count.
+func (s *session) times(r result, began time.Time) (count []float64, asleep time.Duration) {
+	ms := float64(r.took) / float64(time.Millisecond)
+	switch r.kind {
+	case timedOut:
+		return s.doubt.timedOut(began, ms), 0
+	case warmUp:
+		return s.doubt.answered(time.Now(), s.beats)
+	case measured:
+		count, asleep = s.doubt.answered(time.Now(), s.beats)
+		return append(count, ms), asleep
+	}
+	return nil, 0
 }
 
 func (s *session) close() {
