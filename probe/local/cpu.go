@@ -3,7 +3,6 @@ package local
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -73,7 +72,7 @@ func cores(o *Options) float64 {
 	if own, err := sensor.OwnQuota(o.Root); err == nil && own.Cores() > 0 {
 		return own.Cores()
 	}
-	return float64(runtime.NumCPU())
+	return float64(processors())
 }
 
 // probe returns the nominal time, multiplied by elapsed time over processor time. The elapsed time runs from when the computation was due

@@ -36,6 +36,8 @@ const (
 	perPeriod    = 16
 	// again is the time until opening a prober that could not be opened is tried again.
 	again = time.Minute
+	// reckon is the time after which the budget is computed again: the own quota and the number of processors may change.
+	reckon = 10 * time.Second
 	// stopWait is how long Run waits for a probe that hangs, for example on a disk that does not answer.
 	stopWait = 2 * time.Second
 )
@@ -58,7 +60,7 @@ type Options struct {
 	// Writes makes the disk probe write and sync instead of read.
 	Writes bool
 	// Cores is the number of processors of the instance, for the budget. 0 means the quota of this process's control group, or the processors
-	// that this process may use.
+	// that this process may use; both may change while it probes.
 	Cores float64
 	// Operations is how many operations per second the disk can do, for the budget. 0 means unknown: then there is one probe per second.
 	Operations float64
@@ -170,6 +172,7 @@ type follower struct {
 	prober prober // nil while the resource cannot be probed
 	tried  time.Time
 	purse  purse
+	filled time.Time // when the purse's income was computed
 
 	mu      sync.Mutex // guards what follows
 	singles []float64  // times since the last Sample, in ms
@@ -209,7 +212,6 @@ func (f *follower) Sample(_ time.Time, obs *quell.Observation) error {
 // moments.
 func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	runtime.LockOSThread() // the thread's clocks are used, and the thread ends with this goroutine
-	f.purse = f.kind.purse(f.opts)
 	defer func() {
 		if f.prober != nil {
 			_ = f.prober.close() // an error does not matter, because nothing is read from it any more
@@ -218,6 +220,7 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	for end := (time.Time{}); ; {
 		start := time.Now()
 		end = tick.After(end, start, f.opts.Period)
+		f.budget(start)
 		if f.ready(start) {
 			length := end.Sub(start)
 			f.window(ctx, start, probe.Stratify(rng, f.purse.draw(length), length))
@@ -226,6 +229,19 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 			return
 		}
 	}
+}
+
+// budget computes the income of the purse, unless that was done less than the time reckon ago. What is saved and the measured cost of probes
+// stay.
+func (f *follower) budget(now time.Time) {
+	if !f.filled.IsZero() && now.Sub(f.filled) < reckon {
+		return
+	}
+	p := f.kind.purse(f.opts)
+	if !f.filled.IsZero() {
+		p.cost, p.saved, p.due = f.purse.cost, f.purse.saved, f.purse.due
+	}
+	f.purse, f.filled = p, now
 }
 
 // ready returns whether the prober is open. If the prober is not open, ready tries to open it, at most once in the time again.

@@ -264,6 +264,33 @@ func TestCores(t *testing.T) {
 	}
 }
 
+// A changed quota changes the budget of a running prober. What it saved and what probes cost stays.
+func TestTheBudgetFollowsTheQuota(t *testing.T) {
+	machine := fstest.MapFS{
+		"proc/self/mountinfo":              {Data: []byte("29 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")},
+		"proc/self/cgroup":                 {Data: []byte("0::/web\n")},
+		"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu")}, "sys/fs/cgroup/web/cpu.max": {Data: []byte("25000 100000\n")},
+	}
+	f := &follower{kind: cpuKind, opts: &Options{Root: machine, Budget: MostBudget, Run: UsualRun, Period: time.Second}}
+	now := time.Unix(100, 0)
+	f.budget(now)
+	if f.purse.perSecond != MostBudget*0.25 || f.purse.cost != UsualRun.Seconds() {
+		t.Fatalf("%+v with a quarter of a core", f.purse)
+	}
+	f.purse.pay(1)
+	was := f.purse
+	machine["sys/fs/cgroup/web/cpu.max"] = &fstest.MapFile{Data: []byte("200000 100000\n")}
+	f.budget(now.Add(reckon - 1))
+	if f.purse != was {
+		t.Errorf("%+v, too early", f.purse)
+	}
+	f.budget(now.Add(reckon))
+	was.perSecond = MostBudget * 2
+	if f.purse != was {
+		t.Errorf("%+v with two cores, want %+v", f.purse, was)
+	}
+}
+
 // If a resource cannot be probed, its sensor reports why in each period and gives no values. The other resources are still probed.
 func TestFollowerTellsWhy(t *testing.T) {
 	o := &Options{Period: time.Second, Run: UsualRun}

@@ -2,9 +2,13 @@
 
 package local
 
-import "errors"
+import (
+	"errors"
+	"runtime"
+)
 
 var errLinuxOnly = errors.New("probes on the instance need Linux")
 
 func openThread() (thread, error)       { return nil, errLinuxOnly }
 func openDisk(*Options) (prober, error) { return nil, errLinuxOnly }
+func processors() int                   { return runtime.NumCPU() }

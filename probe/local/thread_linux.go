@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -62,6 +63,15 @@ func (t *osThread) nap(d time.Duration) {
 	end := unix.NsecToTimespec(int64(t.now() + d))
 	for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &end, nil) == unix.EINTR {
 	}
+}
+
+// processors returns on how many processors this thread may run now. Go itself counts them only when the process starts.
+func processors() int {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return runtime.NumCPU() // more processors than the set can hold
+	}
+	return max(1, set.Count())
 }
 
 func (t *osThread) close() error { return unix.Close(t.schedstat) }
