@@ -55,6 +55,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return int(said)
 	}
 	fmt.Fprintf(errs, "quell: %v\n", err)
+	var with *exitError
+	if errors.As(err, &with) {
+		return with.status
+	}
 	var user *quell.UserError
 	if !reached || errors.As(err, &user) {
 		return exitUsage
@@ -106,6 +110,14 @@ func endsAtOnce(cmd *cobra.Command) *cobra.Command {
 func userErrorf(format string, args ...any) error {
 	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }
+
+// exitError is an error with an exit status of its own.
+type exitError struct {
+	error
+	status int
+}
+
+func (e *exitError) Unwrap() error { return e.error }
 
 // newLogger writes plain lines for people to standard error.
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }

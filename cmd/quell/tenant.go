@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -69,12 +70,12 @@ type tenantRun struct {
 	out, errs io.Writer
 }
 
-// run runs the program, and returns its exit status: 128 and the signal's number if a signal ended it. Processes that the program left are
-// ended, and the group is removed.
+// run runs the program, and returns its exit status: 128 and the signal's number if a signal ended it. An error of a program that could not
+// be started has a status, too (notStarted). Processes that the program left are ended, and the group is removed.
 func (t *tenantRun) run() (status int, err error) {
 	path, err := exec.LookPath(t.args[0])
 	if err != nil {
-		return 0, userErrorf("%v", err)
+		return 0, notStarted(err)
 	}
 	if err := t.marks.clear(); err != nil {
 		fmt.Fprintln(t.errs, "quell:", err) // this program can run all the same
@@ -125,11 +126,23 @@ func ended(err error) error {
 func startIn(made *cgroup.Made, cmd *exec.Cmd) error {
 	err := made.Enter()
 	if err == nil {
-		err = cmd.Start()
+		err = notStarted(cmd.Start())
 	}
 	started := err == nil
 	if err = errors.Join(err, made.Leave()); err != nil && started {
 		err = errors.Join(err, cmd.Process.Kill(), ended(cmd.Wait()))
+	}
+	return err
+}
+
+// notStarted gives the error of a program that could not be started the exit status that shells and env have for it.
+func notStarted(err error) error {
+	const notExecutable, notFound = 126, 127
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &exitError{err, notFound}
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOEXEC), errors.Is(err, syscall.EISDIR):
+		return &exitError{err, notExecutable}
 	}
 	return err
 }

@@ -77,6 +77,25 @@ func TestRunInAGroup(t *testing.T) {
 	}
 }
 
+// A program that the kernel does not start has the exit status of shells and env, and leaves no group.
+func TestRunOfWhatDoesNotStart(t *testing.T) {
+	needGroups(t)
+	for content, want := range map[string]int{"#!/no/such/interpreter\n": 127, "\x00\x01 is no program": 126} {
+		name, path := fmt.Sprintf("not-started-%d", os.Getpid()), filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("quell", "run", "--name", name, "--", path).CombinedOutput()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != want || !strings.Contains(string(out), path) {
+			t.Errorf("%q: %v, want status %d: %s", content, err, want, out)
+		}
+		if left := leftOf(t, name); len(left) > 0 {
+			t.Errorf("%q: the group is left in %v", content, left)
+		}
+	}
+}
+
 // Signals reach the program.
 func TestRunPassesSignals(t *testing.T) {
 	needGroups(t)
