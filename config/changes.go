@@ -146,11 +146,21 @@ func (o owner) needs() string {
 }
 
 // NeedsRestart says what must be done to apply changed keys: one sentence for each way, for example "probe.count changed:
-// send SIGHUP to the balancer to apply it." It is empty if a reload of the controller applies everything.
-func (f *File) NeedsRestart(changed []string) string {
+// send SIGHUP to the balancer to apply it." It is empty if a reload of the controller applies everything. sinceStart are the keys that
+// changed since the controller started: those for which it must be restarted itself are repeated until then. now are the keys that changed
+// in this reload: what other processes need is said once, because the controller does not know what they have read since.
+func (f *File) NeedsRestart(sinceStart, now []string) string {
 	byNeed := map[string][]string{}
-	for _, key := range changed {
-		if need := f.ownerOf(key).needs(); need != "" {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sinceStart, now)))) {
+		o := f.ownerOf(key)
+		news, pending := slices.Contains(now, key), slices.Contains(sinceStart, key)
+		o.restart = slices.DeleteFunc(slices.Clone(o.restart), func(process string) bool {
+			return process == ControllerProcess && !pending || process != ControllerProcess && !news
+		})
+		if !news {
+			o.hangUp = nil
+		}
+		if need := o.needs(); need != "" {
 			byNeed[need] = append(byNeed[need], key)
 		}
 	}

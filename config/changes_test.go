@@ -71,11 +71,35 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 		if got := strings.Join(changed, ", "); got != c.changed {
 			t.Errorf("%s: changed %s, want %s", name, got, c.changed)
 		}
-		if got := after.NeedsRestart(changed); got != c.needs {
+		if got := after.NeedsRestart(changed, changed); got != c.needs {
 			t.Errorf("%s: %s, want %s", name, got, c.needs)
 		}
 		if back := Changed(after, before); !slices.Equal(back, changed) {
 			t.Errorf("%s: changed back %v", name, back)
+		}
+	}
+}
+
+// A reload repeats what the controller itself must be restarted for, and says only once what other processes need.
+func TestWhatAReloadRepeats(t *testing.T) {
+	f, err := drivers.Parse("quell.yaml", []byte(least))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		sinceStart, now []string
+		want            string
+	}{
+		{[]string{"agent.interface"}, []string{"agent.interface"}, "agent.interface changed: send SIGHUP to the agents to apply it."},
+		{[]string{"agent.interface"}, nil, ""},
+		{nil, []string{"agent.interface"}, "agent.interface changed: send SIGHUP to the agents to apply it."}, // changed back
+		{[]string{"bus.url"}, nil, "bus.url changed: restart the controller to apply it."},
+		{nil, []string{"bus.url"}, "bus.url changed: restart the balancer and the agents to apply it."},
+		{[]string{"agent.interface", "bus.url"}, []string{"probe.count"}, "bus.url changed: restart the controller to apply it. " +
+			"probe.count changed: send SIGHUP to the balancer to apply it."},
+	} {
+		if got := f.NeedsRestart(c.sinceStart, c.now); got != c.want {
+			t.Errorf("since the start %v, now %v: %q, want %q", c.sinceStart, c.now, got, c.want)
 		}
 	}
 }

@@ -353,11 +353,12 @@ func reloading(
 	}
 }
 
-// reloadText says what a reload changed, and which changes since the start need a restart.
+// reloadText says what a reload changed, and what else must be done to apply it. Until the controller is restarted, it repeats for which
+// changes since its start that is needed.
 func reloadText(started, running, file *config.File) string {
 	changed := config.Changed(running, file)
 	text := "reloaded the configuration and the models"
-	switch needs := file.NeedsRestart(config.Changed(started, file)); {
+	switch needs := file.NeedsRestart(config.Changed(started, file), changed); {
 	case needs != "":
 		text += ". " + needs + " Everything else was reloaded."
 	case len(changed) == 0:
