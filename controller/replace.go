@@ -127,10 +127,11 @@ func (c *Controller) replaceable(v *view, id string) error {
 	under := func(r life.Replacement) bool { return r.Old == id || r.New == id }
 	_, leaving := c.mem.Draining[id]
 	switch h, held := v.held[id]; {
-	case c.opts.Fixed:
-		return errors.New("the fleet is fixed (scaler.kind): Quell neither starts nor stops its instances")
 	case !listed:
 		return fmt.Errorf("no instance %q; `quell status` lists them", id)
+	case c.opts.Fixed:
+		return fmt.Errorf("the fleet is fixed (scaler.kind): Quell neither starts nor stops its instances. `quell drain %s` takes this one out "+
+			"of rotation", id)
 	case leaving:
 		return fmt.Errorf("%s is being removed already", id)
 	case slices.Contains(c.opts.Service.Group.Protected, id):
@@ -150,12 +151,8 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 		text += ": it begins when the pause ends"
 	}
 	return c.change(ctx, text, func() error {
-		switch {
-		case c.refused != nil:
+		if c.refused != nil {
 			return c.refused
-		case c.opts.Service.Mode != quell.Act:
-			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that",
-				c.opts.Service.Mode, cmd.Instance)
 		}
 		v, err := c.look(ctx)
 		if err != nil {
@@ -163,6 +160,10 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 		}
 		if err := c.replaceable(&v, cmd.Instance); err != nil {
 			return err
+		}
+		if c.opts.Service.Mode != quell.Act {
+			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that",
+				c.opts.Service.Mode, cmd.Instance)
 		}
 		c.mem.Replacing = append(slices.Clone(c.mem.Replacing), life.Replacement{Old: cmd.Instance, By: cmd.By, At: c.now()})
 		return nil
@@ -184,9 +185,14 @@ func (a replaceActuator) fresh(plan *quell.Plan) (ids []string) {
 	return ids
 }
 
-func (a replaceActuator) differs(_ *view, plan *quell.Plan) (words []string) {
+// differs also says why an instance cannot be replaced.
+func (a replaceActuator) differs(v *view, plan *quell.Plan) (words []string) {
 	for _, id := range a.fresh(plan) {
-		words = append(words, "replace "+id)
+		if err := a.c.replaceable(v, id); err != nil {
+			words = append(words, fmt.Sprintf("not replace %s: %v", id, err))
+		} else {
+			words = append(words, "replace "+id)
+		}
 	}
 	return words
 }

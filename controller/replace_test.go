@@ -158,7 +158,17 @@ func TestWhatCannotBeReplaced(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Fixed = true }, func(r *rig) {
 		r.scaler.add()
 		r.run(3 * time.Second)
+		refused(r, "i1", "the fleet is fixed (scaler.kind): Quell neither starts nor stops its instances. `quell drain i1` takes")
+	})
+	play(t, func(r *rig) { r.opts.Service.Mode, r.opts.Fixed = quell.Advise, true }, func(r *rig) { // no promise in advise mode either
+		r.scaler.add()
+		r.run(3 * time.Second)
+		refused(r, "i9", `no instance "i9"`)
 		refused(r, "i1", "the fleet is fixed")
+		e := r.follow(func(p *quell.Plan) { p.Replace = []string{"i1"} })
+		if text := strings.Join(e.Would, "; "); !strings.Contains(text, "not replace i1: the fleet is fixed") {
+			t.Errorf("would %q", text)
+		}
 	})
 }
 
