@@ -70,7 +70,7 @@ func (d *Driver) open(ctx context.Context) error {
 			}
 		}
 		if err := d.usable(f); err != nil {
-			return fmt.Errorf("%s: %w", f.path, err)
+			return err
 		}
 	}
 	return nil
@@ -86,7 +86,10 @@ func (d *Driver) usable(f *file) error {
 	if err == nil {
 		_, err = d.form.with(content, values)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	return nil
 }
 
 // namesIn lists the parameters of a file.

@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -405,7 +407,7 @@ func TestFilesThatCannotBeManaged(t *testing.T) {
 		want string
 	}{
 		"missing":     {func(r *toy) { os.Remove(r.config) }, "no such file"},
-		"a folder":    {func(r *toy) { os.Remove(r.config); os.Mkdir(r.config, 0o755) }, "is no plain file"},
+		"a folder":    {func(r *toy) { os.Remove(r.config); os.Mkdir(r.config, 0o755) }, "is a folder: name a regular file"},
 		"a parameter": {func(r *toy) { r.write("workers 10\n") }, "it does not set other"},
 		"twice":       {func(r *toy) { r.write(original + original) }, "it sets workers 2 times"},
 		"the record":  {func(r *toy) { os.WriteFile(r.dir+"/conf/.toy.conf.quell-original", []byte("{"), 0o600) }, "is damaged: look at"},
@@ -423,6 +425,51 @@ func TestFilesThatCannotBeManaged(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Reading a FIFO would never end, and putting a file in the place of a socket would cut off its clients.
+func TestFilesThatAreNotRegular(t *testing.T) {
+	fifo := func(path string) {
+		if err := errors.Join(os.RemoveAll(path), syscall.Mkfifo(path, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	socket := func(path string) {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	}
+	for want, place := range map[string]func(path string){"is a FIFO": fifo, "is a socket": socket} {
+		r := newToy(t)
+		r.config = filepath.Join(r.dir, "conf", "special")
+		r.server.Settings.File = r.config
+		place(r.config)
+		_, err := Open(t.Context(), r.server, slog.New(slog.NewTextHandler(&r.log, nil)))
+		if err == nil || err.Error() != r.config+" "+want+": name a regular file" || r.log.Len() > 0 {
+			t.Errorf("%s: %v; logged %s", want, err, &r.log)
+		}
+		if left, _ := filepath.Glob(r.dir + "/conf/.*quell*"); len(left) > 0 {
+			t.Errorf("%s: %v", want, left)
+		}
+	}
+	if _, err := readPlain("/dev/null"); err == nil || !strings.Contains(err.Error(), "is a device") {
+		t.Errorf("a device: %v", err)
+	}
+	r, template := templated(t, sound)
+	fifo(template)
+	if _, err := Open(t.Context(), r.server, nil); err == nil || !strings.Contains(err.Error(), template+" is a FIFO") {
+		t.Errorf("the template: %v", err)
+	}
+	r = newToy(t)
+	r.server.Settings.PID = filepath.Join(r.dir, "pid")
+	fifo(r.server.Settings.PID)
+	d := r.open()
+	if err := d.Set(t.Context(), "workers", 20); err == nil || !strings.Contains(err.Error(), "pid is a FIFO") {
+		t.Errorf("the file with the process id: %v", err)
+	}
+	r.close(d)
 }
 
 // TestAServerThatIsNotRunning checks that nothing is changed, and nothing reported as being in force.

@@ -46,6 +46,9 @@ func openFile(path string) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := readPlain(resolved); err != nil { // before anything is made beside it
+		return nil, err
+	}
 	f := &file{path: resolved}
 	if f.unlock, err = lockfile.Take(f.beside("lock"), 0o600); errors.Is(err, lockfile.ErrHeld) {
 		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's "+
@@ -112,17 +115,36 @@ func (f *file) read() (string, error) {
 }
 
 func (f *file) content() (string, error) {
-	info, err := os.Stat(f.path)
+	data, err := readPlain(f.path)
+	return string(data), err
+}
+
+// readPlain reads a regular file of at most maxFile bytes, and refuses others: reading a FIFO may never end, and a file that is put in the
+// place of a socket cuts off its clients.
+func readPlain(path string) ([]byte, error) {
+	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return "", err
+		return nil, err
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is no plain file", f.path)
+		return nil, fmt.Errorf("%s is %s: name a regular file", path, irregular(info.Mode()))
 	case info.Size() > maxFile:
-		return "", fmt.Errorf("%s is larger than %d bytes", f.path, maxFile)
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
-	data, err := os.ReadFile(f.path)
-	return string(data), err
+	return os.ReadFile(path)
+}
+
+// irregular says what a file is that is not regular.
+func irregular(mode fs.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	}
+	return "a device"
 }
 
 // expects returns whether a content is Quell's or the original.

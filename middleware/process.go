@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ func (d *Driver) running() (pid int, err error) {
 	if d.PID == "" {
 		return 0, nil
 	}
-	data, err := os.ReadFile(d.PID)
+	data, err := readPlain(d.PID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, fmt.Errorf("%s is not running: there is no %s", d.target, d.PID)
 	}

@@ -2,7 +2,6 @@ package middleware
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"text/template"
 )
@@ -28,7 +27,7 @@ func (r rendered) values(_ string, names []string, set map[string]float64) (map[
 }
 
 func (r rendered) with(_ string, values map[string]float64) (string, error) {
-	source, err := os.ReadFile(r.path)
+	source, err := readPlain(r.path)
 	if err != nil {
 		return "", fmt.Errorf("reading the template: %w", err)
 	}
