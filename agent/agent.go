@@ -59,6 +59,7 @@ type Agent struct {
 	publishing outage.Log
 	sensing    map[string]*outage.Log // by sensor
 	lacking    map[string]string      // why a sensor is not available, by sensor
+	link       link                   // what the network sensor measures
 
 	ordering sync.Mutex // held while an order is carried out
 
@@ -181,6 +182,7 @@ func (a *Agent) sample() quell.Observation {
 		}
 		a.sensing[f.Sensor].Report(f.Err)
 	}
+	a.noteLink()
 	for resource, p := range obs.Probe {
 		a.metrics.probes.WithLabelValues(string(resource)).Add(float64(p.N))
 	}
@@ -190,6 +192,31 @@ func (a *Agent) sample() quell.Observation {
 		}
 	}
 	return obs
+}
+
+// link is a network interface and its capacity in bit/s.
+type link struct {
+	name     string
+	capacity float64
+}
+
+// noteLink logs which network interface is measured, if the sampler tells it, when that is first known and when it changes. While the
+// interface cannot be read, the sensor's failure is logged.
+func (a *Agent) noteLink() {
+	s, ok := a.opts.Sampler.(interface {
+		Interface() (name string, capacity float64)
+	})
+	if !ok {
+		return
+	}
+	var now link
+	if now.name, now.capacity = s.Interface(); now.name == "" || now == a.link {
+		return
+	}
+	a.link = now
+	a.metrics.capacity.Reset()
+	a.metrics.capacity.WithLabelValues(now.name).Set(now.capacity)
+	a.opts.Logger.Info("network use is measured", "interface", now.name, "capacity", fmt.Sprintf("%.4g Mbit/s", now.capacity/1e6))
 }
 
 // lacks logs once why the machine does not offer a sensor.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,6 +154,45 @@ func TestRunPublishesFastReadings(t *testing.T) {
 		Publish: func(context.Context, quell.Reading) error { return nil }}); err == nil {
 		t.Error("a fast period without a sampler is accepted")
 	}
+}
+
+// linked is a machine whose network interface changes with time.
+type linked struct {
+	machine
+	links []link // by sample; the last one stays
+}
+
+func (l *linked) Interface() (name string, capacity float64) {
+	now := l.links[min(l.samples, len(l.links))-1]
+	return now.name, now.capacity
+}
+
+func TestTheInterfaceIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		registry := prometheus.NewRegistry()
+		run(t, Options{
+			Service: "video", Instance: "i1", Period: time.Second, Publish: (&journal{}).publish, Metrics: registry,
+			Sampler: &linked{links: []link{{}, {"eth0", 1e9}, {"eth0", 1e9}, {}, {"eth0", 1e9}, {"eth1", 5e8}}},
+			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
+		}, 8*time.Second)
+		var told []string
+		for line := range strings.Lines(log.String()) {
+			if _, text, found := strings.Cut(line, "interface="); found {
+				told = append(told, strings.TrimSpace(text))
+			}
+		}
+		if want := []string{`eth0 capacity="1000 Mbit/s"`, `eth1 capacity="500 Mbit/s"`}; !slices.Equal(told, want) {
+			t.Errorf("logged %q, want %q", told, want)
+		}
+		const want = `# HELP quell_agent_network_capacity_bits_per_second Capacity of the network interface that is measured.
+# TYPE quell_agent_network_capacity_bits_per_second gauge
+quell_agent_network_capacity_bits_per_second{interface="eth1"} 5e+08
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "quell_agent_network_capacity_bits_per_second"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestRunSurvivesFailures(t *testing.T) {

@@ -13,6 +13,7 @@ type metrics struct {
 	publishErrors prometheus.Counter
 	sensorErrors  *prometheus.CounterVec
 	probes        *prometheus.CounterVec
+	capacity      *prometheus.GaugeVec
 }
 
 func newMetrics() metrics {
@@ -24,6 +25,8 @@ func newMetrics() metrics {
 		publishErrors: prometheus.NewCounter(counter("publish_errors_total", "Observations that could not be published.")),
 		sensorErrors:  prometheus.NewCounterVec(counter("sensor_errors_total", "Samples in which a sensor failed."), []string{"sensor"}),
 		probes:        prometheus.NewCounterVec(counter("probes_total", "Probes of the machine's own resources."), []string{"resource"}),
+		capacity: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "quell", Subsystem: "agent", Name: "network_capacity_bits_per_second",
+			Help: "Capacity of the network interface that is measured."}, []string{"interface"}),
 	}
 }
 
@@ -32,7 +35,7 @@ func (m metrics) register(r prometheus.Registerer, server *probe.Server) error {
 	if r == nil {
 		return nil
 	}
-	collectors := []prometheus.Collector{m.observations, m.publishErrors, m.sensorErrors, m.probes}
+	collectors := []prometheus.Collector{m.observations, m.publishErrors, m.sensorErrors, m.probes, m.capacity}
 	if server != nil {
 		collectors = append(collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "quell", Subsystem: "agent", Name: "probe_bytes_total", Help: "Bytes sent in answer to probes.",

@@ -70,6 +70,14 @@ func (n *Network) Sample(now time.Time, obs *quell.Observation) error {
 	return setUtilization(obs, quell.Network, max(tx, rx), after.capacity, "bit/s")
 }
 
+// Interface returns the interface that was read last, and its capacity in bit/s; "" if the last reading failed.
+func (n *Network) Interface() (name string, capacity float64) {
+	if n.last == nil {
+		return "", 0
+	}
+	return n.last.iface, n.last.capacity
+}
+
 // rates returns what the service sent and received between two readings, in bit/s.
 func (before *networkReading) rates(after *networkReading) (tx, rx float64, err error) {
 	if before.iface != after.iface {

@@ -135,6 +135,16 @@ func (s *Set) Substitute() string {
 	return ""
 }
 
+// Interface returns the network interface that was read last, and its capacity in bit/s; "" if there is none.
+func (s *Set) Interface() (name string, capacity float64) {
+	for _, one := range s.sensors {
+		if n, ok := one.(*Network); ok {
+			return n.Interface()
+		}
+	}
+	return "", 0
+}
+
 // configured returns the capacity of a resource in the options, nil if it is to be detected.
 func (o Options) configured(r quell.Resource) (*float64, error) {
 	v, ok := o.Capacity[r]

@@ -177,6 +177,28 @@ func TestNetworkFailures(t *testing.T) {
 	}
 }
 
+func TestTheInterfaceIsTold(t *testing.T) {
+	m := &machine{fstest.MapFS{}}
+	set, err := New(Options{Root: m, Capacity: map[quell.Resource]float64{quell.Network: 5e8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		root     fs.FS
+		name     string
+		capacity float64
+	}{{fstest.MapFS{}, "", 0}, {tree(0, 0, nil), "eth0", 5e8}, {fstest.MapFS{}, "", 0}} {
+		m.FS = c.root
+		set.Sample(time.Unix(int64(100+i), 0))
+		if name, capacity := set.Interface(); name != c.name || capacity != c.capacity {
+			t.Errorf("reading %d: %q with %v bit/s, want %q with %v", i, name, capacity, c.name, c.capacity)
+		}
+	}
+	if name, _ := NewSet().Interface(); name != "" {
+		t.Errorf("without a sensor: %q", name)
+	}
+}
+
 func TestNetworkPrimesAgainAfterAFailure(t *testing.T) {
 	m := &machine{}
 	network, err := NewNetwork(Options{Root: m})
