@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+)
+
+// shareRow compares PRIMA's two divisions of the load in a scenario: the differences between tail and proportional, seed by seed.
+type shareRow struct {
+	Scenario      string           `json:"scenario"`
+	Scheduling    quell.Scheduling `json:"scheduling"`
+	Violation     estimate         `json:"violation"` // with proportional shares
+	Over          estimate         `json:"over"`
+	MoreViolation estimate         `json:"more_violation"` // what tail shares add
+	MoreOver      estimate         `json:"more_over"`
+	MoreCost      estimate         `json:"more_cost"` // as a fraction
+
+	violations, overs, costs  []float64
+	moreViolations, moreOvers []float64
+}
+
+// notDivided are scenarios that are left out: the first has 200 machines.
+var notDivided = []string{"prequal-antagonists"}
+
+// divide plays every example scenario with both divisions of the load.
+func (f *dialFigures) divide(ctx context.Context) error {
+	f.Shares = nil
+	files, err := filepath.Glob(filepath.Join("examples", "scenarios", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name := filepath.Base(file[:len(file)-len(".yaml")])
+		if slices.Contains(notDivided, name) {
+			continue
+		}
+		sc, err := exampleScenario(name)
+		if err != nil {
+			return err
+		}
+		rows := []shareRow{{Scenario: name, Scheduling: quell.RoundRobin}, {Scenario: name, Scheduling: quell.LeastConn}}
+		models, err := simulatedModels(ctx, sc, 1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		for seed := range uint64(shareSeeds) {
+			for i := range rows {
+				if err := rows[i].play(ctx, sc, models, seed+1); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+		}
+		for i := range rows {
+			rows[i].sum()
+			f.Shares = append(f.Shares, rows[i])
+		}
+	}
+	return nil
+}
+
+func (s *shareRow) play(ctx context.Context, sc *scenario.Scenario, models *model.Models, seed uint64) error {
+	var results []quell.Result
+	for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
+		p := policy.Whole(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: policy.Default()}}))
+		settings := p.Settings.(policy.PRIMASettings)
+		settings.Share = share
+		p.Settings = settings
+		r, err := sim.Run(ctx, sim.Options{Scenario: sc, Models: models, Seed: seed, Run: scenario.Run{Policy: p, Scheduling: s.Scheduling}})
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	over := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
+	base, tail := results[0], results[1]
+	s.violations, s.overs = append(s.violations, base.SLO.ViolationShare), append(s.overs, over(base))
+	s.moreViolations = append(s.moreViolations, tail.SLO.ViolationShare-base.SLO.ViolationShare)
+	s.moreOvers = append(s.moreOvers, over(tail)-over(base))
+	s.costs = append(s.costs, tail.InstanceSeconds/base.InstanceSeconds-1)
+	return nil
+}
+
+func (s *shareRow) sum() {
+	s.Violation, s.Over = estimateOf(s.violations), estimateOf(s.overs)
+	s.MoreViolation, s.MoreOver, s.MoreCost = estimateOf(s.moreViolations), estimateOf(s.moreOvers), estimateOf(s.costs)
+}
