@@ -1,0 +1,138 @@
+package model
+
+import (
+	"math"
+
+	"github.com/quellhq/quell"
+)
+
+// The features that the classifier tests. A ratio is the measured value over that of an undisturbed instance with the same load.
+const (
+	userRatio      = "cpu_user_ratio"
+	systemRatio    = "cpu_system_ratio"
+	ioWait         = "iowait"
+	ioWaitRatio    = "iowait_ratio"
+	retransmitRate = "retransmit_rate"
+	connectP90     = "connect_ms_p90"
+	connectRatio   = "connect_ratio"
+	cpuWait        = "cpu_wait" // seconds in run queues for a second of processor time, without the time in which the own quota was used up
+	cpuWaitRatio   = "cpu_wait_ratio"
+)
+
+// Features whose value is expected to follow from the rate of requests (keys of Dial.Expected).
+const (
+	expectedUser   = "cpu_user"
+	expectedSystem = "cpu_system"
+)
+
+// NotContended is the classifier's class of an instance that suffers from no neighbour. The other classes are the resources.
+const NotContended = "none"
+
+var (
+	dialFeatures = []string{connectP90, connectRatio, systemRatio, userRatio, cpuWait, cpuWaitRatio, ioWait, ioWaitRatio,
+		retransmitRate}
+	dialClasses      = []string{string(quell.CPU), string(quell.Disk), string(quell.Memory), string(quell.Network), NotContended}
+	dialExpectations = []string{expectedSystem, expectedUser}
+)
+
+// growing is a feature that grows with the own use of a resource as queues do, and the name of its ratio to the expected value.
+type growing struct {
+	feature, ratio string
+	over           quell.Resource
+}
+
+var curves = []growing{{connectP90, connectRatio, quell.Network}, {cpuWait, cpuWaitRatio, quell.CPU}, {ioWait, ioWaitRatio, quell.Disk}}
+
+// Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
+type Expected struct {
+	Intercept  float64            `json:"intercept"`
+	PerRequest map[string]float64 `json:"per_request"` // by class of requests, for one request per second; OtherClasses stands for all classes that are not listed
+}
+
+// OtherClasses is the key for all requests whose class is not listed.
+const OtherClasses = "*"
+
+// At returns what is expected at a rate of requests per second. byClass has the rates of those requests whose class is known.
+func (e Expected) At(rate float64, byClass map[string]float64) float64 {
+	use := e.Intercept
+	for _, class := range sortedKeys(byClass) {
+		if per, known := e.PerRequest[class]; known && class != OtherClasses {
+			use += per * byClass[class]
+			rate -= byClass[class]
+		}
+	}
+	return use + e.PerRequest[OtherClasses]*math.Max(rate, 0)
+}
+
+// leastExpected is a share of the processors. If an expected value is smaller, a ratio to it means nothing.
+const leastExpected = 0.005
+
+// Features returns the classifier's features of an observation. A feature that was not measured is absent, and so is a ratio to an expected
+// value below leastExpected.
+func (s *Dial) Features(o *quell.Observation) map[string]float64 {
+	features := map[string]float64{}
+	if c := o.CPU; c != nil {
+		if c.IOWait != nil {
+			features[ioWait] = *c.IOWait
+		}
+		s.ratio(features, userRatio, expectedUser, c.User, o)
+		s.ratio(features, systemRatio, expectedSystem, c.System, o)
+	}
+	for _, name := range []string{retransmitRate, connectP90} {
+		if v, measured := o.TCP[name]; measured {
+			features[name] = v
+		}
+	}
+	if wait, ok := waits(o.Sched); ok {
+		features[cpuWait] = wait
+	}
+	for _, c := range curves {
+		value, measured := features[c.feature]
+		use, known := o.Utilization[c.over]
+		q, learned := s.Curves[c.feature]
+		if !measured || !known || !learned {
+			continue
+		}
+		if expected := q.MS(use); expected > 0 {
+			features[c.ratio] = beyondChance(value/expected, o)
+		}
+	}
+	return features
+}
+
+// leastRun is in seconds. In a window with less processor time than this, waiting for a processor means nothing.
+const leastRun = 0.001
+
+// waits returns for how many seconds tasks waited for a processor, for each second in which they ran. Time in which their own quota was
+// used up does not count.
+func waits(s *quell.Sched) (perSecond float64, ok bool) {
+	if s == nil || s.WaitS == nil || s.RunS < leastRun {
+		return 0, false
+	}
+	wait := *s.WaitS
+	if s.ThrottledS != nil {
+		wait = math.Max(0, wait-*s.ThrottledS)
+	}
+	return wait / s.RunS, true
+}
+
+func (s *Dial) ratio(features map[string]float64, name, of string, use float64, o *quell.Observation) {
+	e, ok := s.Expected[of]
+	if !ok || o.RequestRate == nil {
+		return
+	}
+	if expected := e.At(*o.RequestRate, o.RequestRates); expected >= leastExpected {
+		features[name] = beyondChance(use/expected, o)
+	}
+}
+
+// beyondChance moves a ratio towards 1 by what chance explains. What n requests need together differs from n times the mean by about a
+// share of 1 / sqrt(n), because requests differ from each other about as much as their mean. Three times that is taken off: an instance is
+// judged in those windows in which its requests happen to need much. If the number of requests is unknown, nothing is taken off.
+func beyondChance(ratio float64, o *quell.Observation) float64 {
+	if o.LatencyMS == nil || o.LatencyMS.N < 1 {
+		return ratio
+	}
+	chance := 3 / math.Sqrt(float64(o.LatencyMS.N))
+	return 1 + math.Copysign(math.Max(0, math.Abs(ratio-1)-chance), ratio-1)
+}
