@@ -72,8 +72,8 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // Merge joins one instance's current readings, which are in the order of BySender, into an observation. It returns nil if there are none.
 // The observation's time is that of the agent's or of the probers' newest reading, whichever is older. So a silent agent makes the
 // observation stale even if a balancer still counts requests. Probes from before the last snapshot are not used, because they say nothing
-// about the utilisation in this period. Nor are the probes of a period in which the agent sent no reading: the utilisation is not known then,
-// and the machine may have stood still. Damaged parts of readings are left out.
+// about the utilisation in this period. Nor are the probes of a period in which the agent sent no reading: the utilisation is not known
+// then, and the machine may have stood still. Damaged parts of readings are left out.
 func Merge(now, last time.Time, readings []Received) (o *quell.Observation, damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil, nil

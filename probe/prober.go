@@ -231,7 +231,8 @@ func (p *Prober) publish(ctx context.Context, t Target, window time.Duration, st
 
 // window makes one probe per slot and returns the times that count, in milliseconds. A slot that passed while the previous probe was still
 // running is skipped, so that a slow target does not get bursts of probes. Timeouts at the end of a window count in the next one, if the
-// target answers there and did not stand still. tried is true if any probe was made. If none succeeded, the error is that of the last probe.
+// target answers there and did not stand still. tried is true if any probe was made. If none succeeded, the error is that of the last
+// probe.
 func (p *Prober) window(ctx context.Context, s *session, start time.Time, slots []Slot) (singles []float64, tried bool, err error) {
 	singles = make([]float64, 0, len(slots))
 	well, answered, late := false, false, false

@@ -231,8 +231,8 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// budget computes the income of the purse, unless that was done less than the time reckon ago. What is saved and the measured cost of probes
-// stay.
+// budget computes the income of the purse, unless that was done less than the time reckon ago. What is saved stays, and so does the
+// measured cost of probes.
 func (f *follower) budget(now time.Time) {
 	if !f.filled.IsZero() && now.Sub(f.filled) < reckon {
 		return
