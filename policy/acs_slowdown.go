@@ -41,7 +41,7 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 		t.idle = true
 		return
 	}
-	scheduled := t.scheduled(sched, ready, total)
+	scheduled := t.scheduled(sched, ready, window, total)
 	t.idle = ready < acsIdle
 	t.slowdown, t.from = scheduled, quell.FromScheduling
 	if t.idle {
@@ -67,10 +67,10 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 //
 // If the kernel does not report tasks one by one, the group counts as one task that is ready all or nothing: the part of time that it lost
 // is busy * (1 - run / most). busy is the part of time in which it wanted to run, and most is what it would have used then.
-func (t *acsTenant) scheduled(sched *quell.Sched, ready, total float64) float64 {
+func (t *acsTenant) scheduled(sched *quell.Sched, ready, window, total float64) float64 {
 	run := max(t.run, ready/acsSlowest) // a group that did not run at all
-	if sched.FreeS != nil && sched.RunS > 0 {
-		t.want = max(t.run, min(t.run**sched.FreeS/sched.RunS, total))
+	if sched.FreeS != nil {
+		t.want = max(t.run, min(*sched.FreeS/window, total))
 		return min(max(1, t.want/run), acsSlowest)
 	}
 	lost := max(0, min(1, ready)*(1-run/min(ready, total)))

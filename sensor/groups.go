@@ -161,11 +161,12 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 			in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
 		}
 		if window > 0 && before.groups[one.path] != nil {
-			counts := g.ready[one.path]
-			in.Observation, err = before.groups[one.path].until(account, counts, now, window)
+			in.Observation, err = before.groups[one.path].until(account, now, window)
 			fail("group "+one.name, err)
-			if account.brief {
-				ready[one.path] = counts.next()
+			if err == nil && account.tasks != nil {
+				if counts := g.estimate(h.group(one.path), account.known, g.ready[one.path], in.Observation); counts != nil {
+					ready[one.path] = counts
+				}
 			}
 		}
 		s.Instances = append(s.Instances, in)
@@ -312,7 +313,7 @@ type groupAccount struct {
 	pressure     map[string]stall
 	tasks        map[int]taskTimes // nil if they were not read
 	disks        bool              // tasks has the time for which each waited for disks
-	brief        bool              // since the account before, most work was done by tasks that came or went
+	known        float64           // processor seconds, since the account before, of tasks that are in both
 }
 
 // readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
@@ -361,9 +362,8 @@ func (l *groupLayout) split() (user, system *time.Duration) {
 	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
 }
 
-// until returns what the group did between two moments. ready are the counts of its ready tasks; nil if there are none.
-func (before *groupAccount) until(after *groupAccount, ready *readyCounts, now time.Time, window time.Duration) (*quell.Observation,
-	error) {
+// until returns what the group did between two moments.
+func (before *groupAccount) until(after *groupAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
 	cores, throttled, err := before.groupReading.until(&after.groupReading)
 	if err != nil {
 		return nil, err
@@ -383,12 +383,7 @@ func (before *groupAccount) until(after *groupAccount, ready *readyCounts, now t
 		if _, told := obs.Pressure["cpu"]; !told {
 			obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
 		}
-		var known float64
-		obs.Sched.FreeS, known = free(before.tasks, after.tasks, window, obs.Sched.RunS)
-		after.brief = obs.Sched.RunS > hardly*window.Seconds() && known < obs.Sched.RunS/2
-		if seconds, ok := ready.free(window, obs.Sched.RunS); ok && after.brief {
-			obs.Sched.FreeS = &seconds
-		}
+		obs.Sched.FreeS, after.known = free(before.tasks, after.tasks, window, obs.Sched.RunS)
 	}
 	return obs, nil
 }

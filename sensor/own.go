@@ -49,7 +49,7 @@ func accountsDelays(root fs.FS) bool {
 // over the same time; it tells how much of the group's processors the hypervisor took.
 func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, cores float64) (*quell.Observation, error) {
 	window := after.at.Sub(before.at)
-	obs, err := before.groupAccount.until(&after.groupAccount, nil, after.at, window)
+	obs, err := before.groupAccount.until(&after.groupAccount, after.at, window)
 	if err != nil {
 		return nil, err
 	}

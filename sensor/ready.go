@@ -3,7 +3,10 @@ package sensor
 import (
 	"bytes"
 	"io/fs"
+	"slices"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 // Tasks that come and go between two samples take with them what the kernel knew of their waiting. If they do most of a group's work, how
@@ -29,33 +32,30 @@ func (r *readyCounts) add(ready int) {
 	r.fresh = min(r.fresh+1, len(r.counts))
 }
 
-// next returns the counts for the next window. nil stands for none so far.
-func (r *readyCounts) next() *readyCounts {
-	if r == nil {
-		return &readyCounts{}
-	}
-	r.fresh = 0
-	return r
+// some returns whether tasks were ready since the last sample.
+func (r *readyCounts) some() bool {
+	return r != nil && r.fresh > 0 && slices.Max(r.counts[len(r.counts)-r.fresh:]) > 0
 }
 
-// free returns the processor time that the group would have used if each of its tasks had had a processor of its own, in seconds. run is
-// what it used in the window; ok is false if there was no moment in it.
+// estimate returns how long the group's tasks waited in the window, and the processor time that it would have used if each of its tasks had
+// had a processor of its own, in seconds. run is what it used; ok is false if there was no moment in the window.
 //
 // The group counts as several chains of tasks, such as shells that start one program after the other: of each chain one task is ready, or
 // none while it sleeps. A chain that waited for a part of the window would have done its work in the rest of it.
-func (r *readyCounts) free(window time.Duration, run float64) (seconds float64, ok bool) {
+func (r *readyCounts) estimate(window time.Duration, run float64) (wait, free float64, ok bool) {
 	if r == nil || r.fresh == 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	const least = 0.001 // part of the window: chains that hardly ran at all
 	all := window.Seconds()
 	mean, _ := moments(r.counts[len(r.counts)-r.fresh:])
 	ready := max(mean, run/all)
 	n := max(r.chains(), ready)
+	wait = ready*all - run
 	if ready >= alwaysReady*n {
-		ready = n
+		return wait, n * all, true
 	}
-	return run / max(1-(ready-run/all)/n, run/all/n, least), true
+	return wait, run / max(1-wait/all/n, run/all/n, least), true
 }
 
 // chains estimates the number n of chains. If each is ready with probability p, independently of the others, the mean of the counts is n p,
@@ -94,11 +94,36 @@ func (g *Groups) Glance(now time.Time) {
 		return // the next sample reports it
 	}
 	for group, counts := range g.ready {
-		tasks := &taskReader{root: g.root, left: mostLooked, files: g.files}
-		if ready, ok := tasks.ready(h.group(group)); ok {
-			counts.add(ready)
+		g.look(h.group(group), counts)
+	}
+}
+
+func (g *Groups) look(l *groupLayout, counts *readyCounts) {
+	tasks := &taskReader{root: g.root, left: mostLooked, files: g.files}
+	if ready, ok := tasks.ready(l); ok {
+		counts.add(ready)
+	}
+}
+
+// estimate replaces what the accounts of tasks tell about a group, if tasks that came or went did most of its work, or if it hardly runs
+// because it always waits. It returns the counts for the next window; nil if the accounts suffice.
+func (g *Groups) estimate(l *groupLayout, known float64, counts *readyCounts, obs *quell.Observation) *readyCounts {
+	s := obs.Sched
+	if known > s.RunS/2 || s.RunS <= hardly*obs.WindowS && !counts.some() {
+		return nil
+	}
+	if counts == nil {
+		counts = &readyCounts{}
+		g.look(l, counts)
+	}
+	if wait, free, ok := counts.estimate(time.Duration(obs.WindowS*float64(time.Second)), s.RunS); ok && counts.some() {
+		s.FreeS = &free
+		if s.WaitS != nil && *s.WaitS < wait {
+			s.WaitS = &wait
 		}
 	}
+	counts.fresh = 0
+	return counts
 }
 
 // ready returns how many tasks of a group run or wait for a processor; ok is false if it has too many tasks.

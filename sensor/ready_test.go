@@ -26,6 +26,8 @@ func TestReadyCountsTellFreeTime(t *testing.T) {
 		{"two that sleep half of the time", []int{0, 1, 1, 2}, 0.5, 0.5 / 0.75},
 		{"ready less often than it ran", []int{0, 0, 0, 1}, 0.5, 0.5},
 		{"all ready or none", []int{0, 0, 0, 4}, 0.5, 0.5 / (1 - 0.5/4)},
+		{"one that hardly runs", []int{1}, 0.0005, 1},
+		{"one that does not run", []int{3}, 0, 3},
 		{"never seen ready", []int{0}, 0.3, 0.3},
 		{"a shell and its program are ready for a moment", []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 2}, 0.25, 0.86},
 	} {
@@ -35,14 +37,14 @@ func TestReadyCountsTellFreeTime(t *testing.T) {
 				r.add(n)
 			}
 		}
-		if got, ok := r.free(time.Second, c.run); !ok || math.Abs(got-c.want) > 0.05*c.want {
+		if _, got, ok := r.estimate(time.Second, c.run); !ok || math.Abs(got-c.want) > 0.05*c.want {
 			t.Errorf("%s: %.3f s, want %.3f", c.name, got, c.want)
 		}
 	}
-	if _, ok := (&readyCounts{}).free(time.Second, 1); ok {
+	if _, _, ok := (&readyCounts{}).estimate(time.Second, 1); ok {
 		t.Error("without a moment something is known")
 	}
-	if _, ok := (*readyCounts)(nil).free(time.Second, 1); ok {
+	if _, _, ok := (*readyCounts)(nil).estimate(time.Second, 1); ok {
 		t.Error("without counts something is known")
 	}
 }
@@ -60,7 +62,10 @@ func TestReadyCountsStayWithinBounds(t *testing.T) {
 		}
 		window := time.Duration(rapid.IntRange(1, 100).Draw(t, "tenths")) * time.Second / 10
 		run := rapid.Float64Range(0.001, 4).Draw(t, "processors") * window.Seconds()
-		got, ok := r.free(window, run)
+		wait, got, ok := r.estimate(window, run)
+		if wait < 0 {
+			t.Fatalf("waited %v s", wait)
+		}
 		if bound := max(most*window.Seconds(), run); !ok || got < run*(1-1e-9) || got > bound*(1+1e-9) {
 			t.Fatalf("%v s in %v of %v s, with at most %v ready", got, window, run, most)
 		}
@@ -80,12 +85,13 @@ func TestRunnable(t *testing.T) {
 
 // A shell that starts one program after the other: the accounts of tasks tell only how the shell waits, but its programs are always ready.
 func TestGroupsOfBriefTasks(t *testing.T) {
+	ticks := 0
 	second := func(used float64, program int, ran time.Duration) fstest.MapFS {
 		tree := unified(map[string]string{
 			"web/cpu.stat":       fmt.Sprintf("usage_usec %d\n", int(used*1e6)),
 			"web/cgroup.threads": fmt.Sprintf("10\n%d\n", program),
 		})
-		ticks := int(100 * used)
+		ticks += 100
 		for name, text := range map[string]string{
 			"stat":           fmt.Sprintf("cpu  %d 0 1 %d 0 0 0 0 0 0\ncpu0 %d 0 1 %d 0 0 0 0 0 0\n", ticks, ticks, ticks, ticks),
 			"self/schedstat": "0 0 1\n",
@@ -110,14 +116,13 @@ func TestGroupsOfBriefTasks(t *testing.T) {
 		mustNotFail(t, failures)
 		return *s.Instances[0].Observation.Sched.FreeS
 	}
-	if got := free(1, 0.25, 21, time.Millisecond); math.Abs(got-0.25) > 0.01 {
-		t.Errorf("at first only the shell's waiting is known: %v s", got)
-	}
-	for i := range 9 {
-		g.Glance(start.Add(time.Second + time.Duration(i+1)*100*time.Millisecond))
-	}
-	if got := free(2, 0.5, 22, time.Millisecond); math.Abs(got-1) > 0.01 {
-		t.Errorf("it would have used %v s, want 1", got)
+	for at := 1; at < 3; at++ {
+		if got := free(at, 0.25*float64(at), 20+at, time.Millisecond); math.Abs(got-1) > 0.01 {
+			t.Errorf("second %d: it would have used %v s, want 1", at, got)
+		}
+		for i := range 9 {
+			g.Glance(start.Add(time.Duration(at)*time.Second + time.Duration(i+1)*100*time.Millisecond))
+		}
 	}
 	if got := free(3, 0.75, 22, 250*time.Millisecond); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("a program that stays is in the accounts: %v s, want 0.25", got)
@@ -125,8 +130,13 @@ func TestGroupsOfBriefTasks(t *testing.T) {
 	if len(g.ready) != 0 {
 		t.Error("its tasks are still counted")
 	}
+	for at := 4; at < 7; at++ { // from second 5 on it is ready, and does not run
+		if got := free(at, min(1.25, 0.25*float64(at)), 20+at, time.Millisecond); math.Abs(got-1) > 0.01 {
+			t.Errorf("second %d: it would have used %v s, want 1", at, got)
+		}
+	}
 	m.FS = unified(nil)
-	if s, failures := g.Sample(start.Add(4 * time.Second)); len(s.Instances) != 0 || !strings.Contains(fmt.Sprint(failures), "/web") {
+	if s, failures := g.Sample(start.Add(7 * time.Second)); len(s.Instances) != 0 || !strings.Contains(fmt.Sprint(failures), "/web") {
 		t.Errorf("a group that is gone: %+v, %v", s.Instances, failures)
 	}
 }
