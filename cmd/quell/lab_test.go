@@ -299,7 +299,7 @@ func TestLabRefuses(t *testing.T) {
 	const hosts, file = "{id: h, count: 2, network: 50Mbps}", "{kind: file, arrivals: poisson, size: 60KB, load: 0.7}"
 	classes := func(list string) string { return "{kind: classes, load: 0.7, classes: [" + list + "]}" }
 	for arg, want := range map[string]string{
-		"table-xi":                        "there is no experiment \"table-xi\" (there are: changing-cpu, ",
+		"table-xi":                        "there is no experiment \"table-xi\" (there are: burstable, changing-cpu, ",
 		filepath.Join(dir, "absent.yaml"): "no such file",
 		write("names", hosts,
 			"{id: h2, network: 50Mbps}, {id: h1, network: 50Mbps}"): "names.yaml:10:14: hosts[0].id: a lab's hosts are h1, h2 " +
