@@ -402,3 +402,43 @@ func TestLearnsFromAnything(t *testing.T) {
 		}
 	})
 }
+
+// A neighbour that comes to the only instance is no change of the service, even if the probes of one window are too few to show it. Chance
+// may deceive once in twenty times.
+func TestNeighboursOfOneInstanceAreNoRelease(t *testing.T) {
+	releases := 0
+	for seed := range uint64(20) {
+		w := newLawWorld(seed)
+		one := func(neighbours float64) func(int) []machine {
+			return func(p int) []machine {
+				return []machine{{id: "i1", use: 0.2 + 0.05*float64(p%5), neighbours: neighbours, requests: 300}}
+			}
+		}
+		l := learnFor(w, nil, 40, one(0))
+		for _, neighbours := range []float64{0.15, 0.3} {
+			l = learnFor(w, l, 15, one(neighbours))
+		}
+		if record := l.Seen[quell.Network][AnyType]; record.Drifted > 0 {
+			releases++
+			t.Logf("seed %d: neighbours count as a release (R0 %.1f)", seed, record.Law.R0MS)
+		}
+	}
+	if releases > 1 {
+		t.Errorf("neighbours count as a release in %d of 20 cases", releases)
+	}
+}
+
+// A release on the only instance is noticed within ten periods.
+func TestReleaseOnOneInstance(t *testing.T) {
+	for _, factor := range []float64{0.5, 1.5} {
+		for seed := range uint64(10) {
+			w := newLawWorld(seed)
+			one := func(p int) []machine { return []machine{{id: "i1", use: 0.2 + 0.05*float64(p%5), requests: 300}} }
+			l := learnFor(w, nil, 60, one)
+			w.r0 *= factor
+			if l = learnFor(w, l, 10, one); l.Seen[quell.Network][AnyType].Drifted == 0 {
+				t.Errorf("x%v, seed %d: the change is not noticed in 10 periods (R0 %.1f)", factor, seed, lawOf(t, l).R0MS)
+			}
+		}
+	}
+}

@@ -12,6 +12,12 @@ const (
 	beyond = 1.5
 	// driftAfter is how many periods in a row must be outside the band before what was learned is dropped.
 	driftAfter = 4
+	// driftWindows is how many windows that must be. The bursts of a single instance's requests may last for some periods.
+	driftWindows = 8
+	// explains is the part of that difference from which on neighbours are its cause, and not a change of the service.
+	explains = 0.5
+	// mild is the severity up to which a window is judged. The law of more severe neighbours is too uncertain.
+	mild = 0.35
 	// leastRequests is how many response times a period needs for that judgement.
 	leastRequests = 20
 	// leastFree is the part of a resource that must be free. With less, queues grow and drain over several periods, and response times say
@@ -37,8 +43,9 @@ func (r *Record) departs(windows []Window, period int) bool {
 	if requests < leastRequests {
 		return false
 	}
-	limit := max(band, beyond*middle(spreads))
-	switch gap := middle(gaps); {
+	limit, gap := max(band, beyond*middle(spreads)), common(gaps)
+	before := r.Off
+	switch {
 	case gap > limit:
 		r.Off = max(r.Off, 0) + 1
 	case gap < -limit:
@@ -46,15 +53,49 @@ func (r *Record) departs(windows []Window, period int) bool {
 	default:
 		r.Off = 0
 	}
-	return max(r.Off, -r.Off) >= driftAfter
+	if r.Off == 0 || r.Off*before < 0 {
+		r.OffWindows = 0
+	}
+	r.OffWindows += len(gaps)
+	if max(r.Off, -r.Off) < driftAfter || r.OffWindows < driftWindows {
+		return false
+	}
+	if r.neighbours(windows, period) >= explains*math.Abs(gap) {
+		r.Off, r.OffWindows = 0, 0
+		return false
+	}
+	return true
+}
+
+// neighbours returns by how much neighbours changed response times in the last periods, as a logarithm in the direction of Off. The probes
+// of one window may be too few to show a neighbour, and a small group may have one beside every instance. The probes of all these windows
+// together show it.
+func (r *Record) neighbours(windows []Window, period int) float64 {
+	var stretch, probes float64
+	add := func(w *Window) {
+		if w.N < fewest {
+			return
+		}
+		stretch += float64(w.ProbeN) * math.Log(w.ProbeMS/r.Law.probe(w.Use))
+		probes += float64(w.ProbeN)
+	}
+	for i := range windows {
+		add(&windows[i])
+	}
+	for i := range r.Windows {
+		if r.Windows[i].At > period-max(r.Off, -r.Off) {
+			add(&r.Windows[i])
+		}
+	}
+	return math.Copysign(1, float64(r.Off)) * r.Law.SeverityExponent * stretch / probes
 }
 
 // gap returns by how much a window's response time differs from earlier windows of similar use and severity, as a logarithm, after
-// the law's difference between them, and the standard deviation of these. It returns false if there are too few, or if the resource is
-// nearly full.
+// the law's difference between them, and the standard deviation of these. It returns false if there are too few, if neighbours disturb the
+// instance more than mildly, or if the resource is nearly full.
 func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 	felt := r.Law.felt(w)
-	if r.Law.free(w.Use, felt) < leastFree {
+	if felt > mild || r.Law.free(w.Use, felt) < leastFree {
 		return 0, 0, false
 	}
 	var others []float64
@@ -81,6 +122,16 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 	return math.Log(w.MeanMS) - usual, middle(others) / 0.6745, true
 }
 
+// common sorts values and returns the one in the middle. Of two in the middle it returns the one nearer to 0, so that one instance of two
+// does not decide.
+func common(values []float64) float64 {
+	high := middle(values)
+	if low := values[(len(values)-1)/2]; math.Abs(low) < math.Abs(high) {
+		return low
+	}
+	return high
+}
+
 // middle sorts values and returns the one in the middle.
 func middle(values []float64) float64 {
 	slices.Sort(values)
@@ -94,6 +145,6 @@ func (r *Record) beginAgain(period int) {
 			w.N, w.MeanMS, w.MetricMS, w.Rate = 0, 0, 0, 0
 		}
 	}
-	r.Off, r.Drifted = 0, period
+	r.Off, r.OffWindows, r.Drifted = 0, 0, period
 	r.Errors, r.Quantile = nil, 0
 }

@@ -14,6 +14,8 @@ type Record struct {
 	Off     int            `json:"off,omitempty"` // consecutive periods outside the band of the predictions; negative: faster than predicted
 	Drifted int            `json:"drifted,omitempty"`
 
+	OffWindows int `json:"off_windows,omitempty"` // windows in these periods
+
 	Errors   []Miss  `json:"errors,omitempty"`   // the newest predictions and what was measured, oldest first
 	Judged   float64 `json:"judged,omitempty"`   // windows for which a margin was predicted; old ones fade
 	Covered  float64 `json:"covered,omitempty"`  // how many of them stayed within it
