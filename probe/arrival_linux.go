@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -124,9 +125,20 @@ func hold(ctx context.Context) (send func() error) {
 	c.holding = true
 	return func() error {
 		c.holding = false
+		c.tell()
 		_, err := c.TCPConn.Write(c.held)
 		c.held = c.held[:0]
 		return err
+	}
+}
+
+// tell writes into the headers of a held answer how long the request has waited by now. Between the headers and the sending the server
+// may wait for a processor, too.
+func (c *stampedConn) tell() {
+	headers, _, _ := bytes.Cut(c.held, []byte("\r\n\r\n"))
+	_, value, found := bytes.Cut(headers, []byte("\r\n"+waitedHeader+": "))
+	if d, known := sinceArrival(c); found && known && len(value) >= waitedDigits {
+		copy(value, waitedText(d))
 	}
 }
 

@@ -2,7 +2,9 @@ package probe
 
 import (
 	"context"
+	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +124,47 @@ func TestArrivalIsUnknown(t *testing.T) {
 	for _, control := range [][]byte{nil, make([]byte, 3), unix.UnixRights(1)} {
 		if at := stampIn(control); at != 0 {
 			t.Errorf("%v: a time of %d", control, at)
+		}
+	}
+}
+
+// A held answer says how long its request had waited when the answer was sent, not when its headers were written.
+func TestHeldAnswersTellTheWholeWait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := stamping(l).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, tc := range []struct{ why, written, body string }{
+		{"with the header", "HTTP/1.1 200 OK\r\n" + waitedHeader + ": " + waitedText(time.Millisecond) + "\r\nA: b\r\n\r\n", "body"},
+		{"the body is no header", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "\r\n" + waitedHeader + ": " + waitedText(0)},
+		{"nothing", "", ""},
+	} {
+		send := hold(remember(t.Context(), conn))
+		conn.(*stampedConn).arrived.Store(time.Now().Add(-time.Hour).UnixNano())
+		if _, err := conn.Write([]byte(tc.written + tc.body)); err != nil {
+			t.Fatal(err)
+		}
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(tc.written+tc.body))
+		if _, err := io.ReadFull(client, got); err != nil {
+			t.Fatal(err)
+		}
+		text := string(got)
+		if !strings.HasSuffix(text, tc.body) || strings.Contains(tc.written, waitedHeader) != (strings.Contains(text, ": 0036000")) {
+			t.Errorf("%s: %q", tc.why, text)
 		}
 	}
 }

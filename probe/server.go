@@ -163,6 +163,16 @@ func (s *Server) allowed(r *http.Request) bool {
 // says nothing about the link.
 const waitedHeader = "Quell-Waited-Us"
 
+// The header's value has a fixed width, so that it can be replaced.
+const (
+	waitedDigits = 12
+	mostWaited   = 999_999_999_999
+)
+
+func waitedText(d time.Duration) string {
+	return fmt.Sprintf("%0*d", waitedDigits, min(d.Microseconds(), mostWaited))
+}
+
 // mostHeld is the largest answer that is sent as a whole, in bytes.
 const mostHeld = 256 << 10
 
@@ -178,7 +188,7 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
 		}()
 	}
 	if d, ok := waited(r.Context()); ok {
-		w.Header().Set(waitedHeader, strconv.FormatInt(d.Microseconds(), 10))
+		w.Header().Set(waitedHeader, waitedText(d))
 	}
 	if beats := s.pulse.beats.Load(); beats > 0 {
 		w.Header().Set(awakeHeader, strconv.FormatInt(beats, 10))
