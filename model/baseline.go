@@ -16,6 +16,7 @@ type Baseline struct {
 	rows []baselineRow  // in order of utilisation
 	miss float64        // 1 - confidence: how often chance alone passes the test
 	by   *quell.Probing // how the probes of the table were made; nil if unknown
+	lone bool           // now and then a single probe is slow without neighbours
 }
 
 type baselineRow struct {
@@ -44,6 +45,7 @@ func compileBaseline(m *Models, r quell.Resource, confidence float64) (*Baseline
 		return nil, missing("isolation", r, "")
 	}
 	b := newBaseline(rows, confidence)
+	b.lone = r == quell.Disk
 	if m.Trained != nil {
 		if by, ok := m.Trained.By[r]; ok {
 			b.by = &by
@@ -126,8 +128,9 @@ func (b *Baseline) rowBelow(u float64) int {
 // Severity returns the severity factor SF = max(0, (P - R_iso) / R_iso) of PRIMA's Eq. 1 for a window of probes at utilisation u, and
 // whether P is significantly above R_iso. P is the mean of the n probes of the window. It is significant above R_iso + margin, where
 // margin = t s sqrt(1/n + 1/n_iso), s and n_iso are the spread and number of the isolation row's probes, and t has n_iso - 1 degrees of
-// freedom. If wasSignificant, R_iso + margin/2 is enough, so that severity does not flicker. If P is not significant, or the window has no
-// probes, severity is 0.
+// freedom. If wasSignificant, R_iso + margin/2 is enough, so that severity does not flicker. On a disk, which now and then answers a single
+// operation late, the window's other probes must be slower than R_iso, too. If P is not significant, or the window has no probes, severity
+// is 0.
 func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) (sf float64, significant bool) {
 	if p.N <= 0 {
 		return 0, false
@@ -137,10 +140,16 @@ func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) 
 	if wasSignificant {
 		margin /= 2
 	}
-	if !(p.MeanMS > alone+margin) {
+	if !(p.MeanMS > alone+margin) || b.lone && !slowWithoutSlowest(p, alone) {
 		return 0, false
 	}
 	return severityFactor(p.MeanMS, alone), true
+}
+
+// slowWithoutSlowest returns whether the mean of a window's probes is above aloneMS without the slowest of them. It is never below
+// mean - spread / sqrt(n), which is what remains if all others take equally long.
+func slowWithoutSlowest(p quell.ProbeStats, aloneMS float64) bool {
+	return p.N < 2 || p.MeanMS-p.StddevMS/math.Sqrt(float64(p.N)) > aloneMS
 }
 
 // Clear returns whether P exceeds R_iso so far that this one window is as unlikely by chance as the given number of significant windows in
@@ -151,7 +160,7 @@ func (b *Baseline) Clear(u float64, p quell.ProbeStats, windows int) bool {
 	}
 	alone, stddev, row := b.at(u)
 	t := testQuantile(1-math.Pow(b.miss, float64(windows)), row.N)
-	return p.MeanMS > alone+t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N))
+	return p.MeanMS > alone+t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N)) && (!b.lone || slowWithoutSlowest(p, alone))
 }
 
 // severityFactor is Eq. 1 of PRIMA without the test for significance.
