@@ -62,7 +62,7 @@ func (p *Prima) fit(in fitting, resource quell.Resource) (ResourceReport, error)
 		return report, fmt.Errorf("no training row has interfering 0, so the probe time alone is unknown: %w", quell.ErrNoData)
 	}
 	if resource == quell.CPU {
-		inferByWaits(isolation, levels)
+		report.Waits = inferByWaits(isolation, levels)
 	}
 	p.Isolation[resource] = isolation
 	baseline := newBaseline(isolation, untested)
@@ -111,16 +111,16 @@ const (
 	// waitsTrusted is the largest mean difference between the neighbours' use that is inferred from waiting and their real use with which
 	// the inference is relied on.
 	waitsTrusted = 0.1
-	// waitsTried is the smallest number of runs beside neighbours that must show it.
+	// waitsTried is the smallest number of cells with neighbours that must show it.
 	waitsTried = 4
 	// worksEnough is the least own use with which tasks wait often enough for an inference from one window.
 	worksEnough = 0.1
 )
 
-// inferByWaits sets what NeighboursUse infers without neighbours in every row of the table, if the runs beside neighbours show that it
-// infers their use well.
-func inferByWaits(table []Isolation, levels []*level) {
-	alone := make([]*float64, 0, len(table))
+// inferByWaits compares what NeighboursUse infers in the runs beside neighbours with their real use. It returns the mean difference; nil if
+// runs do not say how long tasks waited. If the difference is small, it sets in every row of the table what is inferred without neighbours.
+func inferByWaits(table []Isolation, levels []*level) (meanError *float64) {
+	var alone []*float64
 	var errs []float64
 	for _, l := range levels {
 		i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated })
@@ -129,7 +129,7 @@ func inferByWaits(table []Isolation, levels []*level) {
 		}
 		usual, known := l.cells[i].waits()
 		if !known {
-			return
+			return nil
 		}
 		alone = append(alone, &usual)
 		for _, c := range l.cells {
@@ -138,17 +138,22 @@ func inferByWaits(table []Isolation, levels []*level) {
 			}
 			inferred, known := c.waits()
 			if !known {
-				return
+				return nil
 			}
 			errs = append(errs, math.Abs(inferred-usual-c.interfering))
 		}
 	}
-	if len(errs) < waitsTried || stat.Mean(errs, nil) > waitsTrusted {
-		return
+	if len(errs) < waitsTried {
+		return nil
+	}
+	meanError = new(stat.Mean(errs, nil))
+	if *meanError > waitsTrusted {
+		return meanError
 	}
 	for i := range table {
 		table[i].Waits = alone[i]
 	}
+	return meanError
 }
 
 // waits returns the mean of what NeighboursUse infers for the runs that report how long tasks waited.

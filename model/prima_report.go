@@ -31,6 +31,7 @@ type ResourceReport struct {
 	Saturated    int // number of cells left out of the interference models, because the resource was full
 	Errors       Errors
 	NotConverged []Cell
+	Waits        *float64 // mean error of the neighbours' use that is inferred from waiting; nil: not measured
 }
 
 // Cell is the training runs of one level of utilisation under one level of interference.
@@ -58,6 +59,13 @@ func (r *ResourceReport) write(b *strings.Builder, metric quell.Metric) {
 			cellList(r.NotConverged))
 	}
 	r.Errors.write(b, metric)
+	if w := r.Waits; w != nil {
+		verdict := "PRIMA uses it"
+		if *w > waitsTrusted {
+			verdict = fmt.Sprintf("PRIMA does not use it, because the error is above %v", waitsTrusted)
+		}
+		fmt.Fprintf(b, "neighbours' use by how long own tasks waited: wrong by %.3f on average; %s\n", *w, verdict)
+	}
 }
 
 func cellList(cells []Cell) string {

@@ -77,6 +77,9 @@ func NeighboursUse(o *quell.Observation) (share float64, ok bool) {
 	return max(0, min(share, 1-sched.RunS/whole)), true
 }
 
+// SignificantUse is the least use of an instance's processors by neighbours, inferred from one window, that is not taken for chance.
+const SignificantUse = 0.1
+
 // Waiting returns how many seconds a group's tasks waited, and in which fraction (own) of that time processors ran other tasks of the same
 // group instead of its neighbours' tasks. run is the processor time of the whole machine. ok is false if the kernel does not report this.
 func Waiting(obs *quell.Observation, run float64) (seconds, own float64, ok bool) {

@@ -89,7 +89,10 @@ func TestWaitsAreReliedOnIfTheTrainingShowsThem(t *testing.T) {
 		{"half of it", func(_, interfering float64) float64 { return interfering / 2 }, false},
 		{"not felt", func(_, _ float64) float64 { return 0 }, false},
 	} {
-		m, _ := fitted(t, besides(tc.others))
+		m, report := fitted(t, besides(tc.others))
+		if w := report.Prima()[0].Waits; w == nil || (*w <= waitsTrusted) != tc.want {
+			t.Errorf("%s: the report gives an error of %v", tc.why, w)
+		}
 		for _, row := range m.Prima().Isolation[quell.CPU] {
 			if (row.Waits != nil) != tc.want {
 				t.Errorf("%s: at utilisation %v the waits are %v", tc.why, row.Utilization, row.Waits)

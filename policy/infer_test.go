@@ -42,8 +42,9 @@ func TestTheOwnWaitingTellsTheNeighboursUse(t *testing.T) {
 		{"neighbours", []reading{{.3, .4, calm}}, 0, .4, true},
 		{"none, whatever the probes say", []reading{{.3, 0, slow}}, 0, 0, true},
 		{"too little to count", []reading{{.3, .08, slow}}, 0, 0, true},
-		{"tasks that have just started", []reading{{.05, .4, calm}}, 0, 0, false},
-		{"little use later", []reading{{.3, .4, calm}, {.05, .5, calm}}, 0, .5, true},
+		{"tasks that have just started", []reading{{.004, .4, calm}}, 0, 0, false},
+		{"little work later counts little", []reading{{.3, .4, calm}, {.002, .9, calm}}, 0, .5, true},
+		{"and enough work counts wholly", []reading{{.3, .4, calm}, {.01, .9, calm}}, 0, .9, true},
 		{"gone", []reading{{.3, .4, calm}, {.3, 0, calm}}, 0, 0, true},
 		{"one period without them is not the end", []reading{{.3, .4, calm}, {.3, .4, calm}, {.3, 0, calm}}, 1, .4, true},
 		{"two are", []reading{{.3, .4, calm}, {.3, .4, calm}, {.3, 0, calm}, {.3, 0, calm}}, 1, 0, true},
@@ -74,8 +75,9 @@ func TestTheOwnWaitingTellsTheNeighboursUse(t *testing.T) {
 
 // The capacity follows from the use that the waiting tells, and a correction of severity can only lower it.
 func TestCapacityByTheOwnWaiting(t *testing.T) {
-	spec := model.Spec{Resource: quell.CPU, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: .95}
-	p, err := model.Compile(waitingModels(t), spec)
+	p, err := model.Compile(waitingModels(t), model.Spec{
+		Resource: quell.CPU, Metric: quell.Mean, InterferenceModel: quell.Joint, Confidence: .95,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // member is an instance as a policy sees it: its readings in the policy's resources; missing ones are filled from memory. Loads and
@@ -275,26 +276,35 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 }
 
 const (
-	// worksEnough is the least own use with which an instance's waiting is asked for the first time. Tasks that have just started wait for
-	// each other.
-	worksEnough = 0.1
-	// leastTaken is the least use of the processors by neighbours that is significant, and clearlyTaken the least that needs no confirmation.
-	leastTaken, clearlyTaken = 0.1, 0.25
+	// enoughWork is the processor time, in seconds, in which an instance's tasks wait often enough to tell the neighbours' use by themselves.
+	enoughWork = 0.1
+	// firstWork is the part of enoughWork with which the waiting is asked for the first time: tasks that have just started wait for each
+	// other.
+	firstWork = 0.5
+	// clearlyTaken is the least use of the processors by neighbours that needs no confirmation.
+	clearlyTaken = 0.25
 )
 
 // infer returns the neighbours' use of the instance's processors if its own waiting tells it. All its tasks wait, so that is known better
-// than from the few probes of a period.
+// than from the few probes of a period. The less the tasks ran, the less the new value counts beside the last one.
 func (f *Felt) infer(c *contended, o *quell.Observation) (taken float64, ok bool) {
-	if c.resource != quell.CPU || c.baseline == nil || c.predictor == nil || f.Utilization == nil ||
-		*f.Utilization < worksEnough && f.Taken == nil {
+	if c.resource != quell.CPU || c.baseline == nil || c.predictor == nil || f.Utilization == nil {
 		return 0, false
 	}
-	return c.baseline.NeighboursUse(*f.Utilization, o)
+	taken, ok = c.baseline.NeighboursUse(*f.Utilization, o)
+	if !ok {
+		return 0, false
+	}
+	worked := o.Sched.RunS / enoughWork
+	if f.Taken == nil {
+		return taken, worked >= firstWork
+	}
+	return *f.Taken + min(1, worked)*(taken-*f.Taken), true
 }
 
 // believe stores the neighbours' use and the severity that follows from it. clear is true as for take.
 func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (clear bool) {
-	significant := taken >= leastTaken
+	significant := taken >= model.SignificantUse
 	if !significant {
 		taken = 0
 	}
