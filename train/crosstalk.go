@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/stats"
@@ -53,8 +55,19 @@ type Crosstalk struct {
 // CrosstalkCell is one neighbour, and how each kind of probe felt it.
 type CrosstalkCell struct {
 	Neighbour
-	Felt map[quell.Resource]Felt `json:"felt"`
+	Felt   map[quell.Resource]Felt `json:"felt"`
+	Waited *Waited                 `json:"waited,omitempty"` // nil: the machines do not say how long tasks waited
 }
+
+// Waited sums up the periods of a cell in which the waiting of an instance's own tasks told how much of its processors neighbours use.
+type Waited struct {
+	Periods     int     `json:"periods"`
+	Significant int     `json:"significant"` // of these periods, those with at least model.SignificantUse
+	Use         float64 `json:"use"`         // mean inferred use, a fraction
+}
+
+// Share is the part of the periods with a significant use.
+func (w Waited) Share() float64 { return float64(w.Significant) / float64(max(1, w.Periods)) }
 
 // Felt sums up the periods of one kind of probe in a cell.
 type Felt struct {
@@ -107,6 +120,7 @@ func (s CrosstalkStudy) Study(ctx context.Context) (Crosstalk, error) {
 				return out, err
 			}
 		}
+		cell.Waited = s.waited(models, seen)
 		out.Cells = append(out.Cells, cell)
 	}
 	return out, nil
@@ -146,6 +160,7 @@ func (n Neighbour) String() string {
 // isolation pools the probes of a resource over all machines and periods; false if there were none.
 func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolation, ok bool) {
 	var parts []stats.Moments
+	var waits []float64
 	periods := 0
 	for _, machine := range seen {
 		for _, o := range machine {
@@ -155,6 +170,9 @@ func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolat
 				alone.Utilization += u
 				periods++
 			}
+			if inferred, told := model.NeighboursUse(&o); told && r == quell.CPU {
+				waits = append(waits, inferred)
+			}
 		}
 	}
 	if periods == 0 {
@@ -163,7 +181,38 @@ func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolat
 	all := stats.Pool(parts)
 	alone.Utilization /= float64(periods)
 	alone.ProbeMS, alone.StddevMS, alone.N, alone.Runs = all.Mean, all.Stddev, all.N, periods
+	if len(waits) > 0 {
+		alone.Waits = new(stat.Mean(waits, nil))
+	}
 	return alone, true
+}
+
+// waited judges the periods by how long the instances' own tasks waited for processors.
+// It returns nil if they do not say so.
+func (s CrosstalkStudy) waited(models *model.Models, seen [][]quell.Observation) *Waited {
+	baseline, err := model.CompileBaseline(models, quell.CPU, s.Confidence)
+	if err != nil {
+		return nil // nobody probed the processors, so there is no calm to compare with
+	}
+	var w Waited
+	for _, machine := range seen {
+		for _, o := range machine {
+			use, told := baseline.NeighboursUse(o.Utilization[quell.CPU], &o)
+			if !told {
+				continue
+			}
+			w.Periods++
+			w.Use += use
+			if use >= model.SignificantUse {
+				w.Significant++
+			}
+		}
+	}
+	if w.Periods == 0 {
+		return nil
+	}
+	w.Use /= float64(w.Periods)
+	return &w
 }
 
 // felt judges the periods of one kind of probe.

@@ -33,9 +33,20 @@ func (m separate) Watch(_ context.Context, r RunRequest, period time.Duration) (
 			o.Utilization[resource] = r.Level
 			o.Probe[resource] = quell.ProbeStats{MeanMS: mean * (1 + 0.5*rng.NormFloat64()/4), StddevMS: mean / 2, N: 16}
 		}
+		o.WindowS, o.Sched = 1, waiting(r.Level, r.Disturb, r.Interference)
 		seen = append(seen, o)
 	}
 	return seen, m.fail
+}
+
+// waiting is how long the tasks of a control group of one processor wait that use own of it beside neighbours on the processor.
+func waiting(own float64, disturbed quell.Resource, use float64) *quell.Sched {
+	busy := own
+	if disturbed == quell.CPU {
+		busy += use
+	}
+	wait := own * busy / (1 - busy)
+	return &quell.Sched{Cores: 1, Group: true, RunS: own, WaitS: &wait}
 }
 
 func crosstalk(machines ...WatchedMachine) CrosstalkStudy {
@@ -61,6 +72,13 @@ func TestCrosstalk(t *testing.T) {
 		t.Errorf("the disk alone %+v", alone)
 	}
 	for _, cell := range c.Cells {
+		use, share := 0.0, 0.0
+		if cell.Resource == quell.CPU {
+			use, share = cell.Use, 1
+		}
+		if w := cell.Waited; w == nil || w.Periods != 400 || w.Share() != share || math.Abs(w.Use-use) > 1e-6 {
+			t.Errorf("%s: waited %+v", cell.Neighbour, w)
+		}
 		if cell.Periods() != 400 {
 			t.Errorf("%s: %d periods, want 200 of each machine", cell.Neighbour, cell.Periods())
 		}

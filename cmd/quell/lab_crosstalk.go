@@ -69,14 +69,15 @@ func (o *labRun) matrix(ctx context.Context, program, dir string, machines exper
 }
 
 // writeMatrix prints, for each kind of probe and each neighbour, in how many periods the probe felt the neighbour, and how
-// much longer the probe took on average.
+// much longer the probe took on average. The last column is what the waiting of the instances' own tasks tells: in how many periods
+// neighbours use the processors, and how much on average.
 func writeMatrix(out io.Writer, c train.Crosstalk) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "NEIGHBOUR\tPERIODS")
 	for _, r := range quell.Resources {
 		fmt.Fprintf(w, "\t%s", r)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintln(w, "\town waiting")
 	for _, cell := range c.Cells {
 		fmt.Fprintf(w, "%s\t%d", cell.Neighbour, cell.Periods())
 		for _, r := range quell.Resources {
@@ -87,7 +88,11 @@ func writeMatrix(out io.Writer, c train.Crosstalk) error {
 			}
 			fmt.Fprintf(w, "\t%.0f%% (%+.0f%%)", 100*f.Share(), 100*f.Severity)
 		}
-		fmt.Fprintln(w)
+		if x := cell.Waited; x != nil {
+			fmt.Fprintf(w, "\t%.0f%% (%.2f)\n", 100*x.Share(), x.Use)
+		} else {
+			fmt.Fprintln(w, "\t-")
+		}
 	}
 	return w.Flush()
 }

@@ -373,8 +373,17 @@ type iceBeside struct {
 	Scheduling             quell.Scheduling
 	Title                  string
 	Over, Violation, Cost  estimate
+	Early                  estimate // share of requests over the threshold in the two periods after an onset
 	Reaction               string
 	VersusOver, VersusCost string // compared with PRIMA alone
+	VersusEarly            string
+}
+
+// soonAfterOnset returns whether a window overlaps the two periods of PRIMA after a neighbour came.
+func soonAfterOnset(sc *scenario.Scenario, w sim.Window) bool {
+	return slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool {
+		return e.Interfere != nil && e.Interfere.Use > 0 && w.Start+w.Length > e.At && w.Start < e.At+2*sc.Service.Sampling
+	})
 }
 
 // beside plays the timeline of changing interference at T = 10 s, with neighbours at the processor and at the network.
@@ -445,24 +454,33 @@ func (f *iceFigures) besideAt(
 	} {
 		row := part
 		row.Title = run.title
-		var over, violation, cost, reactions []float64
+		var over, early, violation, cost, reactions []float64
 		for seed := range uint64(iceSeeds) {
+			var after sim.Window
 			r, err := sim.Run(ctx, sim.Options{Scenario: sc, Models: run.models, Seed: seed + 1,
-				Run: scenario.Run{Policy: run.policy, Scheduling: part.Scheduling, Fixed: run.fixed}})
+				Run: scenario.Run{Policy: run.policy, Scheduling: part.Scheduling, Fixed: run.fixed},
+				Windows: func(w sim.Window) {
+					if soonAfterOnset(sc, w) {
+						after.Requests, after.Over = after.Requests+w.Requests, after.Over+w.Over
+					}
+				}})
 			if err != nil {
 				return fmt.Errorf("%s: %w", run.title, err)
 			}
+			early = append(early, float64(after.Over)/float64(after.Requests))
 			over = append(over, float64(r.SLO.RequestsOver)/float64(r.Requests))
 			violation, cost = append(violation, r.SLO.ViolationShare), append(cost, r.InstanceSeconds)
 			if r.ReactionS != nil {
 				reactions = append(reactions, r.ReactionS.Median)
 			}
 		}
+		row.Early = estimateOf(early)
 		row.Over, row.Violation, row.Cost, row.Reaction = estimateOf(over), estimateOf(violation), estimateOf(cost), spreadOf(reactions, "%.1f")
 		if alone.Title == "" {
 			alone = row
 		} else {
 			row.VersusOver = fmt.Sprintf("%+.0f%%", 100*(row.Over.Mean/alone.Over.Mean-1))
+			row.VersusEarly = fmt.Sprintf("%+.0f%%", 100*(row.Early.Mean/alone.Early.Mean-1))
 			row.VersusCost = fmt.Sprintf("%+.1f%%", 100*(row.Cost.Mean/alone.Cost.Mean-1))
 		}
 		f.Beside = append(f.Beside, row)

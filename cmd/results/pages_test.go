@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -150,7 +151,7 @@ func someICE() *iceFigures {
 		Calm:       []iceCalm{{Title: "trained, leastconn", Hours: 2, Cuts: 1, Seconds: 17}},
 		Hours:      []iceHour{{Title: "static, roundrobin", Median: e, All: e, Over: e, Changes: e}},
 		Beside: []iceBeside{{Resource: quell.CPU, Scheduling: quell.LeastConn, Title: "prima", Over: e,
-			Violation: e, Cost: e, Reaction: "1.2"}},
+			Early: e, VersusEarly: "-40%", Violation: e, Cost: e, Reaction: "1.2"}},
 		Sticky: []iceSticky{{Cut: e, Followed: e}, {Requests: 60, Cut: e, Never: 2}},
 	}
 }
@@ -173,6 +174,13 @@ func TestPagesOfTheLab(t *testing.T) {
 				keepRecords(t, p, 2)
 			case "crosstalk":
 				keep(t, "crosstalk/crosstalk.json", someCrosstalk())
+			case "probe-costs":
+				if err := os.MkdirAll(filepath.Dir(p.benchmarkPath()), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(p.benchmarkPath(), []byte("BenchmarkAgent \t 10 \t 0.4 %core\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
 			case "table-ii":
 				keep(t, "table-ii/validation.json", map[string]any{"rows": 231, "points": somePoints()})
 			case "probing":

@@ -80,7 +80,13 @@ func (p labPage) playPart(ctx context.Context, dir, name string) error {
 func playParts(ctx context.Context, parts []labPart, atOnce int, again bool) error {
 	var jobs []labJob
 	for _, p := range parts {
-		if p.command == "replay" {
+		switch p.command {
+		case "replay":
+			continue
+		case "benchmark":
+			if err := p.benchmark(ctx, again); err != nil {
+				return err
+			}
 			continue
 		}
 		own, err := p.jobs()
@@ -151,7 +157,7 @@ func (j labJob) play(ctx context.Context, lab int, again bool) error {
 type labPart struct {
 	name    string // name of the scenario
 	title   string
-	command string // command of quell lab, instead of run; replay: none, reads what other parts measured
+	command string // command of quell lab, instead of run; replay: none, reads what other parts measured; benchmark: go test
 	of      string // the scenario, if its name is not the part's
 	trains  bool   // whether it is the first part of its workload, which trains the models
 	seeds   uint64 // number of seeds for each run; 0: one

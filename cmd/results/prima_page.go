@@ -44,6 +44,7 @@ type partFigures struct {
 	Quiet      *quietFigures
 	Contest    *contest
 	Crosstalk  *crosstalkFigures
+	Benchmarks string
 	Tails      []tailRow
 	Named      *namedRow
 }
@@ -86,6 +87,8 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 		return f, p.probing(&f)
 	case "crosstalk":
 		return f, p.crosstalk(&f)
+	case "benchmark":
+		return f, p.benchmarked(&f)
 	case "replay":
 		return f, replayed(&f, plots)
 	}

@@ -203,7 +203,8 @@ func someCrosstalk() train.Crosstalk {
 		Cells: []train.CrosstalkCell{
 			{Felt: map[quell.Resource]train.Felt{quell.CPU: felt(1, -0.04), quell.Disk: felt(0, 0.1)}},
 			{Neighbour: train.Neighbour{Resource: quell.CPU, Use: 0.5},
-				Felt: map[quell.Resource]train.Felt{quell.CPU: felt(39, 2.7), quell.Disk: felt(2, 0.2)}},
+				Felt:   map[quell.Resource]train.Felt{quell.CPU: felt(39, 2.7), quell.Disk: felt(2, 0.2)},
+				Waited: &train.Waited{Periods: 40, Significant: 39, Use: 0.47}},
 			{Neighbour: train.Neighbour{Resource: quell.Disk, Use: 0.8},
 				Felt: map[quell.Resource]train.Felt{quell.CPU: felt(0, 0), quell.Disk: felt(40, 37)}},
 		},

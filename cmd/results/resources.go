@@ -1,7 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/train"
@@ -16,7 +22,42 @@ func resourcesLab() labPage {
 		{name: "changing-disk", trains: true, seeds: 3, title: "A neighbour on the disk that moves from host to host", sum: compare},
 		{name: "changing-cpu-p90", seeds: 3, title: "Neighbours on the processor, p90", sum: compare},
 		{name: "changing-disk-p90", seeds: 3, title: "Neighbours on the disk, p90", sum: compare},
+		{name: "probe-costs", command: "benchmark", title: "What the probes cost"},
 	}}
+}
+
+// probeCosts are the arguments for go that measure what probes cost.
+var probeCosts = []string{"test", "-run", "^$", "-bench", "Agent|Loaded", "-benchtime", "10x", "./probe/local"}
+
+func (p labPart) benchmarkPath() string { return filepath.Join(labDir, p.name, "benchmark.txt") }
+
+// benchmark measures what probes cost, unless that is known. If again is set, it measures again.
+func (p labPart) benchmark(ctx context.Context, again bool) error {
+	path := p.benchmarkPath()
+	if _, err := os.Stat(path); err == nil && !again {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", probeCosts...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("running the benchmarks: %w\n%s", err, out)
+	}
+	return os.WriteFile(path, out, 0o644)
+}
+
+// benchmarked reads what the benchmarks printed.
+func (p labPart) benchmarked(f *partFigures) error {
+	out, err := os.ReadFile(p.benchmarkPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		f.Missing = p.name
+		return nil
+	}
+	f.Benchmarks = string(out)
+	return err
 }
 
 // crosstalkFigures are the figures of a study of cross-talk.

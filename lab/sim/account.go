@@ -31,6 +31,7 @@ type account struct {
 type ledger struct {
 	open      int64
 	failed    int64
+	over      int64 // took longer than the threshold
 	instances []tally
 }
 
@@ -97,6 +98,7 @@ func (a *account) end(window, instance int, latency time.Duration, failed bool) 
 	}
 	if latency > a.opts.SLO.Threshold {
 		a.over++
+		l.over++
 	}
 	_ = a.all.RecordValue(min(max(1, int64(latency)), int64(time.Hour))) // cannot fail: the value is in range
 	a.sum += milliseconds(latency)

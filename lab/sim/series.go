@@ -8,6 +8,7 @@ type Window struct {
 	Length   time.Duration
 	Requests int64 // that did not fail
 	Failed   int64
+	Over     int64    // requests that did not fail but took longer than the threshold
 	MeanMS   *float64 // over all instances
 	WorstMS  *float64 // the objective's metric at the worst of the instances with enough requests
 	Violated bool
@@ -16,7 +17,7 @@ type Window struct {
 
 // window describes a ledger before it is dropped.
 func (a *account) window(l *ledger, start, length time.Duration, violated bool) Window {
-	w := Window{Start: start, Length: length, Failed: l.failed, Violated: violated, ByMS: map[int]float64{}}
+	w := Window{Start: start, Length: length, Failed: l.failed, Over: l.over, Violated: violated, ByMS: map[int]float64{}}
 	var sum time.Duration
 	for i := range l.instances {
 		t := &l.instances[i]

@@ -81,7 +81,7 @@ func machineSigns(o *quell.Observation, load *scenario.Workload, cores float64, 
 		some, held := to.some[disk]-from.some[disk], to.held[disk]-from.held[disk]
 		blocked := math.Min(1, math.Min(some, held/cores)/o.WindowS) * math.Max(0, 1-busy)
 		o.CPU = &quell.CPUTime{User: busy * (1 - load.System), System: busy * load.System, IOWait: &blocked}
-		o.Sched = &quell.Sched{Cores: cores, RunS: run, WaitS: &wait}
+		o.Sched = &quell.Sched{Cores: cores, Group: true, RunS: run, WaitS: &wait}
 	}
 	if asked := to.asked - from.asked; load.CacheStretch > 0 && asked > 0 {
 		o.Counters = map[string]float64{quell.CounterCPI: (to.ran - from.ran) / asked}
