@@ -34,7 +34,7 @@ func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) er
 	}
 	latency.Y.Min = 0
 	use := plot.New()
-	use.X.Label.Text, use.Y.Label.Text = "seconds", "share of a link"
+	use.X.Label.Text, use.Y.Label.Text = "seconds", "share of a host's "+string(experiment.Fullest(sc))
 	use.Y.Min = 0
 	var lines []any
 	for _, id := range instancesOf(r) {
