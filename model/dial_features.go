@@ -39,9 +39,17 @@ var (
 type growing struct {
 	feature, ratio string
 	over           quell.Resource
+	least          float64             // the expected value counts as at least this part of the usual one
+	chance         func(n int) float64 // what chance adds to the ratio, or takes off, in a window with n requests
 }
 
-var curves = []growing{{connectP90, connectRatio, quell.Network}, {cpuWait, cpuWaitRatio, quell.CPU}, {ioWait, ioWaitRatio, quell.Disk}}
+// The time to connect is a percentile of a few delays, each of a few packets. At little use next to none is expected, and a single packet
+// in front would be many times as much. The two others are sums, of which little is expected only if there is little.
+var curves = []growing{
+	{connectP90, connectRatio, quell.Network, 0.5, chanceOfP90},
+	{cpuWait, cpuWaitRatio, quell.CPU, 0, chanceOfSum},
+	{ioWait, ioWaitRatio, quell.Disk, 0, chanceOfSum},
+}
 
 // Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
 type Expected struct {
@@ -93,8 +101,8 @@ func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 		if !measured || !known || !learned {
 			continue
 		}
-		if expected := q.MS(use); expected > 0 {
-			features[c.ratio] = beyondChance(value/expected, o)
+		if expected := math.Max(q.MS(use), c.least*s.Usual[c.feature]); expected > 0 {
+			features[c.ratio] = beyondChance(value/expected, o, c.chance)
 		}
 	}
 	return features
@@ -122,17 +130,25 @@ func (s *Dial) ratio(features map[string]float64, name, of string, use float64, 
 		return
 	}
 	if expected := e.At(*o.RequestRate, o.RequestRates); expected >= leastExpected {
-		features[name] = beyondChance(use/expected, o)
+		features[name] = beyondChance(use/expected, o, chanceOfSum)
 	}
 }
 
-// beyondChance moves a ratio towards 1 by what chance explains. What n requests need together differs from n times the mean by about a
-// share of 1 / sqrt(n), because requests differ from each other about as much as their mean. Three times that is taken off: an instance is
-// judged in those windows in which its requests happen to need much. If the number of requests is unknown, nothing is taken off.
-func beyondChance(ratio float64, o *quell.Observation) float64 {
+// beyondChance moves a ratio towards 1 by what chance explains: an instance is judged in those windows in which its requests happen to need
+// much. If the number of requests is unknown, nothing is taken off.
+func beyondChance(ratio float64, o *quell.Observation, chance func(n int) float64) float64 {
 	if o.LatencyMS == nil || o.LatencyMS.N < 1 {
 		return ratio
 	}
-	chance := 3 / math.Sqrt(float64(o.LatencyMS.N))
-	return 1 + math.Copysign(math.Max(0, math.Abs(ratio-1)-chance), ratio-1)
+	return 1 + math.Copysign(math.Max(0, math.Abs(ratio-1)-chance(o.LatencyMS.N)), ratio-1)
+}
+
+// chanceOfSum is for what n requests need together. It differs from n times the mean by about a share of 1 / sqrt(n), because requests
+// differ from each other about as much as their mean. Chance exceeds three times that in 0.13% of windows.
+func chanceOfSum(n int) float64 { return 3 / math.Sqrt(float64(n)) }
+
+// chanceOfP90 is for the p90 of n delays. They are taken as exponentially distributed, as delays in queues are. It is exceeded as rarely.
+func chanceOfP90(n int) float64 {
+	const confidence, tail = 0.9987, 0.434
+	return tail * math.Log(0.1/(1-quantileOfP90(n, confidence)))
 }

@@ -9,8 +9,11 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// curves fits the features that grow with the own use of a resource to the calm rows, and keeps the mean values of all features.
+// curves fits the features that grow with the own use of a resource to the calm rows. Their ratios need their usual values, and have usual
+// values themselves.
 func (f *dialFit) curves() {
+	f.usual()
+	defer f.usual()
 	values := make([]map[string]float64, len(f.calm))
 	for i, r := range f.calm {
 		values[i] = f.Features(r.Observation)
@@ -32,6 +35,10 @@ func (f *dialFit) curves() {
 		}
 		f.Curves[c.feature] = q
 	}
+}
+
+// usual keeps the mean values of the features in the calm rows.
+func (f *dialFit) usual() {
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for _, r := range f.calm {
 		for name, v := range f.Features(r.Observation) {
@@ -39,10 +46,7 @@ func (f *dialFit) curves() {
 		}
 	}
 	for name, sum := range sums {
-		if f.Usual == nil {
-			f.Usual = map[string]float64{}
-		}
-		f.Usual[name] = sum / counts[name]
+		put(&f.Usual, name, sum/counts[name])
 	}
 }
 

@@ -158,6 +158,51 @@ func TestDialFeaturesAtALoad(t *testing.T) {
 	}
 }
 
+// At little use next to no time to connect is expected: half of the usual time counts, and what chance adds to the p90 of few connections
+// is taken off.
+func TestConnectRatioAtLittleUse(t *testing.T) {
+	d := &Dial{Curves: map[string]Queueing{"connect_ms_p90": {-1, 1, 0}}, Usual: map[string]float64{"connect_ms_p90": 0.5}}
+	chance := chanceOfP90(50)
+	for _, c := range []struct {
+		use, ms float64
+		n       int
+		want    float64
+	}{
+		{0.5, 2, 0, 2},                     // 1 ms is expected
+		{0.01, 0.25, 0, 1},                 // 0.0101 ms is
+		{0.01, 1, 0, 4},                    // a neighbour still shows
+		{0.01, 0.3, 50, 1},                 // chance explains a fifth more
+		{0.01, 1, 50, 4 - chance},          // and more, not all of it
+		{0.5, 0.1, 50, 1 - (0.9 - chance)}, // less than expected
+	} {
+		o := &quell.Observation{TCP: map[string]float64{"connect_ms_p90": c.ms},
+			Utilization: map[quell.Resource]float64{quell.Network: c.use}}
+		if c.n > 0 {
+			o.LatencyMS = &quell.Latency{N: c.n}
+		}
+		if got := d.Features(o)["connect_ratio"]; math.Abs(got-c.want) > 1e-4 {
+			t.Errorf("%v ms at %v of the link, %d requests: %v, want %v", c.ms, c.use, c.n, got, c.want)
+		}
+	}
+}
+
+// The p90 of n exponentially distributed delays is above what chance explains in few windows, however small n is.
+func TestChanceOfP90(t *testing.T) {
+	const windows = 20_000
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, n := range []int{5, 20, 100} {
+		above := 0
+		for range windows {
+			if p90OfExponentials(rng, n, 1) > 1+chanceOfP90(n) {
+				above++
+			}
+		}
+		if above > windows*4/1000 || above < windows*3/10_000 {
+			t.Errorf("of %d delays: %d of %d windows are above", n, above, windows)
+		}
+	}
+}
+
 // exponential is a section for exponentially distributed response times with a p90 of 10 ms, of which everything is known.
 func exponential() *Dial {
 	return &Dial{DetectMS: 10, DetectRate: 100, PeakRate: 1000, Calm: Queueing{0, 9, 0}, Tail: 1 / math.Log(10),

@@ -92,12 +92,13 @@ func quickPlan() train.Plan {
 }
 
 // DIAL is trained by the one path: its classifier names the resource in at least 88% of the runs that it was not fitted to, and with most
-// seeds a run with it has a shorter p90 than one with equal shares, and names the resources.
+// seeds a run with it has a shorter p90 than one with equal shares, and names the resources. It hardly names the network, which has no
+// neighbours.
 func TestDialIsTrainedInTheSimulator(t *testing.T) {
 	right, n := 0, 0
 	var ratios []float64
 	causes := map[quell.Resource]int{}
-	for seed := uint64(1); seed <= 5; seed++ {
+	for seed := uint64(1); seed <= 10; seed++ {
 		models := dialModels(t, seed)
 		all, found := models.Dial().Validated.Total()
 		right, n = right+found, n+all
@@ -120,7 +121,7 @@ func TestDialIsTrainedInTheSimulator(t *testing.T) {
 		t.Errorf("only %d of %d runs are classified right", right, n)
 	}
 	slices.Sort(ratios)
-	if ratios[2] > 0.95 || causes[quell.CPU] < 40 || causes[quell.Disk] < 40 {
+	if ratios[5] > 0.95 || causes[quell.CPU] < 100 || causes[quell.Disk] < 100 || causes[quell.Network] > 25 {
 		t.Errorf("p90s relative to equal shares %.2f; causes %v", ratios, causes)
 	}
 }
