@@ -181,7 +181,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &invalid) || invalid.Path != want) {
 			t.Errorf("got %v, want a refusal of %q", err, want)
 		}
-		plain := sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0 && sc.Instances.Credits == nil
+		plain := sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0
 		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != plain {
 			t.Errorf("hosts with every resource: %v", err)
 		}
