@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -168,28 +169,16 @@ func (o *advising) run(cmd *cobra.Command, files []string) error {
 
 // considered returns whether --types has a type.
 func (o *advising) considered(name string) bool {
-	for _, pattern := range o.types {
-		if ok, _ := path.Match(pattern, name); ok { // check has refused bad patterns
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.types, func(pattern string) bool {
+		ok, _ := path.Match(pattern, name) // check has refused bad patterns
+		return ok
+	})
 }
 
 // read adds the snapshots of a file to the demand.
 func (o *advising) read(cmd *cobra.Command, path string, table *credit.Table) error {
-	name, in, err := openInput(cmd, []string{path})
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	for r := quell.NewSnapshotReader(name, in); ; {
-		s, err := r.Next()
+	return eachSnapshot(cmd, path, func(r *quell.SnapshotReader, s *quell.Snapshot) error {
 		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
 		case s.Host != "":
 			return r.Errorf("host: the snapshot is of the machine %q; the load is that of a service", s.Host)
 		case o.service != "" && s.Service != o.service:
@@ -199,7 +188,8 @@ func (o *advising) read(cmd *cobra.Command, path string, table *credit.Table) er
 		if err := o.demand.Add(s, o.slo, table, o.cores); err != nil {
 			return r.Errorf("%w", err)
 		}
-	}
+		return nil
+	})
 }
 
 // tell prints and draws the ranking.

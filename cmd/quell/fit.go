@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -113,19 +112,8 @@ type snapshotLearning struct {
 
 // file learns from the snapshots of a file.
 func (l *snapshotLearning) file(cmd *cobra.Command, path string) error {
-	name, in, err := openInput(cmd, []string{path})
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	for r := quell.NewSnapshotReader(name, in); ; {
-		s, err := r.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		case s.At.Before(l.last):
+	return eachSnapshot(cmd, path, func(r *quell.SnapshotReader, s *quell.Snapshot) error {
+		if s.At.Before(l.last) {
 			return r.Errorf("at: this snapshot is older than those of the file before: name the oldest file first")
 		}
 		l.service = cmp.Or(l.service, s.Service)
@@ -133,5 +121,6 @@ func (l *snapshotLearning) file(cmd *cobra.Command, path string) error {
 			return r.Errorf("service: the snapshot is of %q, and models are made of %q", s.Service, l.service)
 		}
 		l.last, l.learner = s.At, l.learner.Learn(s, l.slo)
-	}
+		return nil
+	})
 }

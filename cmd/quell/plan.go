@@ -88,6 +88,27 @@ func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error)
 	return args[0], f, nil
 }
 
+// eachSnapshot calls visit with each snapshot of a file; - is standard input. Errors of visit name the line if they come from r.Errorf.
+func eachSnapshot(cmd *cobra.Command, path string, visit func(r *quell.SnapshotReader, s *quell.Snapshot) error) error {
+	name, in, err := openInput(cmd, []string{path})
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for r := quell.NewSnapshotReader(name, in); ; {
+		s, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := visit(r, s); err != nil {
+			return err
+		}
+	}
+}
+
 // planAll prints the plan of each snapshot, up to the first snapshot with a mistake.
 func planAll(engine *policy.Engine, service string, snapshots *quell.SnapshotReader, w io.Writer) error {
 	out := bufio.NewWriter(w)
