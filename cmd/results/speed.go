@@ -25,11 +25,9 @@ var measured = []string{
 
 // speedPage runs these benchmarks and writes their results to the page.
 func speedPage(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run", "^$"}, measured...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	out, err := benchmark(ctx, measured)
 	if err != nil {
-		return fmt.Errorf("running the benchmarks: %w\n%s", err, out)
+		return err
 	}
 	f := speedFigures{place: here(), Benchmarks: string(out)}
 	if info, err := os.Stat(filepath.Join("bin", "quell")); err == nil {
@@ -37,4 +35,15 @@ func speedPage(ctx context.Context, dir string) error {
 	}
 	f.Agent, f.AgentError = agentCost(ctx)
 	return writePage(dir, "speed", f)
+}
+
+// benchmark runs benchmarks, and returns what they print. args are further arguments of go test.
+func benchmark(ctx context.Context, args []string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run", "^$"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running the benchmarks: %w\n%s", err, out)
+	}
+	return out, nil
 }
