@@ -84,32 +84,33 @@ func (b *Baseline) Isolation(u float64) (meanMS, stddevMS float64, n int) {
 // is inferred so without neighbours. u is the instance's own use. It returns false if the observation does not say how long tasks waited,
 // or if the training did not show that this inference can be relied on.
 func (b *Baseline) NeighboursUse(u float64, o *quell.Observation) (share float64, ok bool) {
-	i := b.rowBelow(u)
-	low, high := &b.rows[i], &b.rows[min(i+1, len(b.rows)-1)]
+	low, high, part := b.around(u)
 	if low.Waits == nil || high.Waits == nil {
 		return 0, false
 	}
 	share, ok = NeighboursUse(o)
-	part := 0.0
-	if width := high.Utilization - low.Utilization; width > 0 {
-		part = max(0, min(1, (u-low.Utilization)/width))
-	}
 	return max(0, share-(*low.Waits+part*(*high.Waits-*low.Waits))), ok
 }
 
 func (b *Baseline) at(u float64) (meanMS, stddevMS float64, nearer *baselineRow) {
-	i := b.rowBelow(u)
-	low := &b.rows[i]
-	if i+1 == len(b.rows) || u <= low.Utilization {
-		return low.ProbeMS, low.StddevMS, low
-	}
-	high := &b.rows[i+1]
-	share := (u - low.Utilization) / (high.Utilization - low.Utilization)
+	low, high, part := b.around(u)
 	nearer = low
-	if share > 0.5 {
+	if part > 0.5 {
 		nearer = high
 	}
-	return low.ProbeMS + share*(high.ProbeMS-low.ProbeMS), low.StddevMS + share*(high.StddevMS-low.StddevMS), nearer
+	return low.ProbeMS + part*(high.ProbeMS-low.ProbeMS), low.StddevMS + part*(high.StddevMS-low.StddevMS), nearer
+}
+
+// around returns the rows on both sides of a utilisation, and which part of the way from the lower to the higher one it is. Outside of the
+// table both are the outermost row.
+func (b *Baseline) around(u float64) (low, high *baselineRow, part float64) {
+	i := b.rowBelow(u)
+	low = &b.rows[i]
+	if i+1 == len(b.rows) || u <= low.Utilization {
+		return low, low, 0
+	}
+	high = &b.rows[i+1]
+	return low, high, (u - low.Utilization) / (high.Utilization - low.Utilization)
 }
 
 // rowBelow returns the index of the last row at or below u, or the first.
@@ -140,10 +141,15 @@ func (b *Baseline) Severity(u float64, p quell.ProbeStats, wasSignificant bool) 
 	if wasSignificant {
 		margin /= 2
 	}
-	if !(p.MeanMS > alone+margin) || b.lone && !slowWithoutSlowest(p, alone) {
+	if !b.slow(p, alone, margin) {
 		return 0, false
 	}
 	return severityFactor(p.MeanMS, alone), true
+}
+
+// slow returns whether a window's probes exceed aloneMS by more than the margin.
+func (b *Baseline) slow(p quell.ProbeStats, aloneMS, marginMS float64) bool {
+	return p.MeanMS > aloneMS+marginMS && (!b.lone || slowWithoutSlowest(p, aloneMS))
 }
 
 // slowWithoutSlowest returns whether the mean of a window's probes is above aloneMS without the slowest of them. It is never below
@@ -160,7 +166,7 @@ func (b *Baseline) Clear(u float64, p quell.ProbeStats, windows int) bool {
 	}
 	alone, stddev, row := b.at(u)
 	t := testQuantile(1-math.Pow(b.miss, float64(windows)), row.N)
-	return p.MeanMS > alone+t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N)) && (!b.lone || slowWithoutSlowest(p, alone))
+	return b.slow(p, alone, t*stddev*math.Sqrt(1/float64(p.N)+1/float64(row.N)))
 }
 
 // severityFactor is Eq. 1 of PRIMA without the test for significance.

@@ -63,10 +63,18 @@ func (l *level) interferenceRows() []Interference {
 	return out
 }
 
+// alone returns the cell without interference; nil if there is none.
+func (l *level) alone() *cell {
+	if i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated }); i >= 0 {
+		return &l.cells[i]
+	}
+	return nil
+}
+
 // interfered counts the cells with interference.
 func (l *level) interfered() int {
 	n := len(l.cells)
-	if slices.ContainsFunc(l.cells, func(c cell) bool { return c.isolated }) {
+	if l.alone() != nil {
 		n--
 	}
 	return n

@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -95,13 +94,13 @@ func (p *Prima) fit(in fitting, resource quell.Resource) (ResourceReport, error)
 func isolationTable(levels []*level) []Isolation {
 	var out []Isolation
 	for _, l := range levels {
-		i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated })
-		if i < 0 {
+		alone := l.alone()
+		if alone == nil {
 			continue
 		}
-		probes := l.cells[i].probes()
+		probes := alone.probes()
 		out = append(out, Isolation{
-			Utilization: l.utilization, ProbeMS: probes.Mean, StddevMS: probes.Stddev, N: probes.N, Runs: len(l.cells[i].rows),
+			Utilization: l.utilization, ProbeMS: probes.Mean, StddevMS: probes.Stddev, N: probes.N, Runs: len(alone.rows),
 		})
 	}
 	return out
@@ -123,25 +122,14 @@ func inferByWaits(table []Isolation, levels []*level) (meanError *float64) {
 	var alone []*float64
 	var errs []float64
 	for _, l := range levels {
-		i := slices.IndexFunc(l.cells, func(c cell) bool { return c.isolated })
-		if i < 0 {
+		if l.alone() == nil {
 			continue
 		}
-		usual, known := l.cells[i].waits()
+		usual, off, known := l.waits()
 		if !known {
 			return nil
 		}
-		alone = append(alone, &usual)
-		for _, c := range l.cells {
-			if c.isolated || l.utilization < worksEnough {
-				continue
-			}
-			inferred, known := c.waits()
-			if !known {
-				return nil
-			}
-			errs = append(errs, math.Abs(inferred-usual-c.interfering))
-		}
+		alone, errs = append(alone, &usual), append(errs, off...)
 	}
 	if len(errs) < waitsTried {
 		return nil
@@ -154,6 +142,26 @@ func inferByWaits(table []Isolation, levels []*level) (meanError *float64) {
 		table[i].Waits = alone[i]
 	}
 	return meanError
+}
+
+// waits returns what NeighboursUse infers without neighbours at a level that has such runs, and how wrong it is in each cell with
+// neighbours. It returns false if a cell does not say how long tasks waited.
+func (l *level) waits() (usual float64, errs []float64, known bool) {
+	if usual, known = l.alone().waits(); !known {
+		return 0, nil, false
+	}
+	for i := range l.cells {
+		c := &l.cells[i]
+		if c.isolated || l.utilization < worksEnough {
+			continue
+		}
+		inferred, known := c.waits()
+		if !known {
+			return 0, nil, false
+		}
+		errs = append(errs, math.Abs(inferred-usual-c.interfering))
+	}
+	return usual, errs, true
 }
 
 // waits returns the mean of what NeighboursUse infers for the runs that report how long tasks waited.

@@ -114,7 +114,7 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 	switch {
 	case s.held:
 		severity = "severity, held from before,"
-	case s.hasTaken:
+	case s.taken != nil:
 		severity = "severity, by its own waiting,"
 	}
 	amount := ""

@@ -82,7 +82,7 @@ func TestCapacityByTheOwnWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	sf := p.SeverityAt(.3, .4)
-	told := sense{use: .3, severity: sf, measured: sf, taken: .4, hasTaken: true}
+	told := sense{use: .3, severity: sf, measured: sf, taken: new(.4)}
 	if got := told.neighbours(p); got != .4 {
 		t.Errorf("%v", got)
 	}

@@ -40,12 +40,12 @@ func (m *member) rate(in *Input) {
 // neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
 func (s *sense) neighbours(predictor *model.Predictor) float64 {
 	switch {
-	case !s.hasTaken:
+	case s.taken == nil:
 		return predictor.Interfering(s.use, s.severity)
 	case s.severity > s.measured:
-		return math.Max(s.taken, predictor.Interfering(s.use, s.severity))
+		return math.Max(*s.taken, predictor.Interfering(s.use, s.severity))
 	}
-	return s.taken
+	return *s.taken
 }
 
 // knowsMargins returns whether the models say how far response times exceed predictions. Only models that were learned in place do.

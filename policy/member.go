@@ -54,15 +54,16 @@ type sense struct {
 	severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
-	taken       float64 // U_int, if hasTaken: the instance's own waiting told it, and severity follows from it
 	capacity    float64 // U_m^max by this resource
 
-	hasUse, hasSeverity, hasTaken bool
-	numb                          bool // no severity was reported for longer than a reading may be old
-	out                           bool // not reported for too long, although another resource was: it is left out of the judgement
-	otherwise                     bool // probed in another way than the models were made with, so that the probes give no severity
-	held                          bool // the severity is an earlier one, because the newest reading alone does not end it
-	clear                         bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
+	taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
+
+	hasUse, hasSeverity bool
+	numb                bool // no severity was reported for longer than a reading may be old
+	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
+	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
+	held                bool // the severity is an earlier one, because the newest reading alone does not end it
+	clear               bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -138,9 +139,7 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	}
 	if sf := felt.Severity; sf != nil {
 		s.severity, s.measured, s.hasSeverity, s.held = *sf, *sf, true, felt.Held > 0
-		if felt.Taken != nil {
-			s.taken, s.hasTaken = *felt.Taken, true
-		}
+		s.taken = felt.Taken
 	}
 	s.numb = felt.isNumb(in)
 	return s.numb

@@ -61,10 +61,7 @@ func (r *readyCounts) estimate(window time.Duration, run float64) (wait, free fl
 // chains estimates the number n of chains. If each is ready with probability p, independently of the others, the mean of the counts is n p,
 // and their variance is n p (1-p). It is at most the largest count.
 func (r *readyCounts) chains() float64 {
-	most := 1.0
-	for _, count := range r.counts {
-		most = max(most, count)
-	}
+	most := max(1, slices.Max(r.counts))
 	mean, variance := moments(r.counts)
 	if variance >= mean {
 		return most

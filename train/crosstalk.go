@@ -170,7 +170,10 @@ func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolat
 				alone.Utilization += u
 				periods++
 			}
-			if inferred, told := model.NeighboursUse(&o); told && r == quell.CPU {
+			if r != quell.CPU {
+				continue
+			}
+			if inferred, told := model.NeighboursUse(&o); told {
 				waits = append(waits, inferred)
 			}
 		}
@@ -187,8 +190,7 @@ func isolation(seen [][]quell.Observation, r quell.Resource) (alone model.Isolat
 	return alone, true
 }
 
-// waited judges the periods by how long the instances' own tasks waited for processors.
-// It returns nil if they do not say so.
+// waited judges the periods by how long the instances' own tasks waited for processors. It returns nil if they do not say so.
 func (s CrosstalkStudy) waited(models *model.Models, seen [][]quell.Observation) *Waited {
 	baseline, err := model.CompileBaseline(models, quell.CPU, s.Confidence)
 	if err != nil {
