@@ -121,7 +121,7 @@ func fall(uses []float64) (at int, fell bool) {
 	return at, okFast && okSlow && drop >= leastDrop*fast.Mean && drop > 2*(fast.Half+slow.Half)
 }
 
-// levelOf returns the range of the mean of at least two uses.
+// levelOf returns the confidence interval of the mean use. It needs at least two uses.
 func levelOf(uses []float64) Estimate {
 	i, _ := stats.MeanInterval(uses, likely)
 	return Estimate{math.Max(0, i.Mean-i.Half), i.Mean + i.Half}

@@ -113,7 +113,7 @@ func (s *Dial) doubtless(class string, rate, bound float64) float64 {
 // CalmMS returns the p90 in milliseconds of an undisturbed instance at a rate of requests, or 0 if it is unknown.
 func (s *Dial) CalmMS(rate float64) float64 { return s.calmMS(allClasses, rate) }
 
-// calmMS returns the p90 of the requests of a class; see CalmMS.
+// calmMS is CalmMS for the requests of one class.
 func (s *Dial) calmMS(class string, rate float64) float64 {
 	q := s.CalmByClass[class]
 	if class == allClasses {

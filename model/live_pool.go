@@ -68,8 +68,8 @@ func joined(parts []seenBy) seenBy {
 	return all
 }
 
-// take adds an instance's readings to the parts that it has, and returns what is whole, and what is left for the next period. Each window
-// gets how much the instance's other resources are disturbed, according to the laws.
+// take adds an instance's readings to the parts that it has. It returns the windows that have enough probes, and the parts that are kept
+// for the next period. In each window it notes how much neighbours disturb the instance's other resources, according to the laws.
 func (l Live) take(
 	parts map[quell.Resource][]seenBy, news map[quell.Resource]seenBy, instanceType string,
 ) (windows map[quell.Resource]seenBy, left map[quell.Resource][]seenBy) {

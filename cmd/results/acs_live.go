@@ -84,14 +84,14 @@ var acsLiveMixes = []acsMix{
 // acsMode is how processors are divided in a live run.
 type acsMode struct {
 	title   string
-	piece   string // whose runs these are: live or beside
+	piece   string // the piece whose runs use this mode: live or beside
 	groups  bool   // each tenant has a control group of its own
 	policy  string // settings of acs; "": none
 	tells   bool   // acs is told of the work that is done
 	repeats int
 }
 
-// The modes: the goals are about those of live, and those of beside are compared with them once.
+// acsModes are the modes of mixes. The goals are about the modes of the piece live; those of beside are compared with them once.
 var acsModes = []acsMode{
 	{"kernel", "live", true, "", false, 3},
 	{"acs", "live", true, "by: weights", false, 3},
@@ -100,7 +100,7 @@ var acsModes = []acsMode{
 	{"literal rule", "beside", true, "rule: literal", false, 1},
 }
 
-// acsAloneMode is that of a tenant that has the machine to itself.
+// acsAloneMode is the mode of runs in which a tenant has the machine to itself.
 var acsAloneMode = acsMode{title: "alone", groups: true, repeats: 1}
 
 // acsPiece is a part of the live measurement that is played in one go.

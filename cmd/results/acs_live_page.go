@@ -219,7 +219,7 @@ func (l *acsLiveData) quiet() (q acsQuiet) {
 	return q
 }
 
-// acsLiveFigures are those of the page's part with real programs.
+// acsLiveFigures are the figures of real programs on the page.
 type acsLiveFigures struct {
 	*acsLiveData
 	Tables             []acsTable
