@@ -24,7 +24,8 @@ type agentUse struct {
 	Core    float64 // share of one core
 }
 
-// agentConfig is the configuration of a controller and an agent, to be filled with the addresses of bus and probe server.
+// agentConfig is the configuration of a controller and an agent, to be filled with the addresses of bus and probe server, and with the
+// agent's probes.
 const agentConfig = `service: web
 slo: {metric: mean, threshold: 75ms}
 sampling: 1s
@@ -32,11 +33,12 @@ policy: {name: static}
 listen: off
 bus: {listen: %q}
 probe: {listen: %q}
-agent: {instance: i1, interface: lo, capacity: {network: 1Gbps}}
+agent: {instance: i1, interface: lo, capacity: {network: 1Gbps, disk: 1000}, probes: %s}
 `
 
-// agentCost runs bin/quell as a controller and as an agent, connected over loopback, and reads what the agent used. It needs Linux.
-func agentCost(ctx context.Context) (*agentUse, error) {
+// agentCost runs bin/quell as a controller and as an agent with these probes (as in agent.probes), connected over loopback, and reads what
+// the agent used. It needs Linux.
+func agentCost(ctx context.Context, probes string) (*agentUse, error) {
 	dir, err := os.MkdirTemp("", "quell-agent-")
 	if err != nil {
 		return nil, err
@@ -47,7 +49,7 @@ func agentCost(ctx context.Context) (*agentUse, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "quell.yaml")
-	text := fmt.Sprintf(agentConfig, addrs[0], addrs[1])
+	text := fmt.Sprintf(agentConfig, addrs[0], addrs[1], probes)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}

@@ -178,7 +178,7 @@ func TestPagesOfTheLab(t *testing.T) {
 				if err := os.MkdirAll(filepath.Dir(p.benchmarkPath()), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(p.benchmarkPath(), []byte("BenchmarkAgent \t 10 \t 0.4 %core\n"), 0o644); err != nil {
+				if err := os.WriteFile(p.benchmarkPath(), []byte("BenchmarkProbes \t 10 \t 0.4 %core\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			case "table-ii":

@@ -26,7 +26,7 @@ func resourcesLab() labPage {
 }
 
 // probeCosts are the benchmarks of what probes cost.
-var probeCosts = []string{"-bench", "Agent|Loaded", "-benchtime", "10x", "./probe/local"}
+var probeCosts = []string{"-bench", "Probes|Loaded", "-benchtime", "10x", "./probe/local"}
 
 func (p labPart) benchmarkPath() string { return filepath.Join(labDir, p.name, "benchmark.txt") }
 
@@ -43,6 +43,11 @@ func (p labPart) benchmark(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
+	agent, err := agentCost(ctx, "auto")
+	if err != nil {
+		return err
+	}
+	out = fmt.Appendf(out, "A whole agent, watched for %v: %.2f%% of a core, %s of anonymous memory\n", agent.Watched, 100*agent.Core, agent.Memory)
 	return os.WriteFile(path, out, 0o644)
 }
 

@@ -33,7 +33,7 @@ func speedPage(ctx context.Context, dir string) error {
 	if info, err := os.Stat(filepath.Join("bin", "quell")); err == nil {
 		f.BinaryBytes = float64(info.Size())
 	}
-	f.Agent, f.AgentError = agentCost(ctx)
+	f.Agent, f.AgentError = agentCost(ctx, "off")
 	return writePage(dir, "speed", f)
 }
 

@@ -1,10 +1,16 @@
 package local
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkAgent measures what all probes cost on an idle machine: the share of a core that this process uses with probes, minus the share
+// BenchmarkProbes measures what all probes cost on an idle machine: the share of a core that this process uses with probes, minus the share
 // without them.
-func BenchmarkAgent(b *testing.B) {
+func BenchmarkProbes(b *testing.B) {
 	const stretch = 10 * time.Second
 	var costs []float64
 	for b.Loop() {
@@ -34,18 +40,21 @@ func BenchmarkAgent(b *testing.B) {
 }
 
 // BenchmarkLoadedService measures how much all probes reduce the throughput of a service that keeps every processor busy and also uses
-// system calls and memory. Intervals with and without probes alternate.
+// system calls and memory. The service is a process of its own, as it is beside an agent. Intervals with and without probes alternate.
 func BenchmarkLoadedService(b *testing.B) {
 	const stretch = 5 * time.Second
+	s := startService(b)
+	s.served(stretch) // it is warm afterwards
 	var losses []float64
 	for b.Loop() {
-		without := served(stretch)
+		without := s.served(stretch)
 		stop := probing(b)
-		with := served(stretch)
+		with := s.served(stretch)
 		stop()
 		losses = append(losses, 100*(1-with/without))
 	}
 	b.ReportMetric(median(losses), "%lost")
+	b.ReportMetric(slices.Max(losses), "%lost-max")
 }
 
 // probing runs all probes at the shortest period until stop is called.
@@ -75,27 +84,87 @@ func probing(b *testing.B) (stop func()) {
 	}
 }
 
-// served returns how many requests per second two workers finish. Each request computes, walks through memory and makes a system call.
-func served(stretch time.Duration) float64 {
-	finished := make(chan int)
-	end := time.Now().Add(stretch)
-	const workers = 2
-	for range workers {
+// serviceVariable is set in the environment of a process that is the busy service.
+const serviceVariable = "QUELL_BENCHMARK_SERVICE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serviceVariable) != "" {
+		serve(os.Stdin, os.Stdout)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serve keeps every processor busy until in ends. Each request computes, walks through memory and makes a system call. For each line of in
+// it writes how many requests it has finished.
+func serve(in io.Reader, out io.Writer) {
+	var finished atomic.Int64
+	for range runtime.NumCPU() {
 		go func() {
-			lines, at, x, n := cycle(1<<16, rand.New(rand.NewPCG(1, 1))), uint32(0), uint64(seed), 0
-			for time.Now().Before(end) {
+			lines, at, x := cycle(1<<16, rand.New(rand.NewPCG(1, 1))), uint32(0), uint64(seed)
+			for {
 				x = spin(x, 20_000)
 				at = chase(lines, at)
-				n++
+				_, _ = unix.Getrandom(make([]byte, 16), 0)
+				finished.Add(1)
 			}
-			finished <- n
 		}()
 	}
-	sum := 0
-	for range workers {
-		sum += <-finished
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		fmt.Fprintln(out, finished.Load())
 	}
-	return float64(sum) / stretch.Seconds()
+}
+
+// service is a process that runs serve.
+type service struct {
+	b   *testing.B
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startService starts a process that runs serve until the benchmark ends.
+func startService(b *testing.B) *service {
+	b.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	c := exec.CommandContext(ctx, program)
+	c.Env = append(os.Environ(), serviceVariable+"=1")
+	in, err := c.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { cancel(); _ = c.Wait() })
+	return &service{b: b, in: in, out: bufio.NewReader(out)}
+}
+
+// served returns how many requests per second the service finishes.
+func (s *service) served(stretch time.Duration) float64 {
+	first, began := s.finished(), time.Now()
+	time.Sleep(stretch)
+	last, took := s.finished(), time.Since(began)
+	return float64(last-first) / took.Seconds()
+}
+
+// finished asks the service how many requests it has finished.
+func (s *service) finished() (n int64) {
+	s.b.Helper()
+	if _, err := fmt.Fprintln(s.in); err != nil {
+		s.b.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(s.out, &n); err != nil {
+		s.b.Fatal(err)
+	}
+	return n
 }
 
 func processorTime() time.Duration {

@@ -16,10 +16,10 @@ var cpuKind = kind{
 	open:     openCPU,
 }
 
-// ahead is how long before a computation its thread is woken; the thread then naps until the computation is due. In between it reads how
-// long the own quota has stopped its group: what is added until the end of the computation is no neighbour's doing. ahead is longer than
-// the usual delay of Go's timers and than a short enforcement period.
-const ahead = 25 * time.Millisecond
+// ahead is how long before a computation its thread is woken; the thread then naps until the computation is due. ahead is longer than the
+// usual delay of Go's timers, and shorter than the 10 ms after which Go's monitor thread attends to a sleeping thread: that would take more
+// processor time than the computation.
+const ahead = 5 * time.Millisecond
 
 // cpuProbe computes for a fixed time and compares the elapsed time with its thread's processor time.
 type cpuProbe struct {
@@ -30,6 +30,7 @@ type cpuProbe struct {
 	paid    time.Duration // the thread's processor time at the end of the last probe
 	ready   time.Duration // how long the thread had waited for a processor by the end of the last probe
 	stopped time.Duration // how long the quota had stopped the group when it was last read
+	watched bool          // the quota stopped the group lately, so it is read before and after each computation
 }
 
 // quota tells for how long the processor quota has stopped this process's own control group.
@@ -80,30 +81,24 @@ func cores(o *Options) float64 {
 // example beside a busy hyper-thread, does not make the result longer. Time in which the own group's quota stopped the thread is
 // subtracted, because no neighbour caused it. If it is most of the waiting, or if the process was paused, the result is an error.
 func (p *cpuProbe) probe(late time.Duration) (sample, error) {
-	due := p.thread.now() - late + ahead
-	before := p.stopped
-	if p.thread.now() < due {
-		var err error
-		if before, err = p.quota.Stopped(); err != nil {
-			return sample{}, err
-		}
-		p.thread.nap(due - p.thread.now())
+	due, before, err := p.due(late)
+	if err != nil {
+		return sample{}, err
 	}
 	used := p.thread.used()
 	p.work()
 	used, took := p.thread.used()-used, p.thread.now()-due
 	s := sample{cost: (p.thread.used() - p.paid).Seconds()}
 	p.paid = p.thread.used()
-	var err error
-	if p.stopped, err = p.quota.Stopped(); err != nil {
-		return s, err
-	}
 	if used <= 0 {
 		return s, errors.New("the thread's clock stood still through a probe")
 	}
 	waited := max(took-used, 0)
+	own, err := p.ownStop(before, waited)
+	if err != nil {
+		return s, err
+	}
 	paused, err := p.paused(waited)
-	own := min(p.stopped-before, waited)
 	switch {
 	case err != nil:
 		return s, err
@@ -114,6 +109,37 @@ func (p *cpuProbe) probe(late time.Duration) (sample, error) {
 	}
 	s.ms = milliseconds(p.run) * float64(used+waited-own) / float64(used)
 	return s, nil
+}
+
+// due waits until the computation is due. It returns that moment, and for how long the quota had stopped the group shortly before it, or
+// at the last reading if the quota is not watched or the thread was woken too late.
+func (p *cpuProbe) due(late time.Duration) (at, stopped time.Duration, err error) {
+	at, stopped = p.thread.now()-late+ahead, p.stopped
+	if p.thread.now() >= at {
+		return at, stopped, nil
+	}
+	if p.watched {
+		if stopped, err = p.quota.Stopped(); err != nil {
+			return at, stopped, err
+		}
+	}
+	p.thread.nap(at - p.thread.now())
+	return at, stopped, nil
+}
+
+// ownStop returns how much of a probe's waiting time the own quota may have caused. The quota is only read if that matters, because reading
+// it takes long: if the probe waited, or if the quota stopped the group lately. If it was not read for some time, a stop may have been
+// before the probe; it then counts as the probe's, and the next probes are watched.
+func (p *cpuProbe) ownStop(before, waited time.Duration) (time.Duration, error) {
+	if !p.watched && waited <= p.run/2 {
+		return 0, nil
+	}
+	after, err := p.quota.Stopped()
+	if err != nil {
+		return 0, err
+	}
+	p.watched, p.stopped = after > p.stopped, after
+	return min(after-before, waited), nil
 }
 
 // paused returns whether somebody paused this process or its machine (SIGSTOP, a frozen control group, a suspended virtual machine) for

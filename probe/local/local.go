@@ -27,7 +27,7 @@ const (
 	// MostBudget is the largest share of a resource that its probes may take, and the default.
 	MostBudget = 0.005
 	// UsualRun is the default processor time of a processor probe. UsualBuffer is the default size of a memory probe's buffer, in bytes.
-	UsualRun    = 500 * time.Microsecond
+	UsualRun    = 250 * time.Microsecond
 	UsualBuffer = 8 << 20
 	// If the budget allows it, a resource is probed every usualSpacing, or perPeriod times per sampling period if that is more often, but not
 	// more often than every leastSpacing.
@@ -50,7 +50,7 @@ type Options struct {
 	// Budget is the share of a resource that its probes may take: of the processors' time or of the disk's operations. 0 means 0.5%, which is
 	// also the limit.
 	Budget float64
-	// Run is the processor time of one processor probe; 0 means 0.5 ms.
+	// Run is the processor time of one processor probe; 0 means 0.25 ms.
 	Run time.Duration
 	// Buffer is the memory that a memory probe reads, in bytes. It should be larger than a processor's private caches on any host. 0 means 8
 	// MiB.

@@ -56,16 +56,47 @@ func TestCPUProbe(t *testing.T) {
 		{"the own quota stopped the group on two processors", run, 50 * ms, 0, 90 * ms, 0, errOwnQuota},
 		{"the own quota stopped the group while the thread napped", run, 0, 0, 9 * ms, 0.5, nil},
 	} {
-		thread, quota := &waking{woken: c.woken}, throttled(7*ms)
-		p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(c.cpu, c.wait); quota += throttled(c.stopped) }}
-		s, err := p.probe(0)
-		if math.Abs(s.ms-c.want) > 1e-9 || !errors.Is(err, c.fails) || s.cost != c.cpu.Seconds() {
-			t.Errorf("%s: %+v, %v; want %v ms", c.why, s, err, c.want)
+		for _, watched := range []bool{false, true} {
+			thread, quota := &waking{woken: c.woken}, throttled(7*ms)
+			p := &cpuProbe{
+				thread: thread, quota: &quota, run: run, stopped: 7 * ms, watched: watched,
+				work: func() { thread.runs(c.cpu, c.wait); quota += throttled(c.stopped) },
+			}
+			s, err := p.probe(0)
+			if math.Abs(s.ms-c.want) > 1e-9 || !errors.Is(err, c.fails) || s.cost != c.cpu.Seconds() {
+				t.Errorf("%s, watched %v: %+v, %v; want %v ms", c.why, watched, s, err, c.want)
+			}
 		}
 	}
 	still := &cpuProbe{thread: &fake{}, quota: new(throttled), run: run, work: func() {}}
 	if s, err := still.probe(0); err == nil || s.ms != 0 {
 		t.Errorf("a clock that stands still: %+v, %v", s, err)
+	}
+}
+
+// The quota is watched from the first stop that a waiting probe finds until there are no more stops. While it is watched, stops before a
+// probe are not taken for that probe's waiting.
+func TestTheOwnQuotaIsWatched(t *testing.T) {
+	const run, ms = 500 * time.Microsecond, time.Millisecond
+	thread, quota := &waking{woken: 3 * ms}, throttled(0)
+	p := &cpuProbe{thread: thread, quota: &quota, run: run, work: func() { thread.runs(run, 0) }}
+	for k, c := range []struct {
+		stopped, woken time.Duration // since the probe before
+		want           float64       // in ms; 0: an error
+		watched        bool
+	}{
+		{0, 3 * ms, 3.5, false},
+		{50 * ms, 0, 0.5, false}, // nothing waited: nobody asks
+		{0, 3 * ms, 0, true},     // it may have been the quota
+		{50 * ms, 3 * ms, 3.5, true},
+		{0, 3 * ms, 3.5, false},
+	} {
+		quota += throttled(c.stopped)
+		thread.woken = c.woken
+		s, err := p.probe(0)
+		if (err != nil) != (c.want == 0) || math.Abs(s.ms-c.want) > 1e-9 || p.watched != c.watched {
+			t.Errorf("probe %d: %+v, %v, watched %v; want %+v", k, s, err, p.watched, c)
+		}
 	}
 }
 
@@ -317,7 +348,7 @@ func TestFollowerTellsWhy(t *testing.T) {
 	f.note(&[]float64{3}[0], nil)
 	f.note(nil, errOwnQuota) // some of a period's probes fail, and the others count
 	obs, failures := set.Sample(now)
-	if p := obs.Probe[quell.CPU]; len(failures) > 0 || p.N != 1 || p.MeanMS != 3 || p.By.RunMS != 0.5 || len(obs.ProbeFailed) > 0 {
+	if p := obs.Probe[quell.CPU]; len(failures) > 0 || p.N != 1 || p.MeanMS != 3 || p.By.RunMS != 0.25 || len(obs.ProbeFailed) > 0 {
 		t.Fatalf("%+v, %v", obs, failures)
 	}
 }

@@ -11,7 +11,7 @@ import (
 var memoryKind = kind{
 	resource: quell.Memory,
 	by:       func(o *Options) quell.Probing { return quell.Probing{Bytes: o.Buffer} },
-	purse:    func(o *Options) purse { return processorPurse(o, guessedWalk) },
+	purse:    memoryPurse,
 	open:     openMemory,
 }
 
@@ -22,6 +22,14 @@ const (
 	lineBytes   = 64
 	leastBuffer = 64 << 10
 )
+
+// memoryPurse is the budget of memory probes. They also take processor time, and each leaves other lines in the caches, so there are at most
+// half as many as of other probes.
+func memoryPurse(o *Options) purse {
+	p := processorPurse(o, guessedWalk)
+	p.most /= 2
+	return p
+}
 
 // line is a cache line that holds the index of the next one.
 type line struct {
