@@ -248,7 +248,7 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	}
 	if sf, ok := o.Severity[c.resource]; ok {
 		f.Severity, f.SeverityAt, f.Significant, f.Taken = &sf, &at, sf > 0, nil
-		f.Passed, f.Held = 0, 0
+		f.Passed, f.Held, f.FoundAt = 0, 0, 0
 		return false, false
 	}
 	if taken, ok := f.infer(c, o); ok {
@@ -262,16 +262,29 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 		return true, false
 	}
 	if f.isNumb(in) {
-		f.Passed, f.Held = 0, 0 // readings from before a gap do not count
+		f.Passed, f.Held, f.FoundAt = 0, 0, 0 // readings from before a gap do not count
 	}
 	confirm := int32(in.confirm)
 	sf, significant := c.baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
 	f.SeverityAt = &at
 	clear = significant && f.Passed == 0 && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
-	if !f.holds(significant, confirm) {
+	if !f.holds(significant, confirm, f.evidence(c.resource)) {
 		f.Severity, f.Significant, f.Taken = &sf, significant, nil
 	}
 	return false, clear
+}
+
+// leastEvidence is the least evidence of a reading without interference, so that an instance without load gets some load again.
+const leastEvidence = 0.1
+
+// evidence returns how much a reading without interference says against interference that was found before, from 0 to 1. A disk that
+// neighbours use in part answers single operations as fast as a free one: what shows the neighbours is the queue behind the instance's own
+// operations. So a reading counts in proportion to its own use. A link or a processor makes single probes wait, too.
+func (f *Felt) evidence(r quell.Resource) float64 {
+	if r != quell.Disk || *f.Utilization >= f.FoundAt {
+		return 1
+	}
+	return max(leastEvidence, *f.Utilization/f.FoundAt)
 }
 
 const (
@@ -309,7 +322,7 @@ func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (c
 	}
 	f.SeverityAt = at
 	clear = taken >= clearlyTaken && f.Passed == 0
-	if !f.holds(significant, int32(in.confirm)) {
+	if !f.holds(significant, int32(in.confirm), 1) {
 		sf := c.predictor.SeverityAt(*f.Utilization, taken)
 		f.Severity, f.Significant, f.Taken = &sf, significant, &taken
 	}
@@ -318,17 +331,17 @@ func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (c
 
 // holds counts a probe reading, and returns whether the last severity is kept. Interference that was found in confirm + 1
 // consecutive readings counts as gone only when it is missing in as many, because there are few probes, and one lucky window
-// must not give an instance its whole load back.
-func (f *Felt) holds(significant bool, confirm int32) bool {
-	switch {
-	case significant:
-		f.Passed, f.Held = min(f.Passed+1, confirm+1), 0
-	case f.Passed > confirm && f.Held < confirm:
-		f.Held++
-		return true
-	default:
-		f.Passed, f.Held = 0, 0
+// must not give an instance its whole load back. A reading without interference counts by its evidence.
+func (f *Felt) holds(significant bool, confirm int32, evidence float64) bool {
+	if significant {
+		f.Passed, f.Held, f.FoundAt = min(f.Passed+1, confirm+1), 0, max(f.FoundAt, *f.Utilization)
+		return false
 	}
+	f.Held += evidence
+	if f.Passed > confirm && f.Held < float64(confirm)+1 {
+		return true
+	}
+	f.Passed, f.Held, f.FoundAt = 0, 0, 0
 	return false
 }
 

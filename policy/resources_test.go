@@ -227,6 +227,38 @@ func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
 	}
 }
 
+// A disk that neighbours use is felt beside own operations only. So after the instance has lost its load, readings without interference say
+// little, and they say nothing less about other resources.
+func TestReadingsWithoutOwnUse(t *testing.T) {
+	const confirm = 1
+	for _, c := range []struct {
+		why      string
+		resource quell.Resource
+		use      float64 // in the readings without interference; it was found at 0.4
+		want     int     // number of such readings for which it is held
+	}{
+		{"a disk under the same load", quell.Disk, .4, 1},
+		{"more load", quell.Disk, .9, 1},
+		{"half the load", quell.Disk, .2, 3},
+		{"no load", quell.Disk, 0, 19},
+		{"a link without load", quell.Network, 0, 1},
+		{"a processor without load", quell.CPU, 0, 1},
+	} {
+		f := Felt{Utilization: new(.4)}
+		for range confirm + 1 {
+			f.holds(true, confirm, f.evidence(c.resource))
+		}
+		f.Utilization = new(.1)
+		f.holds(true, confirm, f.evidence(c.resource)) // found again at a lower use
+		held := 0
+		for f.Utilization = new(c.use); held < 100 && f.holds(false, confirm, f.evidence(c.resource)); held++ {
+		}
+		if held != c.want || f.Passed > 0 || f.Held > 0 || f.FoundAt > 0 {
+			t.Errorf("%s: held for %d readings, want %d; %+v", c.why, held, c.want, f)
+		}
+	}
+}
+
 // oldMemory is a memory in the form in which an earlier version, which considered only one resource, stored it.
 const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"utilization":0.4,"severity_at":"2026-01-01T00:00:10Z",
  "severity":0.5,"significant":true,"felt":2,"held":1,"unrated_for":2,"unprobed":true,"failed_for":1,"joined":true,

@@ -54,7 +54,8 @@ type Felt struct {
 	Severity    *float64   `json:"severity,omitempty"`    // last reading, without calibration
 	Significant bool       `json:"significant,omitempty"` // the last severity passed the test of Eq. 1
 	Passed      int32      `json:"felt,omitempty"`        // consecutive probe readings that passed that test, up to confirm + 1
-	Held        int32      `json:"held,omitempty"`        // number of later readings for which the last severity was kept
+	Held        float64    `json:"held,omitempty"`        // later readings for which the last severity was kept; each counts by its evidence
+	FoundAt     float64    `json:"found_at,omitempty"`    // the highest own use at which the present interference was found
 	Taken       *float64   `json:"taken,omitempty"`       // the neighbours' use, if the instance's own waiting told it; nil: it follows from severity
 }
 
