@@ -47,7 +47,8 @@ func (p labPart) benchmark(ctx context.Context, again bool) error {
 	if err != nil {
 		return err
 	}
-	out = fmt.Appendf(out, "A whole agent, watched for %v: %.2f%% of a core, %s of anonymous memory\n", agent.Watched, 100*agent.Core, agent.Memory)
+	out = fmt.Appendf(out, "A whole agent, watched for %v: %.2f%% of a core, %s of anonymous memory\n",
+		agent.Watched, 100*agent.Core, agent.Memory)
 	return os.WriteFile(path, out, 0o644)
 }
 

@@ -23,8 +23,8 @@ const (
 	leastBuffer = 64 << 10
 )
 
-// memoryPurse is the budget of memory probes. They also take processor time, and each leaves other lines in the caches, so there are at most
-// half as many as of other probes.
+// memoryPurse is the budget of memory probes. They also take processor time, and each displaces lines in the caches, so there are at
+// most half as many as of other probes.
 func memoryPurse(o *Options) purse {
 	p := processorPurse(o, guessedWalk)
 	p.most /= 2
