@@ -76,6 +76,12 @@ func matches(pattern, path string) bool {
 	return strings.HasSuffix(rest, parts[last])
 }
 
+// matchesAll returns whether a pattern matches every path, all of which begin with a slash.
+func matchesAll(pattern string) bool {
+	text := strings.ReplaceAll(pattern, "*", "")
+	return strings.HasSuffix(pattern, "*") && (text == "" || text == "/")
+}
+
 // ClassKeys reads a list of classes.
 func ClassKeys(classes *Classes) keys.Value {
 	return keys.ListOf((*[]Class)(classes), Class{}, func(c *Class) keys.Value {
@@ -110,7 +116,7 @@ func (c Classes) Check(d *keys.Decoder, at string) {
 		case strings.ContainsFunc(class.Path, func(r rune) bool { return r < ' ' || r > '~' }):
 			d.Refuse(item+".path", "write other characters as in %C3%A9", "%q matches nothing: paths of requests are ASCII text",
 				class.Path)
-		case strings.Trim(strings.TrimPrefix(class.Path, "/"), "*") == "" && class.Path != "/":
+		case matchesAll(class.Path):
 			d.Refuse(item+".path", "remove the class: the requests that match no other pattern are of class "+OtherClass+" anyway",
 				"%q matches every path", class.Path)
 		case earlier >= 0:

@@ -48,6 +48,18 @@ func TestPatternsMatchLikeRegularExpressions(t *testing.T) {
 	})
 }
 
+func TestMatchesAll(t *testing.T) {
+	for pattern, want := range map[string]bool{"*": true, "**": true, "/*": true, "*/*": true, "/**": true, "**/*": true,
+		"/": false, "*/": false, "/a*": false, "*/*/*": false, "*.jpg": false, "//*": false} {
+		if got := matchesAll(pattern); got != want {
+			t.Errorf("%q: %t", pattern, got)
+		}
+		if want && !(matches(pattern, "/") && matches(pattern, "/a/b.jpg")) {
+			t.Errorf("%q does not match every path", pattern)
+		}
+	}
+}
+
 // Patterns that match nothing or everything are told once in each thousand requests, until they match.
 func TestClassWatch(t *testing.T) {
 	classes := Classes{{"home", "/"}, {"tags", "/tag/*"}}

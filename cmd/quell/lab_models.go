@@ -61,8 +61,11 @@ func (o *labRun) training() labTraining {
 	if len(felt) > 1 || felt[0] != quell.Network {
 		t.Plan = machineLabPlan()
 	}
-	if w.Kind == scenario.Video {
+	switch {
+	case w.Kind == scenario.Video:
 		t.Plan = sessionLabPlan()
+	case w.Application != "":
+		t.Plan = applicationLabPlan()
 	}
 	if o.quick {
 		t.Plan = quickLabPlan()
@@ -95,6 +98,14 @@ func machineLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference = []float64{0, 0.15, 0.3, 0.45, 0.6, 0.75}, []float64{0, 0.25, 0.5, 0.75}
 	p.Most, p.Run, p.Repeat, p.MaxRepeat = 1, 14*time.Second, 4, 4
+	return p
+}
+
+// applicationLabPlan is for real applications. Their policies judge by response times, so no cell is without load.
+func applicationLabPlan() train.Plan {
+	p := labPlan()
+	p.Levels, p.Interference = []float64{0.15, 0.3, 0.45}, []float64{0, 0.25, 0.5, 0.75}
+	p.Run, p.Repeat, p.MaxRepeat = 10*time.Second, 3, 3
 	return p
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -30,7 +31,8 @@ import (
 // as the player, which trains models and plays runs. When the player has ended, in whatever way, the owner removes the lab.
 type labRun struct {
 	policies []string
-	runs     []int // numbers of the runs to play, from 1; none: all
+	runs     []int             // numbers of the runs to play, from 1; none: all
+	uses     map[string]string // what neighbours use instead of what the scenario says, by resource or program
 	json     string
 	out      string
 	prefix   string
@@ -69,6 +71,8 @@ func labRunCommand() *cobra.Command {
 	f.IntSliceVar(&o.runs, "run", nil, "play only the scenario's runs of these numbers, from 1; default: all")
 	durationFlag(f, &o.duration, "duration", 0,
 		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
+	f.StringToStringVar(&o.uses, "use", nil,
+		"what neighbours use, by resource or program, instead of what the scenario says, as in cpu=40%,sort=25%")
 	f.BoolVar(&o.resume, "resume", false, "skip each run that --out already holds a record of, made with the same inputs")
 	o.flags(cmd)
 	return cmd
@@ -121,6 +125,9 @@ func (o *labRun) load(given func(string) bool) error {
 	if given("seed") {
 		sc.Seed = o.seed
 	}
+	if err := o.setUses(sc); err != nil {
+		return err
+	}
 	if o.duration > 0 {
 		sc.Stretch(o.duration)
 	}
@@ -139,6 +146,20 @@ func (o *labRun) load(given func(string) bool) error {
 		o.records += fmt.Sprintf("-seed%d", sc.Seed)
 	}
 	return err
+}
+
+// setUses gives the scenario's neighbours the uses of --use.
+func (o *labRun) setUses(sc *scenario.Scenario) error {
+	for _, what := range slices.Sorted(maps.Keys(o.uses)) {
+		use, err := keys.ParseShare(o.uses[what])
+		if err != nil || !(use > 0 && use <= 1) {
+			return userErrorf("--use %s: give a share above 0, at most 100%%, such as 40%%, not %q", what, o.uses[what])
+		}
+		if !sc.SetUse(what, use) {
+			return userErrorf("--use %s: no neighbour in %s has a constant use of that resource, or runs that program", what, sc.Name)
+		}
+	}
+	return nil
 }
 
 // plays returns whether the run with that index is selected.
@@ -429,6 +450,11 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 	record := recorder.Record(run, results[0])
 	if record.Inputs, err = experiment.Inputs(o.scenario, run, rig.Models); err != nil {
 		return result, err
+	}
+	if rel, err := filepath.Rel(o.out, rig.Models); err == nil && filepath.IsLocal(rel) {
+		record.Models = rel
+	} else {
+		record.Models = rig.Models
 	}
 	return results[0], record.Save(experiment.RecordPath(rig.Dir, index, run))
 }

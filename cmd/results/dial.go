@@ -58,6 +58,9 @@ func dialPagePart(ctx context.Context, dir string, parts ...string) error {
 	if f.Live, err = dialLab().figures(here(), dir); err != nil {
 		return err
 	}
+	if err := plotIntervals(filepath.Join(dir, "dial", "intervals.png"), f.Intervals); err != nil {
+		return err
+	}
 	return writePage(dir, "dial", f)
 }
 

@@ -16,7 +16,7 @@ import (
 var dialCauses = []string{"network", "cpu", "disk", "memory", model.NotContended}
 
 // dialTruths are its rows.
-var dialTruths = []string{"network", "cpu", "disk", "memory", "load change"}
+var dialTruths = []string{"network", "cpu", "disk", "memory", loadChange}
 
 // Causes are the columns of the confusion matrix.
 func (f dialFigures) Causes() []string { return dialCauses }

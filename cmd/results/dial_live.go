@@ -2,194 +2,193 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/model"
 )
 
-// nameSeeds is how many runs of each row of the live confusion matrix there are; the paper has 10 of each.
-const nameSeeds = 10
+// The live measurement has these pieces, which dial:live plays in this order. Each can be played by itself, as in dial:compare, and each of
+// their runs is kept, so that an interrupted piece continues with the next run.
+const (
+	calibratePiece = "calibrate" // finds how strong neighbours must be
+	detectPiece    = "detect"    // how often an instance without neighbours is taken for a disturbed one
+	classifyPiece  = "classify"  // which resource is named beside neighbours that no training has
+	comparePiece   = "compare"   // the tail with DIAL and with its rivals
+)
+
+var dialPieces = []string{calibratePiece, detectPiece, classifyPiece, comparePiece}
+
+// Seeds of the pieces.
+const (
+	calmSeeds = 2
+	nameSeeds = 10 // as many runs for each resource as in the paper
+)
 
 // dialLab has the page's experiments on the lab's machines. They are played one at a time, because neighbours on the processors or the
 // memory of one lab would disturb another lab.
 func dialLab() labPage {
 	page := labPage{name: "dial", labs: 1}
-	for _, r := range []string{"network", "cpu", "disk", "memory"} {
-		page.parts = append(page.parts, labPart{name: "dial-" + r, trains: r == "network", title: "Contention of the " + r, sum: tails})
+	for _, n := range dialNeighbours {
+		page.parts = append(page.parts, labPart{name: n.ladder(), piece: calibratePiece, title: n.about, sum: ladder})
 	}
-	for _, row := range namedLive {
-		page.parts = append(page.parts, labPart{name: row.part, seeds: nameSeeds, title: row.neighbour, sum: named})
-	}
+	page.parts = append(page.parts,
+		labPart{name: "dial-calm", piece: detectPiece, seeds: calmSeeds, sum: calmLive},
+		labPart{name: "dial-names", piece: classifyPiece, seeds: nameSeeds, sum: named},
+		labPart{name: "dial-tail", piece: comparePiece, sum: tails})
 	return page
 }
 
-// namedLive are the rows of the live confusion matrix: the resource that a neighbour uses, which training never saw.
-var namedLive = []struct{ part, truth, neighbour string }{
-	{"dial-names-network", "network", "a key-value server"},
-	{"dial-names-cpu", "cpu", "a compiler"},
-	{"dial-names-disk", "disk", "a sort"},
-	{"dial-names-pgbench", "disk", "a database"},
-	{"dial-names-memory", "memory", "a stream through memory"},
-	{"dial-names-load", "load change", "none"},
+// dialNeighbour is a neighbour of the experiments, which no training has.
+type dialNeighbour struct {
+	resource quell.Resource
+	what     string // program, or the resource that an interferer uses
+	about    string
 }
 
-// playDial plays experiments of the lab: all that are not complete (live), or the one of that name again.
-func playDial(ctx context.Context, name string) error {
-	lab := dialLab()
-	if name == "live" {
-		return playParts(ctx, lab.parts, lab.labs, false)
+// dialNeighbours are the neighbours for each resource.
+var dialNeighbours = []dialNeighbour{
+	{quell.Network, "keyvalue", "a key-value server"},
+	{quell.CPU, "compile", "a compiler"},
+	{quell.Disk, "sort", "sorts of a file past the cache"},
+	{quell.Memory, "memory", "a stream through memory"},
+}
+
+// ladder is the name of the scenario that calibrates the neighbour.
+func (n dialNeighbour) ladder() string { return "dial-calibrate-" + string(n.resource) }
+
+// neighbourOf returns the neighbour that an interference is.
+func neighbourOf(n *scenario.Interference) dialNeighbour {
+	what := string(n.Program)
+	if what == "" {
+		what = string(n.Resource)
 	}
-	i := slices.IndexFunc(lab.parts, func(p labPart) bool { return p.name == name })
+	i := slices.IndexFunc(dialNeighbours, func(d dialNeighbour) bool { return d.what == what })
 	if i < 0 {
+		return dialNeighbour{resource: n.Resource, what: what, about: what}
+	}
+	return dialNeighbours[i]
+}
+
+// playDial plays a piece of the live measurement, or all of them (live). Runs that have a record are kept.
+func playDial(ctx context.Context, name string) error {
+	if name != "live" && !slices.Contains(dialPieces, name) {
 		return fmt.Errorf("the dial page has no part %q", name)
 	}
-	return playParts(ctx, lab.parts[i:i+1], lab.labs, true)
-}
-
-// tailRow is a run of Figure 7: its p90 before the contention, and while it lasts.
-type tailRow struct {
-	Title            string
-	CalmMS, MS       float64
-	Against          float64 // the p90 in contention, relative to that of the first run
-	Requests, Failed int
-}
-
-// Growth is how many times the calm p90 that in contention is.
-func (r tailRow) Growth() float64 { return r.MS / r.CalmMS }
-
-// tails sums up a scenario of Figure 7. The contention counts from the end of the second period after its onset on: until then no policy
-// can have acted.
-func tails(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
-	onset, end := contention(sc)
-	for i, r := range plays[0] {
-		if r == nil {
+	for _, piece := range dialPieces {
+		if name != "live" && name != piece {
 			continue
 		}
-		calm, contended := r.Phase(0, onset), r.Phase(onset+2*sc.Service.Sampling.Seconds(), end)
-		row := tailRow{Title: experiment.Title(sc, sc.Runs[i]), Requests: contended.Requests, Failed: contended.Failed}
-		row.CalmMS, row.MS = p90Of(calm.LatencyMS), p90Of(contended.LatencyMS)
-		row.Against = row.MS
-		if len(f.Tails) > 0 {
-			row.Against = f.Tails[0].MS
+		if err := playPiece(ctx, piece); err != nil {
+			return err
 		}
-		row.Against = row.MS / row.Against
-		f.Tails = append(f.Tails, row)
 	}
 	return nil
 }
 
-// contention is when a scenario's neighbours come, and when they go, in seconds.
-func contention(sc *scenario.Scenario) (onset, end float64) {
-	onset, end = sc.Timeline[0].At.Seconds(), sc.Duration.Seconds()
-	if len(sc.Timeline) > 1 {
-		end = sc.Timeline[1].At.Seconds()
-	}
-	return onset, end
-}
-
-func p90Of(l quell.Latency) float64 {
-	if ms, ok := l.Of(quell.P90); ok {
-		return ms
-	}
-	return math.NaN()
-}
-
-// namedRow is what DIAL named in the runs of a scenario.
-type namedRow struct {
-	confusionRow
-	Neighbour string
-	Runs      int
-	Elsewhere int // plans that named a resource of an instance without a neighbour
-}
-
-// named sums up the runs of a scenario of the live confusion matrix, as detectOnce does in the simulator.
-func named(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
-	row := namedRow{confusionRow: confusionRow{Named: make([]int, len(dialCauses))}}
-	for _, known := range namedLive {
-		if known.part == sc.Name {
-			row.Truth, row.Neighbour = known.truth, known.neighbour
+func playPiece(ctx context.Context, piece string) error {
+	lab := dialLab()
+	parts := slices.DeleteFunc(lab.parts, func(p labPart) bool { return p.piece != piece })
+	if piece != calibratePiece {
+		if err := diskWaits(delayAccounting); err != nil {
+			return err
 		}
 	}
-	onset, end := contention(sc)
-	var delays []float64
-	for _, records := range plays {
-		if records[0] == nil {
-			continue
+	if piece == classifyPiece || piece == comparePiece {
+		uses, err := readUses()
+		if err != nil {
+			return err
 		}
-		row.Runs++
-		counts, first := map[string]int{}, math.Inf(1)
-		for _, c := range records[0].Causes {
-			if c.AtS < onset || c.AtS >= end {
-				continue
-			}
-			for id, cause := range c.Named {
-				if !disturbs(sc, id) {
-					row.Elsewhere++
-					continue
-				}
-				counts[string(cause)]++
-				first = min(first, c.AtS)
-			}
-		}
-		row.Named[slices.Index(dialCauses, mostNamed(counts))]++
-		if !math.IsInf(first, 1) {
-			delays = append(delays, math.Ceil((first-onset)/sc.Service.Sampling.Seconds()))
+		for i := range parts {
+			parts[i].uses = uses
 		}
 	}
-	if len(delays) > 0 {
-		row.Periods, row.Most = estimateOf(delays), slices.Max(delays)
+	if err := playParts(ctx, parts, lab.labs, false); err != nil {
+		return err
 	}
-	f.Named = &row
+	if piece == calibratePiece {
+		return calibrate()
+	}
 	return nil
 }
 
-// disturbs returns whether the scenario's neighbour is beside an instance: the scaler starts i1 on h1, i2 on h2 and so on. If there is no
-// neighbour, every instance counts.
-func disturbs(sc *scenario.Scenario, id string) bool {
-	n := sc.Timeline[0].Interfere
-	return n == nil || strings.TrimPrefix(n.Host, "h") == strings.TrimPrefix(id, "i")
-}
+// delayAccounting is the kernel's setting without which nothing tells how long tasks wait for disks.
+const delayAccounting = "/proc/sys/kernel/task_delayacct"
 
-// mostNamed is the class that most plans of a run name, if at least two do.
-func mostNamed(counts map[string]int) string {
-	class, most := model.NotContended, 1
-	for _, c := range dialCauses[:4] {
-		if counts[c] > most {
-			class, most = c, counts[c]
-		}
+// diskWaits returns an error if the kernel does not account waiting for disks: DIAL would not recognise neighbours there.
+func diskWaits(setting string) error {
+	text, err := os.ReadFile(setting)
+	if err == nil && strings.TrimSpace(string(text)) != "1" {
+		return errors.New("waiting for disks is not accounted, so contention of disks has no sign: sysctl kernel.task_delayacct=1")
 	}
-	return class
+	return err
 }
 
-// NamedLive are the rows of the live confusion matrix that have been played.
-func (f dialFigures) NamedLive() (rows []namedRow, err error) {
-	for _, known := range namedLive {
-		part, err := f.Live.Part(known.part)
+// episode is a time of a scenario in which a neighbour is beside one instance, or in which there are more users.
+type episode struct {
+	truth      string  // the resource of the neighbour; loadChange
+	neighbour  string  //
+	instance   string  // "": all
+	begin, end float64 // seconds since measuring started
+}
+
+// loadChange is the truth of a time with more users.
+const loadChange = "load change"
+
+// episodes lists the episodes of a scenario.
+func episodes(sc *scenario.Scenario) (list []episode) {
+	for i, e := range sc.Timeline {
+		one := episode{begin: e.At.Seconds()}
+		var ends func(scenario.Event) bool
+		switch n := e.Interfere; {
+		case n != nil && n.Use > 0:
+			known := neighbourOf(n)
+			one.truth, one.neighbour, one.instance = string(known.resource), known.about, instanceOn(n.Host)
+			ends = func(e scenario.Event) bool {
+				return e.Interfere != nil && e.Interfere.Host == n.Host && e.Interfere.Program == n.Program && e.Interfere.Resource == n.Resource
+			}
+		case e.Users != nil && *e.Users > sc.Workload.Users:
+			one.truth, one.neighbour = loadChange, "none"
+			ends = func(e scenario.Event) bool { return e.Users != nil }
+		default:
+			continue
+		}
+		end := sc.Duration
+		if next := slices.IndexFunc(sc.Timeline[i+1:], ends); next >= 0 {
+			end = sc.Timeline[i+1+next].At
+		}
+		one.end = end.Seconds()
+		list = append(list, one)
+	}
+	return list
+}
+
+// instanceOn is the instance on a host: the scaler starts i1 on h1, i2 on h2 and so on.
+func instanceOn(host string) string { return "i" + host[1:] }
+
+// acted is the part of an episode in which policies can have acted: until the end of its second period none can have.
+func (e episode) acted(sampling time.Duration) (begin, end float64) {
+	return e.begin + 2*sampling.Seconds(), e.end
+}
+
+// NameSeeds is how many runs the live confusion matrix is made of.
+func (f dialFigures) NameSeeds() int { return nameSeeds }
+
+// Ladders are the calibrations that have been played.
+func (f dialFigures) Ladders() (list []ladderFigures, err error) {
+	for _, n := range dialNeighbours {
+		part, err := f.Live.Part(n.ladder())
 		if err != nil {
 			return nil, err
 		}
-		if part.Named != nil {
-			rows = append(rows, *part.Named)
+		if part.Ladder != nil {
+			list = append(list, *part.Ladder)
 		}
 	}
-	return rows, nil
-}
-
-// NameSeeds is how many runs each row of the live confusion matrix has.
-func (f dialFigures) NameSeeds() int { return nameSeeds }
-
-// TailParts are the parts of Figure 7.
-func (f dialFigures) TailParts() (names []string) {
-	for _, p := range dialLab().parts {
-		if p.seeds == 0 {
-			names = append(names, p.name)
-		}
-	}
-	return names
+	return list, nil
 }

@@ -166,7 +166,7 @@ func TestPagesOfTheLab(t *testing.T) {
 	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab()} {
 		for _, p := range page.parts {
 			switch p.name {
-			case "dial-cpu", "dial-names-cpu":
+			case "dial-calibrate-cpu", "dial-calm", "dial-names", "dial-tail":
 				keepRecords(t, p, 2)
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)

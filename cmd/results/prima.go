@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,6 +145,9 @@ func (j labJob) play(ctx context.Context, lab int, again bool) error {
 	if j.seed > 1 {
 		args = append(args, "--seed", fmt.Sprint(j.seed))
 	}
+	for _, what := range slices.Sorted(maps.Keys(j.part.uses)) {
+		args = append(args, "--use", fmt.Sprintf("%s=%g", what, j.part.uses[what]))
+	}
 	cmd := exec.CommandContext(ctx, filepath.Join("bin", "quell"), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
@@ -157,10 +161,12 @@ func (j labJob) play(ctx context.Context, lab int, again bool) error {
 type labPart struct {
 	name    string // name of the scenario
 	title   string
-	command string // command of quell lab, instead of run; replay: none, reads what other parts measured; benchmark: go test
-	of      string // the scenario, if its name is not the part's
-	trains  bool   // whether it is the first part of its workload, which trains the models
-	seeds   uint64 // number of seeds for each run; 0: one
+	command string             // command of quell lab, instead of run; replay: none, reads what other parts measured; benchmark: go test
+	of      string             // the scenario, if its name is not the part's
+	trains  bool               // whether it is the first part of its workload, which trains the models
+	piece   string             // the name under which it is measured, if that is not its own
+	seeds   uint64             // number of seeds for each run; 0: one
+	uses    map[string]float64 // what neighbours use instead of what the scenario says, by resource or program
 	// sum computes the part's figures from the records; nil: each run has figures of its own.
 	sum func(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error
 }

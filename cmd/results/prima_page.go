@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -45,8 +46,10 @@ type partFigures struct {
 	Contest    *contest
 	Crosstalk  *crosstalkFigures
 	Benchmarks string
-	Tails      []tailRow
-	Named      *namedRow
+	Ladder     *ladderFigures
+	CalmLive   *calmLiveFigures
+	Named      []namedRow
+	Tails      []tailTable
 }
 
 // write writes the page.
@@ -101,7 +104,7 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 		return f, err
 	}
 	if !slices.ContainsFunc(plays[0], func(r *experiment.Record) bool { return r != nil }) {
-		f.Missing = p.name
+		f.Missing = cmp.Or(p.piece, p.name)
 		return f, nil
 	}
 	if p.sum != nil {

@@ -24,12 +24,14 @@ import (
 
 // Record is everything that was recorded of one run. With it the run can be drawn, and any of its figures computed, later.
 type Record struct {
-	Inputs  string           `json:"inputs"` // hash of what the run's outcome depends on; see Inputs
+	Inputs  string           `json:"inputs"`           // hash of what the run's outcome depends on; see Inputs
+	Models  string           `json:"models,omitempty"` // file of the models, seen from the folder of the lab's output or absolute
 	Run     scenario.Run     `json:"run"`
 	Result  quell.Result     `json:"result"`
 	Moments []Moment         `json:"moments"`
 	Changes []float64        `json:"changes_s"` // when plans that changed something were applied
 	Causes  []RecordedCause  `json:"causes,omitempty"`
+	Uses    []RecordedUse    `json:"uses,omitempty"`
 	Probes  []RecordedProbe  `json:"probes"`
 	Samples []RecordedSample `json:"samples"`
 }
@@ -65,10 +67,22 @@ type RecordedProbe struct {
 	Utilization *float64 `json:"u,omitempty"`
 }
 
-// RecordedCause is the contended resources that a plan named.
+// RecordedCause is what a plan said of instances whose response times are above those of undisturbed ones.
 type RecordedCause struct {
 	AtS   float64                   `json:"t"`
-	Named map[string]quell.Resource `json:"named"` // by instance
+	Named map[string]quell.Resource `json:"named,omitempty"` // the contended resource, by instance
+	Above map[string]string         `json:"above,omitempty"` // what was made of response times above their bound, by instance; see aboveCodes
+}
+
+// aboveCodes are the codes of reasons of DIAL that an instance's response times are above their bound: for the first time, because of
+// neighbours, or because of its load.
+var aboveCodes = []string{"confirming", "interference", "own_load"}
+
+// RecordedUse is an instance's own use of its resources in one period.
+type RecordedUse struct {
+	AtS      float64                    `json:"t"`
+	Instance string                     `json:"i"`
+	Use      map[quell.Resource]float64 `json:"u"`
 }
 
 // RecordedSample is one request as its client measured it.
@@ -125,6 +139,9 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 		if in.Observation == nil {
 			continue
 		}
+		if len(in.Observation.Utilization) > 0 {
+			r.record.Uses = append(r.record.Uses, RecordedUse{AtS: at, Instance: in.ID, Use: in.Observation.Utilization})
+		}
 		p, ok := in.Observation.Probe[resource]
 		if !ok || p.N == 0 {
 			continue
@@ -137,14 +154,26 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 	}
 }
 
-// Plan records what a plan says of contended resources.
+// Plan records what a plan says of response times above their bounds, and of contended resources.
 func (r *Recorder) Plan(at float64, plan *quell.Plan) {
-	if len(plan.Cause) == 0 {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.record.Causes = append(r.record.Causes, RecordedCause{AtS: at, Named: plan.Cause})
+	if c := causeOf(at, plan); len(c.Named) > 0 || len(c.Above) > 0 {
+		r.record.Causes = append(r.record.Causes, c)
+	}
+}
+
+func causeOf(at float64, plan *quell.Plan) RecordedCause {
+	c := RecordedCause{AtS: at, Named: plan.Cause}
+	for _, reason := range plan.Reasons {
+		if reason.Instance != "" && slices.Contains(aboveCodes, reason.Code) {
+			if c.Above == nil {
+				c.Above = map[string]string{}
+			}
+			c.Above[reason.Instance] = reason.Code
+		}
+	}
+	return c
 }
 
 // Change records when a plan that changed something was applied.

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
@@ -33,6 +34,9 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	}
 	r.Sample(scenario.Sample{Intended: 2500 * time.Millisecond, Failed: true})
 	r.Change(1.25)
+	r.Plan(1, &quell.Plan{Reasons: []quell.Reason{{Code: "shift"}, {Code: "confirming"}, {Code: "shift", Instance: "i1"}}}) // nothing to record
+	r.Plan(2, &quell.Plan{Cause: map[string]quell.Resource{"i1": quell.CPU}, Reasons: []quell.Reason{{Code: "interference", Instance: "i1"},
+		{Code: "confirming", Instance: "i2"}}})
 	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
 		quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
 	path := filepath.Join(t.TempDir(), "record.json.gz")
@@ -42,6 +46,13 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	again, err := LoadRecord(path)
 	if err != nil || !reflect.DeepEqual(*again, record) {
 		t.Fatalf("read back %+v, %v", again, err)
+	}
+	if c := again.Causes; len(c) != 1 || c[0].AtS != 2 || c[0].Named["i1"] != quell.CPU ||
+		!maps.Equal(c[0].Above, map[string]string{"i1": "interference", "i2": "confirming"}) {
+		t.Errorf("causes %+v", c)
+	}
+	if used := again.Uses; len(used) != 4 || used[3].AtS != 3 || used[3].Instance != "i1" || used[3].Use[quell.Network] != u {
+		t.Errorf("uses %+v", used)
 	}
 	p := again.Phase(2, 4)
 	in := p.Instances["i1"]

@@ -143,6 +143,20 @@ func (s *Scenario) changesOf(h Host, seed uint64) []Change {
 // named says whether a name in the timeline means this host or its group.
 func (h Host) named(name string) bool { return name == h.ID || name == h.Group }
 
+// SetUse sets the use of the timeline's neighbours on a resource, or the strength of those that run a program, wherever it is not 0. It
+// returns whether there are such neighbours with a constant use.
+func (s *Scenario) SetUse(what string, use float64) (found bool) {
+	for i := range s.Timeline {
+		e := &s.Timeline[i]
+		if e.Interfere == nil || e.Interfere.what() != what || e.Interfere.Use == 0 {
+			continue
+		}
+		n := *e.Interfere
+		n.Use, e.Interfere, found = use, &n, true
+	}
+	return found
+}
+
 // replaced is the time at which the interference of event i on a host ends, because another one replaces it or the run ends.
 func (s *Scenario) replaced(i int, h Host) time.Duration {
 	for _, e := range s.Timeline[i+1:] {

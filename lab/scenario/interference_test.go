@@ -340,3 +340,24 @@ func TestValidateBoundsAllChangesTogether(t *testing.T) {
 		t.Errorf("four such events: %v", err)
 	}
 }
+
+// SetUse changes the use of one kind of neighbour, where there is one, and nothing else.
+func TestSetUse(t *testing.T) {
+	program := func(use float64) *Interference { return &Interference{Host: "h1", Program: "sort", Use: use} }
+	s := disturbed(Event{At: time.Second, Interfere: program(0.2)}, Event{At: 2 * time.Second, Interfere: program(0)},
+		Event{At: 3 * time.Second, Interfere: network("h2", func(n *Interference) { n.Use = 0.4 })}, Event{At: 4 * time.Second, Load: new(1.0)})
+	before := s.Timeline[0].Interfere
+	if !s.SetUse("sort", 0.7) || s.SetUse("compile", 0.5) || s.SetUse("cpu", 0.5) {
+		t.Error("found wrongly")
+	}
+	if before.Use != 0.2 {
+		t.Error("the event of another scenario is changed, too")
+	}
+	var uses []float64
+	for _, e := range s.Timeline[:3] {
+		uses = append(uses, e.Interfere.Use)
+	}
+	if !slices.Equal(uses, []float64{0.7, 0, 0.4}) {
+		t.Errorf("uses %v", uses)
+	}
+}

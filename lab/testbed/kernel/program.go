@@ -14,7 +14,7 @@ const (
 	Compile  Program = "compile"  // gcc translates a large file again and again: processor, caches
 	KeyValue Program = "keyvalue" // Redis answers clients on the other side of the link with values of 16 KiB: network
 	Pgbench  Program = "pgbench"  // PostgreSQL under the transactions of pgbench: disk writes, processor
-	Sort     Program = "sort"     // sort reads a large file past the cache, sorts it, and writes it past the cache: disk, processor
+	Sort     Program = "sort"     // sorts read a file past the cache, and write it sorted past the cache: disk, processor
 )
 
 // Programs lists all programs.

@@ -70,8 +70,8 @@ func (m *Machine) prepare(ctx context.Context) error {
 }
 
 // Run makes the neighbour run these programs at these strengths, from 0 to 1, and no other. The strength is the largest share of the host's
-// processors that they get together; for KeyValue and Pgbench also the share of their 16 and 8 clients. A program must be one of
-// Options.Programs. If a program has ended by itself since the last call, that is an error, once.
+// processors that they get together; for KeyValue and Pgbench also the share of their 16 and 8 clients, and for Sort that of 32 sorts at
+// once. A program must be one of Options.Programs. If a program has ended by itself since the last call, that is an error, once.
 func (m *Machine) Run(strengths map[Program]float64) error {
 	for p, strength := range strengths {
 		if !slices.Contains(m.lab.options.Programs, p) {
@@ -171,10 +171,13 @@ func (m *Machine) startCompile(i *interferer, dir string, _ float64) error {
 	return nil
 }
 
-// sortedFile is the size of the file to sort; sort has a buffer of a small part of it, and so needs its own temporary files.
+// sortedFile is the size of the file to sort; sort has a smaller buffer, and so needs its own temporary files. With large blocks, a sort
+// soon goes from reading to writing and back.
 const (
-	sortedFile = 32 << 20
-	sortBuffer = "2M"
+	sortedFile = 4 << 20
+	sortBuffer = "1M"
+	sortBlock  = "64k"
+	mostSorts  = 32
 )
 
 func prepareSort(_ context.Context, dir string) error {
@@ -200,12 +203,17 @@ func prepareSort(_ context.Context, dir string) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-func (m *Machine) startSort(i *interferer, dir string, _ float64) error {
-	block := strconv.Itoa(diskOperation)
-	command := fmt.Sprintf("dd if=%s iflag=direct bs=%s status=none | sort --buffer-size=%s --parallel=1 --temporary-directory=%s | "+
-		"dd of=%s oflag=direct iflag=fullblock bs=%s status=none", quoted(filepath.Join(dir, "input")), block, sortBuffer, quoted(dir),
-		quoted(filepath.Join(dir, "output")), block)
-	_, err := m.run(i, m.programPlace(), "sort", "sh", again(command)...)
+// startSort starts sorts that read the same file and have outputs of their own. They are one process group, so that they end at once. If
+// one fails, all end. Every second one begins with writing: because the kernel limits reads and writes apart, sorts that begin together go
+// on in step, and would all read or all write.
+func (m *Machine) startSort(i *interferer, dir string, strength float64) error {
+	input, output := quoted(filepath.Join(dir, "input")), quoted(filepath.Join(dir, "output"))
+	written := fmt.Sprintf("[ $((n %% 2)) = 0 ] || dd if=%s of=%s$n oflag=direct bs=%s status=none", input, output, sortBlock)
+	one := fmt.Sprintf("dd if=%s iflag=direct bs=%s status=none | sort --buffer-size=%s --parallel=1 --temporary-directory=%s | "+
+		"dd of=%s$n oflag=direct iflag=fullblock bs=%s status=none", input, sortBlock, sortBuffer, quoted(dir), output, sortBlock)
+	all := fmt.Sprintf("n=0; while [ $n -lt %d ]; do (%s; while %s; do :; done; kill $$) & n=$((n + 1)); done; wait; exit 1",
+		atOnce(mostSorts, strength), written, one)
+	_, err := m.run(i, m.programPlace(), "sort", "sh", "-c", all)
 	return err
 }
 
@@ -217,9 +225,8 @@ const (
 	valueBytes      = 16 << 10
 )
 
-func clients(most int, strength float64) string {
-	return strconv.Itoa(max(1, int(math.Round(float64(most)*strength))))
-}
+// atOnce is how many of something a program has at a strength: at least one.
+func atOnce(most int, strength float64) int { return max(1, int(math.Round(float64(most)*strength))) }
 
 // startKeyValue starts Redis on the host, and its clients on the other side of the link.
 func (m *Machine) startKeyValue(i *interferer, dir string, strength float64) error {
@@ -244,7 +251,7 @@ func (m *Machine) startKeyValue(i *interferer, dir string, strength float64) err
 		return errors.Join(errors.New("setting the value that clients get"), once.failed(), once.stop(syscall.SIGKILL, patience))
 	}
 	_, err = m.run(i, m.sink, "redis-clients", "redis-benchmark",
-		append(ask, "-t", "get", "-n", "1000000", "-l", "-c", clients(keyValueClients, strength))...)
+		append(ask, "-t", "get", "-n", "1000000", "-l", "-c", strconv.Itoa(atOnce(keyValueClients, strength)))...)
 	return err
 }
 
@@ -273,7 +280,7 @@ func (m *Machine) startBench(i *interferer, dir string, strength float64) error 
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(path, "--no-vacuum", "--client", clients(benchClients, strength), "--jobs", "1", "--time", "1000000",
+	cmd := exec.Command(path, "--no-vacuum", "--client", strconv.Itoa(atOnce(benchClients, strength)), "--jobs", "1", "--time", "1000000",
 		"--host", sockets, "--username", "lab", "postgres")
 	if err := asNobody(cmd); err != nil {
 		return err
