@@ -171,12 +171,12 @@ func (m *Machine) startCompile(i *interferer, dir string, _ float64) error {
 	return nil
 }
 
-// sortedFile is the size of the file to sort; sort has a smaller buffer, and so needs its own temporary files. With large blocks, a sort
-// soon goes from reading to writing and back.
+// sortedFile is the size of the file to sort; sort has a smaller buffer, and so needs its own temporary files. The file has few blocks, so
+// that a sort soon goes from reading to writing and back. Larger blocks would need as much of the processors as of the disk.
 const (
-	sortedFile = 4 << 20
-	sortBuffer = "1M"
-	sortBlock  = "64k"
+	sortedFile = 1 << 20
+	sortBuffer = "256K"
+	sortBlock  = "16k"
 	mostSorts  = 32
 )
 
