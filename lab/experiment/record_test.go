@@ -34,7 +34,8 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	}
 	r.Sample(scenario.Sample{Intended: 2500 * time.Millisecond, Failed: true})
 	r.Change(1.25)
-	r.Plan(1, &quell.Plan{Reasons: []quell.Reason{{Code: "shift"}, {Code: "confirming"}, {Code: "shift", Instance: "i1"}}}) // nothing to record
+	// Nothing to record in this plan.
+	r.Plan(1, &quell.Plan{Reasons: []quell.Reason{{Code: "shift"}, {Code: "confirming"}, {Code: "shift", Instance: "i1"}}})
 	r.Plan(2, &quell.Plan{Cause: map[string]quell.Resource{"i1": quell.CPU}, Reasons: []quell.Reason{{Code: "interference", Instance: "i1"},
 		{Code: "confirming", Instance: "i2"}}})
 	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
