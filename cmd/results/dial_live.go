@@ -176,9 +176,6 @@ func (e episode) acted(sampling time.Duration) (begin, end float64) {
 	return e.begin + 2*sampling.Seconds(), e.end
 }
 
-// NameSeeds is how many runs the live confusion matrix is made of.
-func (f dialFigures) NameSeeds() int { return nameSeeds }
-
 // Ladders are the calibrations that have been played.
 func (f dialFigures) Ladders() (list []ladderFigures, err error) {
 	for _, n := range dialNeighbours {

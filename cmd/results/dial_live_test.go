@@ -142,7 +142,7 @@ func TestTails(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := f.Tails[0].Rows
-	if len(f.Tails) != 3 || len(rows) != 2 || rows[0].Growth() != 5 || rows[1].MS != 20 || rows[1].Against != 0.4 || rows[0].Requests != 60 ||
+	if len(f.Tails) != 3 || len(rows) != 2 || rows[0].Growth() != 5 || rows[1].MS != 20 || rows[1].Against != 0.4 || rows[0].Requests != 40 ||
 		f.Tails[0].Use != 0.3 {
 		t.Errorf("%+v", f.Tails)
 	}
