@@ -9,6 +9,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/quellhq/quell/credit"
 	"github.com/quellhq/quell/internal/need"
@@ -34,14 +37,36 @@ func TestCreditsOfAnEmulatedMachineAreMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	const baseline, balance, tries = 0.25, 0.03, 3 // 0.03 credits are 1.8 s of a processor: 2.4 s at full speed
-	wrong := ""
-	for range tries { // other programs on this machine may disturb one
-		if wrong = measureEmulated(t, place, prefix, baseline, balance); wrong == "" {
+	undisturbed := false
+	for range tries {
+		before, began := busy(t), time.Now()
+		wrong := measureEmulated(t, place, prefix, baseline, balance)
+		if wrong == "" {
 			return
 		}
-		t.Log(wrong)
+		used := (busy(t) - before) / time.Since(began).Seconds()
+		t.Logf("%s; all programs together used %.2f processors", wrong, used)
+		undisturbed = undisturbed || used < 1.2 // the emulated machine has one
 	}
-	t.Error(wrong)
+	if undisturbed {
+		t.Error("wrong although nothing else used the processors")
+	}
+	t.Skip("other programs used the processors during every try")
+}
+
+// busy returns for how many seconds this machine's processors have worked so far, added up.
+func busy(t *testing.T) float64 {
+	t.Helper()
+	machine, err := procfs.NewDefaultFS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, err := machine.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := stat.CPUTotal
+	return all.User + all.Nice + all.System + all.IRQ + all.SoftIRQ + all.Steal
 }
 
 // measureEmulated measures a machine of one processor with a fresh balance, and returns what is wrong with the result.
