@@ -18,8 +18,7 @@ func (l *Learner) Export(o FitOptions) (*Models, error) {
 		return nil, fmt.Errorf("too little was measured for a model: %s: %w", l.lacks(), quell.ErrNoData)
 	}
 	trained := &Trained{At: o.At, Service: o.Service, InstanceType: o.InstanceType, Metric: l.Metric}
-	tables := &Prima{Isolation: map[quell.Resource][]Isolation{}, ResponseTime: map[quell.Resource][]ResponseTime{},
-		Interference: map[quell.Resource][]Interference{}}
+	tables := &Prima{}
 	for _, r := range sortedKeys(live) {
 		law := live.Best(r)
 		l.Seen[r][live.bestType(r)].tabulate(r, l.Metric, tables)
@@ -82,12 +81,12 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 	if class == 0 {
 		alone := byProbes(func(w *Window) float64 { return w.ProbeMS })
 		spread := byProbes(func(w *Window) float64 { return w.Spread })
-		to.Isolation[resource] = append(to.Isolation[resource],
-			Isolation{Utilization: use, ProbeMS: alone, StddevMS: min(alone*math.Sqrt(spread), maxValue), N: probes, Runs: runs})
+		put(&to.Isolation, resource, append(to.Isolation[resource],
+			Isolation{Utilization: use, ProbeMS: alone, StddevMS: min(alone*math.Sqrt(spread), maxValue), N: probes, Runs: runs}))
 	} else {
 		severity = min(byProbes(func(w *Window) float64 { return w.ProbeMS / r.Law.probe(w.Use) })-1, maxValue)
-		to.Interference[resource] = append(to.Interference[resource],
-			Interference{Utilization: use, Interfering: r.Law.interfering(use, severity), Severity: severity, Runs: runs})
+		put(&to.Interference, resource, append(to.Interference[resource],
+			Interference{Utilization: use, Interfering: r.Law.interfering(use, severity), Severity: severity, Runs: runs}))
 	}
 	answered := slices.DeleteFunc(alike, func(w *Window) bool { return w.N < fewest })
 	if len(answered) == 0 {
@@ -99,7 +98,7 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 	for _, w := range answered {
 		row.LatencyMS.N += w.N
 	}
-	to.ResponseTime[resource] = append(to.ResponseTime[resource], row)
+	put(&to.ResponseTime, resource, append(to.ResponseTime[resource], row))
 }
 
 // windowMean is the weighted mean of a value of windows.

@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/quellhq/quell"
@@ -43,6 +44,28 @@ func TestExportIsAPrior(t *testing.T) {
 		if !near(next.PerRequest, first.PerRequest, 0.05) {
 			t.Errorf("%s: a request per second uses %v, before %v", metric, next.PerRequest, first.PerRequest)
 		}
+	}
+}
+
+// A service that never had a neighbour gives models without interference, which a file can hold and a learner can begin with.
+func TestExportOfACalmService(t *testing.T) {
+	w := newLawWorld(17)
+	var l *Learner
+	for p := range 80 {
+		l = l.Learn(w.snapshot(three(p, 0)...), learnedSLO)
+	}
+	for _, r := range l.Seen[quell.Network] { // none that only chance disturbed either
+		r.Windows = slices.DeleteFunc(r.Windows, func(w Window) bool { return r.cell(&w)%severityClasses > 0 })
+	}
+	m, err := l.Export(FitOptions{Service: "s", InstanceType: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Prima().Isolation[quell.Network]) == 0 || m.Prima().Interference != nil {
+		t.Errorf("%d calm rows, interference %v", len(m.Prima().Isolation[quell.Network]), m.Prima().Interference)
+	}
+	if NewLearner(m, learnedSLO).Live().Best(quell.Network) == nil {
+		t.Error("a learner that begins with calm machines knows nothing")
 	}
 }
 
