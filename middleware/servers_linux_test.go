@@ -135,7 +135,8 @@ func underLoad(t *testing.T, url string, paths []string, work func()) {
 	schedule := &endless{Schedule: arrivals}
 	var failures []string
 	runner, err := loadgen.New(loadgen.Options{
-		URL: url, Arrivals: schedule, PathOf: func(n int64) string { return paths[n%int64(len(paths))] }, Timeout: patience,
+		URL: url, Arrivals: schedule, PathOf: func(n int64) string { return paths[n%int64(len(paths))] },
+		Timeout: 3 * patience, // a child of php-fpm that misses its signal holds a reload up for process_control_timeout, 10 s here
 		Report: func(s loadgen.Sample) {
 			if s.Failed() {
 				failures = append(failures, fmt.Sprintf("at %v: status %d, %v", s.Sent.Round(time.Millisecond), s.Status, s.Err))
