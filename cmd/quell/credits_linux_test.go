@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/credit"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/lab/testbed/kernel"
@@ -75,7 +76,8 @@ func measureEmulated(t *testing.T, place kernel.Place, prefix string, baseline, 
 	ctx, stop := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
 	purse := kernel.NewPurse(credit.Bucket{Baseline: baseline, Burst: 1, PerUse: 1.0 / 60, Cap: 1}, balance)
-	go func() { kept <- kernel.KeepCredits(ctx, prefix, "h1", purse, nil) }()
+	burstable := kernel.Burstable{Prefix: prefix, Host: "h1", Resource: quell.CPU, Purse: purse}
+	go func() { kept <- burstable.KeepCredits(ctx) }()
 	defer func() {
 		stop()
 		if err := <-kept; err != nil {

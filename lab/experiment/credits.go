@@ -19,8 +19,21 @@ import (
 // labCredits is the file that tells a lab's instances their credits. Agents and the controller do not read it.
 type labCredits struct {
 	scenario.Credits
-	Cores float64 // of a host
+	Whole float64 // what a host has of the resource: cores, bit/s, or operations per second
 }
+
+// creditedHost returns what a scenario's hosts have of the resource that has credits.
+func creditedHost(sc *scenario.Scenario) float64 {
+	h := sc.Hosts[0]
+	return map[quell.Resource]float64{quell.CPU: h.Cores, quell.Network: h.Network, quell.Disk: h.DiskIOPS}[sc.Instances.Credits.Resource]
+}
+
+// leastLimits are the least that a lab can limit a host to: the kernel enforces no quota below 1 ms in 20 ms, and a slower link carries
+// about a packet per second.
+var leastLimits = map[quell.Resource]struct {
+	amount float64
+	unit   string
+}{quell.CPU: {0.05, "cores"}, quell.Network: {1e6, "bit/s"}, quell.Disk: {1, "operations per second"}}
 
 // kernelCredits returns why a lab cannot play burstable instances.
 func kernelCredits(sc *scenario.Scenario) error {
@@ -28,26 +41,30 @@ func kernelCredits(sc *scenario.Scenario) error {
 	if c == nil {
 		return nil
 	}
-	const slowest = 0.05 // of a core: the kernel enforces no quota below 1 ms in 20 ms
-	switch {
-	case c.Resource != quell.CPU:
-		return invalid(path+".resource", "a lab's instances have credits of their processors only: use quell sim")
+	least, known := leastLimits[c.Resource]
+	switch baseline := c.Baseline * creditedHost(sc); {
+	case !known:
+		return invalid(path+".resource", "a lab's instances have no credits of %s", c.Resource)
 	case c.Shown > 0:
 		return invalid(path+".shown", "a lab has no provider that shows balances: leave this out, or use quell sim")
 	case c.Surplus > 0:
 		return invalid(path+".surplus", "a lab sells nothing: leave this out, or use quell sim")
-	case c.Baseline*sc.Hosts[0].Cores < slowest:
-		return invalid(path+".baseline", "is %g cores of a host; a lab enforces no less than %g: give it more, or use quell sim",
-			c.Baseline*sc.Hosts[0].Cores, slowest)
+	case baseline < least.amount:
+		return invalid(path+".baseline", "is %g %s of a host; a lab enforces no less than %g: give it more, or use quell sim", baseline,
+			least.unit, least.amount)
 	}
 	for i, e := range sc.Timeline {
-		n := e.Interfere
-		if n != nil && (n.Program != "" || n.Resource == quell.CPU || n.Resource == quell.Memory) {
-			return invalid(fmt.Sprintf("timeline[%d].interfere", i), "beside burstable instances a lab's neighbours cannot use processors: "+
-				"use quell sim")
+		if n := e.Interfere; n != nil && spoilsCount(c.Resource, n) {
+			return invalid(fmt.Sprintf("timeline[%d].interfere", i), "the credits of a lab's instances are those of the host's %s, which "+
+				"neighbours cannot use then: use quell sim", c.Resource)
 		}
 	}
 	return nil
+}
+
+// spoilsCount returns whether a neighbour uses a resource of its host. Neighbours on memory use processors.
+func spoilsCount(r quell.Resource, n *scenario.Interference) bool {
+	return n.Program != "" || n.Resource == r || r == quell.CPU && n.Resource == quell.Memory
 }
 
 func (g *KernelGroup) creditsFile() string { return filepath.Join(g.dir, "credits.json") }
@@ -57,7 +74,7 @@ func (g *KernelGroup) writeCredits() error {
 	if g.sc.Instances.Credits == nil {
 		return nil
 	}
-	data, err := json.Marshal(labCredits{*g.sc.Instances.Credits, g.sc.Hosts[0].Cores})
+	data, err := json.Marshal(labCredits{*g.sc.Instances.Credits, creditedHost(g.sc)})
 	if err != nil {
 		return err
 	}
@@ -70,7 +87,11 @@ func (c labCredits) purse(id string) *kernel.Purse {
 	if n, err := strconv.Atoi(strings.TrimLeft(id, "abcdefghijklmnopqrstuvwxyz-")); err == nil && n >= 1 && n <= len(c.Balance) {
 		balance = c.Balance[n-1]
 	}
-	return kernel.NewPurse(credit.Bucket{Baseline: c.Baseline * c.Cores, Burst: c.Cores, PerUse: 1.0 / 60, Cap: c.Cap}, balance)
+	b := credit.Bucket{Baseline: c.Baseline * c.Whole, Burst: c.Whole, PerUse: 1.0 / 60, Cap: c.Cap}
+	if c.Resource != quell.CPU {
+		b.PerUse /= c.Whole // a credit is a minute of the whole resource
+	}
+	return kernel.NewPurse(b, balance)
 }
 
 // spend makes the instance burstable, if it is to be, until settle is called. failed is closed if that ends by itself; it is nil if the
@@ -88,15 +109,21 @@ func (i Instance) spend(ctx context.Context, log *slog.Logger) (failed <-chan st
 		return nil, nil, fmt.Errorf("%s: %w", i.Credits, err)
 	}
 	purse := credits.purse(i.ID)
-	log.Info("instance is burstable", "instance", i.ID, "credits", purse.Balance())
+	log.Info("instance is burstable", "instance", i.ID, "resource", credits.Resource, "credits", purse.Balance())
+	slow := false
+	burstable := kernel.Burstable{Prefix: i.Prefix, Host: i.Host, Resource: credits.Resource, Folder: filepath.Dir(i.Credits), Purse: purse,
+		Counted: func(c kernel.Counted) {
+			if c.Slow != slow {
+				slow = c.Slow
+				log.Info("credits", "instance", i.ID, "resource", credits.Resource, "slowed_down", slow)
+			}
+		}}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // open requests are answered after ctx has ended
 	ended := make(chan struct{})
 	var failure error
 	go func() {
 		defer close(ended)
-		failure = kernel.KeepCredits(ctx, i.Prefix, i.Host, purse, func(slow bool) {
-			log.Info("credits of processors", "instance", i.ID, "slowed_down", slow)
-		})
+		failure = burstable.KeepCredits(ctx)
 	}()
 	return ended, func() error { stop(); <-ended; return failure }, nil
 }

@@ -2,10 +2,12 @@ package experiment
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
@@ -50,7 +52,7 @@ func TestBurstableInstancesInALab(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c labCredits
-	if err := json.Unmarshal(data, &c); err != nil || c.Cores != 0.5 || c.Resource != quell.CPU {
+	if err := json.Unmarshal(data, &c); err != nil || c.Whole != 0.5 || c.Resource != quell.CPU {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	for id, want := range map[string]float64{"i1": 1, "i2": 0.5, "i17": 0.5, "web-1": 1, "odd": 0.5} {
@@ -60,14 +62,33 @@ func TestBurstableInstancesInALab(t *testing.T) {
 	}
 }
 
+// A credit of the network or of a disk is a minute of the whole.
+func TestCreditsOfOtherResourcesInALab(t *testing.T) {
+	sc := burstable(t, "resource: network, baseline: 20%, cap: 2, launch: 0.5", "timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.3}}]")
+	if err := KernelPlayable(sc); err != nil {
+		t.Fatal(err)
+	}
+	c := labCredits{*sc.Instances.Credits, creditedHost(sc)}
+	p, now := c.purse("i1"), time.Unix(0, 0)
+	p.Count(now, 0, time.Second)
+	allowed := p.Count(now.Add(15*time.Second), 15*50e6, time.Second) // 0.25 minutes of the link, of which a fifth is earned
+	if left := p.Balance(); math.Abs(left-(0.5-0.25*0.8)) > 1e-9 || allowed != 50e6 {
+		t.Errorf("%v credits are left, and %v bit/s allowed", left, allowed)
+	}
+}
+
 func TestBurstableInstancesThatALabRefuses(t *testing.T) {
 	for _, tc := range []struct{ why, credits, timeline, want string }{
-		{"another resource", "resource: network, baseline: 20%, cap: 2", "", "instances.credits.resource: a lab's instances have credits of"},
 		{"shown balances", "resource: cpu, baseline: 20%, cap: 2, shown: 5m", "", "instances.credits.shown"},
 		{"unlimited mode", "resource: cpu, baseline: 20%, cap: 2, surplus: 0.05", "", "instances.credits.surplus"},
 		{"less than a quota can be", "resource: cpu, baseline: 5%, cap: 2", "", "instances.credits.baseline: is 0.025 cores"},
 		{"a neighbour on the processors", "resource: cpu, baseline: 20%, cap: 2",
 			"timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.3}}]", "timeline[0].interfere"},
+		{"a neighbour on memory, which uses processors", "resource: cpu, baseline: 20%, cap: 2",
+			"timeline: [{at: 1s, interfere: {host: h1, resource: memory, use: 0.3}}]", "timeline[0].interfere"},
+		{"a link slower than a link can be", "resource: network, baseline: 1%, cap: 2", "", "is 500000 bit/s of a host"},
+		{"a neighbour on the link", "resource: network, baseline: 20%, cap: 2",
+			"timeline: [{at: 1s, interfere: {host: h1, resource: network, use: 0.3}}]", "those of the host's network"},
 	} {
 		if err := KernelPlayable(burstable(t, tc.credits, tc.timeline)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", tc.why, err)

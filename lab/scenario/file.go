@@ -127,7 +127,7 @@ func instancesKeys(n *Instances) keys.Table {
 		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
 		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }),
 			"the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
-		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator, and lab with resource cpu").
+		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator and lab").
 			Or("they are not"),
 	}
 }

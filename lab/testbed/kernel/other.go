@@ -107,7 +107,7 @@ func (m *Machine) Run(map[Program]float64) error { return errNotLinux() }
 func CheckProgram(Program) error { return errNotLinux() }
 
 // KeepCredits fails.
-func KeepCredits(context.Context, string, string, *Purse, func(bool)) error { return errNotLinux() }
+func (b Burstable) KeepCredits(context.Context) error { return errNotLinux() }
 
 // Carried fails.
 func (m *Machine) Carried() (own, interfering float64, err error) { return 0, 0, errNotLinux() }
@@ -126,6 +126,9 @@ func (n *Nginx) Start(context.Context) error { return errNotLinux() }
 
 // Start fails.
 func (w *Worker) Start(context.Context) error { return errNotLinux() }
+
+// Start fails.
+func (v *Vsftpd) Start(context.Context) error { return errNotLinux() }
 
 // Stop does nothing.
 func (s *server) Stop(context.Context) error { return nil }
