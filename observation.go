@@ -147,6 +147,15 @@ type CPUTime struct {
 // CounterProgress is a key of Observation.Counters: units of work that the programs of a control group report, per second.
 const CounterProgress = "progress"
 
+// Keys of Observation.Counters of a machine whose use costs credits.
+const (
+	CounterProcessors  = "processors"        // in use, all together
+	CounterSent        = "network_tx_bit_s"  // of the interface that is watched
+	CounterReceived    = "network_rx_bit_s"  // of the same
+	CounterOperations  = "disk_operations_s" // reads and writes of the disk that is limited
+	CounterConnections = "connections"       // that clients have open to the service's port
+)
+
 // Keys of Observation.Counters that processors count themselves.
 const (
 	CounterCPI      = "cpi"             // cycles per instruction

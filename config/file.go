@@ -193,6 +193,7 @@ type AgentPolicy struct {
 	Sampling time.Duration
 	Groups   []sensor.Group
 	Progress string // path of the socket at which programs report their work; empty: none
+	Port     int    // TCP port of the service whose connections are counted; 0: none
 	Records  string // folder that says what was there before the policy's limits; all agents of a machine use the same
 	TakeOver bool   // also limit groups that have a limit of somebody else's, and put it back in the end
 }

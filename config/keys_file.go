@@ -163,6 +163,8 @@ func agentPolicyKeys(p *AgentPolicy) keys.Value {
 			Or("what systemd and quell run start: /system.slice/*, /machine.slice/*, /user.slice/* and /quell/*"),
 		keys.Opt("progress", progressPath(&p.Progress),
 			"path of the socket at which programs report their work, see docs/policies/acs.md; off: none"),
+		keys.Opt("port", keys.Whole(&p.Port).Between(1, 65535),
+			"TCP port of the service: the connections that its clients have open are the load (mrburst)").Or("none"),
 		keys.Opt("records", keys.Text(&p.Records),
 			"folder that says what was in force before the policy's limits, so that it is put back; the same for all agents of a machine"),
 		keys.Opt("take_over", keys.Bool(&p.TakeOver), "also limit groups that have a limit of somebody else's, and put it back in the end"),

@@ -101,7 +101,7 @@ func TestFullFile(t *testing.T) {
 				Chosen:   quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}},
 				Sampling: 500 * time.Millisecond,
 				Groups:   []sensor.Group{{Name: "web", Path: "/web", Share: 2, Alone: 500}, {Path: "/system.slice/*.service", Share: 1}},
-				Progress: "/run/progress", Records: "/run/records", TakeOver: true,
+				Progress: "/run/progress", Port: 21, Records: "/run/records", TakeOver: true,
 			},
 			Servers: fullServers(),
 			Credits: Credits{Kind: "cloudwatch", Settings: &cloudwatch.Settings{

@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/cgroup"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits"
 )
@@ -31,7 +34,21 @@ func creditSensors(driver credits.Driver) []sensor.Sensor {
 	return []sensor.Sensor{credits.NewSensor(driver)}
 }
 
-// crediting adds the machine's balances of credits to snapshots of its control groups.
+// spending returns a sensor of what the machine uses of what costs credits, or none if the policy does not need it.
+func spending(file *config.File) []sensor.Sensor {
+	own := file.Agent.Policy
+	if !policy.Spends(own.Chosen) {
+		return nil
+	}
+	o := sensor.SpendingOptions{Port: own.Port}
+	o.Root, o.Interface, o.Cgroup = os.DirFS(file.Agent.Root), file.Agent.Interface, file.Agent.Cgroup
+	if disk, err := cgroup.DiskOf(file.Agent.Root); err == nil { // else its operations are predicted, and cannot be limited
+		o.Disk = disk
+	}
+	return []sensor.Sensor{sensor.NewSpending(o)}
+}
+
+// crediting adds the machine's balances of credits, and what it spends, to snapshots of its control groups.
 type crediting struct {
 	host.Reader
 	sensors []sensor.Sensor

@@ -53,7 +53,7 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry, bala
 		return nil, err
 	}
 	return host.New(host.Options{
-		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: crediting{reader, creditSensors(balances)},
+		Host: p.name, Period: own.Sampling, Policy: own.Chosen, Reader: crediting{reader, append(spending(file), creditSensors(balances)...)},
 		Limiter: groupLimits{groups, p, limitsOf(file)}, Home: p.home, Logger: p.log, Metrics: registry,
 	})
 }

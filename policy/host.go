@@ -14,6 +14,7 @@ type hostSpec[S any] struct {
 	keys        func(*S) keys.Table                     // of the settings, below `agent.policy` in a configuration
 	agree       func(d *keys.Decoder, path string, s S) // nil: no keys to check against each other
 	memory      func() any                              // returns an empty memory; nil if the policy has none
+	spends      bool                                    // it needs to know how much the machine uses of what costs credits
 	decide      func(s *quell.Snapshot, settings S, st *State) quell.Plan
 }
 
@@ -26,6 +27,7 @@ func hostRowOf[S any](s hostSpec[S]) row {
 		own.agree = func(d *keys.Decoder, path string, settings S, _ quell.Service) { s.agree(d, path, settings) }
 	}
 	r := rowOf(own)
+	r.spends = s.spends
 	r.decideHost = func(settings any) decideHost {
 		own := settings.(S)
 		return func(snapshot *quell.Snapshot, st *State) quell.Plan { return s.decide(snapshot, own, st) }
@@ -55,6 +57,12 @@ func (e *HostEngine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	plan := e.decides(s, &st)
 	plan.At, plan.Host, plan.Policy = s.At, s.Host, e.policy
 	return plan, st
+}
+
+// Spends returns whether a host's policy needs to know how much the machine uses of what costs credits, and the connections of its clients.
+func Spends(p quell.Policy) bool {
+	r, _, err := find(p)
+	return err == nil && r.spends
 }
 
 // AgreeHost checks that the settings of a host's policy agree with each other. path is their place in the file.

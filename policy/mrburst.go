@@ -35,6 +35,7 @@ type MRburstSettings struct {
 	Volume    string        // type of the volume that the group uses; "": its operations need no credits
 	GiB       float64       // size of that volume
 	Unlimited bool          // use beyond the credits is sold instead of refused
+	Fresh     bool          // the instance has its launch credits when the agent starts for the first time
 }
 
 var mrburstSpec = hostSpec[MRburstSettings]{
@@ -55,6 +56,7 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 				"what of the interface's traffic costs credits and is limited: sent or received; the latter needs a kernel with ifb"),
 			keys.Opt("volume", keys.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
 			keys.Opt("gib", keys.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
+			keys.Opt("fresh", keys.Bool(&s.Fresh), "the instance is new when the agent starts for the first time: it has the type's launch credits"),
 			keys.Opt("unlimited", keys.Bool(&s.Unlimited), "use beyond the credits costs money instead of being refused: limits save money"),
 		}
 	},
@@ -67,6 +69,7 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 		}
 	},
 	memory: empty[mrburstMemory],
+	spends: true,
 	decide: decideMRburst,
 }
 
@@ -108,7 +111,7 @@ func decideMRburst(s *quell.Snapshot, set MRburstSettings, st *State) quell.Plan
 	case b.group == nil:
 		b.free("burst_no_group", "the control group is not there: nothing is limited")
 	case !b.measure():
-		b.free("burst_no_load", "the group's programs report no work, so the load is not known: nothing is limited")
+		b.free("burst_no_load", "the group has no connections, or its programs report no work, so the load is not known: nothing is limited")
 	default:
 		b.choose()
 	}
@@ -141,28 +144,38 @@ func (b *burst) find() {
 	}
 }
 
-// measure updates the load from what programs report, and returns whether it is known.
+// measure updates the load from the connections that are open, or else from what programs report. It returns whether the load is known.
 func (b *burst) measure() bool {
+	if b.s.Machine != nil {
+		if open, counted := b.s.Machine.Counters[quell.CounterConnections]; counted {
+			return b.average(open, b.s.Machine.WindowS, true)
+		}
+	}
 	o := b.group.Observation
 	if o == nil {
 		return b.mem.Load > 0
 	}
 	rate, reported := o.Counters[quell.CounterProgress]
-	if !reported || rate <= 0 {
+	return b.average(rate, o.WindowS, false) && reported
+}
+
+// average updates the load. rising says that a load above the average counts at once: users who have come are there, whereas the number of
+// requests in a window varies by chance.
+func (b *burst) average(load, window float64, rising bool) bool {
+	if load <= 0 {
 		b.mem.Load = 0
 		return false
 	}
-	part := math.Min(1, o.WindowS/mrburstWindow.Seconds())
-	if b.mem.Load == 0 || part <= 0 || b.s.At.Sub(b.mem.At) > 3*mrburstWindow {
+	part := math.Min(1, window/mrburstWindow.Seconds())
+	if b.mem.Load == 0 || part <= 0 || b.s.At.Sub(b.mem.At) > 3*mrburstWindow || rising && load > b.mem.Load {
 		part = 1
 	}
-	b.mem.Load += part * (rate - b.mem.Load)
+	b.mem.Load += part * (load - b.mem.Load)
 	b.mem.At = b.s.At
 	return true
 }
 
-// follow integrates the balances. The use of processors is measured; that of other resources is what the profile says of the present load
-// and limit.
+// follow integrates the balances. Uses are measured; one that is not measured is what the profile says of the present load and limit.
 func (b *burst) follow() {
 	use, window := b.uses()
 	tracks := maps.Clone(b.mem.Tracks)
@@ -174,6 +187,9 @@ func (b *burst) follow() {
 		track, known := tracks[r]
 		if !known {
 			track = bucket.Unknown(b.s.At)
+			if b.set.Fresh && bucket.Launch > 0 {
+				track = bucket.New(b.s.At)
+			}
 		}
 		reading := credit.Reading{At: b.s.At, WindowS: window, Use: use[r]}
 		if m := b.s.Machine; m != nil {
@@ -215,8 +231,22 @@ func (b *burst) uses() (use map[quell.Resource]float64, window float64) {
 		if m.CPU != nil && m.Sched != nil {
 			use[quell.CPU] = (m.CPU.User + m.CPU.System) * m.Sched.Cores
 		}
+		for r, counter := range b.counters() {
+			if measured, ok := m.Counters[counter]; ok {
+				use[r] = measured
+			}
+		}
 	}
 	return use, window
+}
+
+// counters are the counters of a machine that say what it uses of each resource.
+func (b *burst) counters() map[quell.Resource]string {
+	c := map[quell.Resource]string{quell.CPU: quell.CounterProcessors, quell.Disk: quell.CounterOperations, quell.Network: quell.CounterSent}
+	if b.set.Traffic == MRburstReceived {
+		c[quell.Network] = quell.CounterReceived
+	}
+	return c
 }
 
 // present predicts what is used under the limit in force at the last load.

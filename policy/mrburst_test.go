@@ -283,3 +283,42 @@ func TestMRburstForecasts(t *testing.T) {
 		t.Errorf("got %+v, want %v credits and %v s", plan.Credits, h.left, want)
 	}
 }
+
+// The load is the number of connections, if they are counted. Users who come count at once, those who leave within ten seconds. What the
+// machine sends is measured, so that balances follow it.
+func TestMRburstCountsConnections(t *testing.T) {
+	h := newBurstableHost(t, 20)
+	e := mrburst(t, h.settings(t))
+	var st State
+	var plan quell.Plan
+	decide := func(connections, sent float64) {
+		s, _ := h.step()
+		s.Instances[0].Observation.Counters = nil
+		s.Machine.WindowS = 1
+		s.Machine.Counters = map[string]float64{quell.CounterConnections: connections, quell.CounterSent: sent}
+		s.Machine.Credits = map[quell.Resource]float64{quell.Network: 50_000}
+		plan, st = e.Decide(s, st)
+	}
+	limit := func() float64 {
+		if len(plan.Limits) == 0 {
+			return 0
+		}
+		return plan.Limits[0].Value
+	}
+	decide(20, 561e6)
+	few := limit()
+	decide(60, 561e6)
+	many := limit()
+	decide(20, 561e6)
+	fewer := limit()
+	if few <= 0 || many < 2.5*few || fewer <= few || fewer >= many {
+		t.Errorf("limits at 20, 60 and 20 connections: %.3g, %.3g, %.3g", few, many, fewer)
+	}
+	if b := plan.Credits["web-1"][quell.Network]; b.DepletedS == nil || math.Abs(*b.DepletedS-b.Left/500) > 0.05*b.Left/500 {
+		t.Errorf("at 500 Mbit/s above the baseline: %+v", b)
+	}
+	decide(0, 0)
+	if len(plan.Limits) > 0 || plan.Reasons[0].Code != "burst_no_load" {
+		t.Errorf("without connections: %v", plan.Reasons)
+	}
+}

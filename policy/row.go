@@ -119,6 +119,7 @@ type row struct {
 	scope            Scope
 	beside, machines bool
 	scales, equal    bool
+	spends           bool
 	needs            need
 	lacks            func(*model.Models) error
 	memory, instance func() any

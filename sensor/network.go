@@ -14,8 +14,8 @@ import (
 
 // The names of the counters that Network adds to an observation: what the service itself sent and received, in bit/s.
 const (
-	CounterTx = "network_tx_bit_s"
-	CounterRx = "network_rx_bit_s"
+	CounterTx = quell.CounterSent
+	CounterRx = quell.CounterReceived
 )
 
 // Network measures the service's own utilisation of a network interface: the larger of the rates sent and received, over the capacity. The
