@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"probe/local":      {".", "probe", "sensor", "internal/tick"},
 	"progress":         {"internal/cgroup", "internal/outage"},
 	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host":       {".", "bus", "policy", "sensor", "internal/lockfile", "internal/outage", "internal/tick"},
 	"bus":              {".", "internal/lockfile", "internal/outage", "internal/atomicfile"},
 

@@ -387,14 +387,26 @@ func (p *Profile) Choose(s Situation, limitable ...quell.Resource) (best Choice,
 		consider(Choice{Prediction: p.unlimited(s.Load)})
 	}
 	for _, r := range quell.Resources {
-		l := p.limited[r]
-		if l == nil || s.Load > beyondLoad*l.mostLoad || len(limitable) > 0 && !slices.Contains(limitable, r) {
+		if len(limitable) > 0 && !slices.Contains(limitable, r) {
 			continue
 		}
-		limit := 1 / l.tightest(s.Load, most)
-		consider(Choice{Limited: r, Limit: limit, Prediction: l.predict(r, limit, s.Load)})
+		if c, known := p.Tightest(r, s.Load, most); known {
+			consider(c)
+		}
 	}
 	return best, ok
+}
+
+// Tightest returns the tightest limit of a resource whose predicted response time at a load is at most most, in milliseconds. ok is false if
+// there is none, or the profile does not cover the resource or the load.
+func (p *Profile) Tightest(r quell.Resource, load, most float64) (c Choice, ok bool) {
+	l := p.limited[r]
+	if l == nil || load > beyondLoad*l.mostLoad {
+		return c, false
+	}
+	limit := 1 / l.tightest(load, most)
+	c = Choice{Limited: r, Limit: limit, Prediction: l.predict(r, limit, load)}
+	return c, c.LatencyMS <= most*(1+tiny)
 }
 
 // tightest returns the reciprocal of the tightest limit whose predicted response time is at most most, or of the loosest one if none is.

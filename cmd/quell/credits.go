@@ -19,11 +19,11 @@ import (
 func creditsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "credits",
-		Short: "Measure the credits of a burstable instance",
+		Short: "Measure the credits of a burstable instance, and what limits do to a service on it",
 		Args:  cobra.NoArgs,
 		RunE:  showHelp,
 	}
-	cmd.AddCommand(creditsMeasureCommand())
+	cmd.AddCommand(creditsMeasureCommand(), creditsProfileCommand())
 	return cmd
 }
 

@@ -2,8 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -78,11 +86,15 @@ func limitsShowCommand() *cobra.Command {
 
 func limitsClearCommand() *cobra.Command {
 	var o limit.Options
+	var after int
 	cmd := &cobra.Command{
 		Use:   "clear",
 		Short: "Put back what was in force before the limits of agents that have ended; running agents keep theirs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if after > 0 {
+				return restoreAfter(cmd.InOrStdin(), after, o)
+			}
 			done, err := limit.Restore(o)
 			for _, t := range done {
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: put back what was there before\n", quell.Printable(t.String(), longestText))
@@ -104,5 +116,52 @@ func limitsClearCommand() *cobra.Command {
 		},
 	}
 	recordsFlags(cmd, &o)
+	const hidden = "after"
+	cmd.Flags().IntVar(&after, hidden, 0, "wait for the end of standard input, and of this process")
+	if err := cmd.Flags().MarkHidden(hidden); err != nil {
+		panic(err) // the flag is defined above
+	}
 	return cmd
+}
+
+// restoreWhenKilled starts a process that puts back what was there before this process's limits when this process ends in any way. release
+// ends that process.
+func restoreWhenKilled(o limit.Options) (release func() error, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	cmd := exec.Command(program, "limits", "clear", "--records", o.Records, "--root", o.Root, "--after", strconv.Itoa(os.Getpid()))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // an interrupt at the terminal is not for it
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting what lifts limits after a kill: %w", err)
+	}
+	return func() error {
+		err := pipe.Close()
+		if wrong := cmd.Wait(); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("what lifts limits after a kill: %w", wrong))
+		}
+		return err
+	}, nil
+}
+
+// restoreAfter waits until in ends and the process that held its other end no longer holds limits, and puts back what was there before.
+func restoreAfter(in io.Reader, pid int, o limit.Options) error {
+	const most, often = 10 * time.Second, 50 * time.Millisecond
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(most); ; time.Sleep(often) {
+		_, err := limit.Restore(o)
+		list, wrong := limit.Show(o)
+		held := slices.ContainsFunc(list, func(l limit.Limit) bool { return l.PID == pid })
+		if !held || time.Now().After(deadline) {
+			return errors.Join(err, wrong)
+		}
+	}
 }
