@@ -34,8 +34,8 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":      twinPage,
 }
 
-// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page, learn:page and dial:page
-// only write the page.
+// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page, learn:page, dial:page
+// and mrburst:page only write the page.
 func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
 	if page == "outlier" {
 		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
@@ -45,6 +45,9 @@ func labPagePart(page, part string) (write func(ctx context.Context, dir string)
 	}
 	if page == "acs" {
 		return func(ctx context.Context, dir string) error { return acsPagePart(ctx, dir, part) }, true
+	}
+	if page == "mrburst" {
+		return func(ctx context.Context, dir string) error { return mrburstPagePart(ctx, dir, part) }, true
 	}
 	if page == "dial" {
 		return func(ctx context.Context, dir string) error { return dialPagePart(ctx, dir, part) }, true

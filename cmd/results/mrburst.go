@@ -63,32 +63,80 @@ type mrburstFigures struct {
 	Forecasts            []mrburstForecast
 }
 
-// mrburstPage plays a group of burstable instances over a day in the simulator.
+// burstData has all measured figures of the page, as they are in mrburst.json.
+type burstData struct {
+	Simulated *mrburstFigures `json:"simulated,omitempty"`
+	Live      *burstLiveData  `json:"live,omitempty"`
+}
+
+// mrburstPage plays the simulated part.
 func mrburstPage(ctx context.Context, dir string) error {
-	sc, err := mrburstScenario()
+	return mrburstPagePart(ctx, dir, "simulated")
+}
+
+// mrburstPagePart plays a part: simulated, or pieces of the live part, as live-default or live. The part page only writes the page.
+func mrburstPagePart(ctx context.Context, dir, part string) error {
+	var d burstData
+	path := filepath.Join(dir, "mrburst.json")
+	if _, err := readJSON(path, &d); err != nil {
+		return err
+	}
+	pieces, again, live := burstPiecesOf(part)
+	var err error
+	switch {
+	case live:
+		err = playBurst(ctx, pieces, again, &d)
+	case part == "simulated":
+		d.Simulated, err = simulateMRburst(ctx)
+	case part == "page":
+		err = d.collect(burstLiveRecords)
+	default:
+		err = fmt.Errorf("the mrburst page has no part %q", part)
+	}
+	if err == nil {
+		err = writeJSON(path, d)
+	}
+	if err == nil && d.Live != nil {
+		err = d.Live.plot(dir)
+	}
 	if err != nil {
 		return err
+	}
+	return writePage(dir, "mrburst", newMRburstPage(d))
+}
+
+// burstPage has the figures of both parts of the page; what was not measured is nil.
+type burstPage struct {
+	Simulated *mrburstFigures
+	Live      *burstFigures
+}
+
+func newMRburstPage(d burstData) burstPage { return burstPage{d.Simulated, newBurstFigures(d.Live)} }
+
+// simulateMRburst plays a group of burstable instances over a day in the simulator.
+func simulateMRburst(ctx context.Context) (*mrburstFigures, error) {
+	sc, err := mrburstScenario()
+	if err != nil {
+		return nil, err
 	}
 	rows, err := sim.Train(ctx, sc, sim.Plan(), sc.Seed)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Name, Metric: sc.Service.SLO.Metric})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f := newMRburstFigures(sc)
 	f.Runs = mrburstRuns(sc, f)
 	if err := playMRburst(ctx, sc, models, f.Runs); err != nil {
-		return err
+		return nil, err
 	}
 	if f.Bills, err = mrburstBills(ctx, sc, models, f); err != nil {
-		return err
+		return nil, err
 	}
-	if f.Forecasts, err = mrburstForecasts(ctx, sc, models); err != nil {
-		return err
-	}
-	return writePage(dir, "mrburst", f)
+	f.Forecasts, err = mrburstForecasts(ctx, sc, models)
+	return &f, err
 }
 
 // mrburstScenario is examples/scenarios/burstable-group.yaml, stretched to most of a day.

@@ -83,15 +83,9 @@ func TestPages(t *testing.T) {
 		"outlier":  newOutlierFigures(someOutliers()),
 		"dial":     someDial(t),
 		"learn":    newLearnFigures(someLearning()),
-		"mrburst": mrburstFigures{
-			Instances: 10, Seeds: 2, Use: 7, Baseline: 4, Hours: 18, Credits: 2880,
-			Runs:      []mrburstRun{{Title: "PRIMA", Held: []float64{15.5, 15.7}, Missed: []float64{2.2, 2.4}, Pooled: 16}},
-			Price:     0.05,
-			Bills:     []mrburstBill{{Title: "PRIMA", Dollars: 0.31, Held: 1, Least: 0.3}},
-			Forecasts: []mrburstForecast{{AtH: 1, SaidH: 10.1, SoonestH: 9.6, LatestH: 10.8, TrueH: 10}},
-		},
-		"acs": newACSFigures(someACS()),
-		"ice": someICE(),
+		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst()}),
+		"acs":      newACSFigures(someACS()),
+		"ice":      someICE(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}

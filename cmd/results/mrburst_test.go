@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+)
+
+func someMRburst() *mrburstFigures {
+	return &mrburstFigures{
+		Instances: 10, Seeds: 2, Use: 7, Baseline: 4, Hours: 18, Credits: 2880,
+		Runs:      []mrburstRun{{Title: "PRIMA", Held: []float64{15.5, 15.7}, Missed: []float64{2.2, 2.4}, Pooled: 16}},
+		Price:     0.05,
+		Bills:     []mrburstBill{{Title: "PRIMA", Dollars: 0.31, Held: 1, Least: 0.3}},
+		Forecasts: []mrburstForecast{{AtH: 1, SaidH: 10.1, SoonestH: 9.6, LatestH: 10.8, TrueH: 10}},
+	}
+}
+
+// someBurstRun is a run in which every download takes so long, until the credits are spent; afterwards the objective is missed.
+func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burstRun {
+	r := burstRun{Piece: piece, LastedS: depleted + 20, DepletedS: &depleted, Others: 0.05, Operations: 150, Downloads: 900}
+	for at := 0.0; at < r.LastedS; at += 10 {
+		own := ms
+		if at >= depleted {
+			own = 9000
+		}
+		r.Windows = append(r.Windows, burstWindow{AtS: at, Users: burstLive.usersAt(time.Duration(at) * time.Second), N: 100, P95MS: &own, Mbits: 90,
+			Limited: limits})
+	}
+	return r
+}
+
+func someBurst() *burstLiveData {
+	network := burstLimit{quell.Network, 45e6}
+	l := &burstLiveData{Machine: somewhere.Machine, Settings: burstLive, Off: &burstOff{N: 12, Mean: 0.04, Bias: 0.01}}
+	l.Runs = []burstRun{
+		{Piece: "profile", Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
+		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100, network),
+		someBurstRun("search-30", 2800, 150, network), someBurstRun("constant", 2100, 150, network),
+	}
+	constant := &l.Runs[5]
+	for at := 1.0; at < 150; at++ {
+		constant.Forecasts = append(constant.Forecasts, burstForecast{at, 155})
+	}
+	replaced := someBurstRun("replace-mrburst", 2100, 300, network)
+	replaced.Replaced, replaced.DepletedS = []float64{150, 290}, nil
+	l.Runs = append(l.Runs, replaced)
+	return l
+}
+
+// A page without measurements says so.
+func TestMRburstPageBeforeMeasuring(t *testing.T) {
+	text, err := fill("mrburst", newMRburstPage(burstData{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Not measured yet: `go run ./cmd/results mrburst:live`", "Not simulated yet"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
+// Pieces are chosen by name, and each lasts for at most five minutes.
+func TestBurstPieces(t *testing.T) {
+	if list, again, ok := burstPiecesOf("live"); !ok || again || len(list) != len(burstPieces()) {
+		t.Errorf("live: %d pieces, again %t", len(list), again)
+	}
+	for _, p := range burstPieces() {
+		if list, again, ok := burstPiecesOf("live-" + p.name); !ok || !again || len(list) != 1 || list[0] != p {
+			t.Errorf("live-%s: %v, again %t", p.name, list, again)
+		}
+	}
+	for _, bad := range []string{"", "lives", "live-", "live-none", "default"} {
+		if _, _, ok := burstPiecesOf(bad); ok {
+			t.Errorf("%q is a piece", bad)
+		}
+	}
+	if most := burstLive.Longest + burstAfter; most > 5*time.Minute {
+		t.Errorf("a piece takes %v", most)
+	}
+	for at, want := range map[time.Duration]int{-time.Second: 50, 0: 50, 29 * time.Second: 50, 30 * time.Second: 20, 180 * time.Second: 50} {
+		if got := burstLive.usersAt(at); got != want {
+			t.Errorf("%d users at %v, want %d", got, at, want)
+		}
+	}
+}
+
+// What the page concludes from runs.
+func TestBurstFigures(t *testing.T) {
+	l := someBurst()
+	f := newBurstFigures(l)
+	row := f.Rows[1]
+	if row.Title != "MRburst" || row.Depleted != "190 s" || row.Times != "4.63" || row.Windows != 19 || row.Kept != "100%" {
+		t.Errorf("mrburst: %+v", row)
+	}
+	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s") || !strings.Contains(f.Best, "1.90 times") {
+		t.Errorf("the best constant limit: %s", f.Best)
+	}
+	if len(f.Forecasts) != 7 || math.Abs(f.Forecasts[0].Error()-5.0/150) > 1e-9 || f.Forecasts[0].AtS != 10 {
+		t.Errorf("forecasts %+v", f.Forecasts)
+	}
+	if r := f.Replacing[0]; r.Replaced != 2 || r.Windows != 32 {
+		t.Errorf("replacements: %+v", r)
+	}
+	if !strings.Contains(f.Missing, "live-cpu") || strings.Contains(f.Missing, "live-default") {
+		t.Errorf("missing: %s", f.Missing)
+	}
+	profile, err := credit.NewProfile(someBurstProfile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// At 45 Mbit/s, users wait for users * 2.1 Mbit / 45 Mbit/s; the runs say 2.1 s whatever the number of users.
+	if off := l.off(profile); off == nil || off.N < 20 || off.Mean < 0.1 {
+		t.Errorf("off by %+v", off)
+	}
+}
+
+// someBurstProfile is what a profiler measures if nothing but the link takes time.
+func someBurstProfile() (rows []credit.ProfileRow) {
+	add := func(r quell.Resource, limit float64, users int) {
+		link := burstLive.Link
+		if r == quell.Network {
+			link = limit
+		}
+		for range 3 {
+			rows = append(rows, credit.ProfileRow{Limited: r, Limit: limit, Load: float64(users),
+				LatencyMS: 1000 * float64(users) * 8 * float64(burstLive.File) / link,
+				Use:       map[quell.Resource]float64{quell.Network: link, quell.CPU: 0.1}})
+		}
+	}
+	for _, limit := range []float64{12e6, 25e6, 50e6, 95e6} {
+		add(quell.Network, limit, 50)
+	}
+	for _, users := range []int{10, 20, 35, 50} {
+		add("", 0, users)
+		add(quell.Network, 50e6, users)
+	}
+	return rows
+}
+
+// A short experiment with a real file server, agent and credits: the default runs out of credits, mrburst limits the network and lasts
+// longer, and an instance is replaced without a failed download. Nothing is left.
+func TestBurstOnThisMachine(t *testing.T) {
+	need.Root(t)
+	need.Program(t, "vsftpd")
+	program := filepath.Join(t.TempDir(), "quell")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/quellhq/quell/cmd/quell").CombinedOutput(); err != nil {
+		t.Fatalf("building quell: %v\n%s", err, out)
+	}
+	set := burstLive
+	set.Credits, set.Users, set.Each, set.Window, set.Longest = 5*88, []int{10, 5}, 5*time.Second, 2*time.Second, 14*time.Second
+	records := burstRecords(t.TempDir())
+	var lines strings.Builder
+	for _, row := range someBurstProfile() {
+		if err := json.NewEncoder(&lines).Encode(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(records.profile(), []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rig, err := newBurstRig(program, set, records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := rig.close(); err != nil {
+			t.Error(err)
+		}
+		if left, err := kernel.Clean(rig.prefix); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}()
+	free, err := rig.play(t.Context(), burstPiece{name: "default", mode: burstDefault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if free.DepletedS == nil || free.Downloads == 0 || len(free.Windows) < 3 {
+		t.Errorf("default: %+v", free)
+	}
+	limited, err := rig.play(t.Context(), burstPiece{name: "mrburst", mode: burstAll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(limited.Windows); n < 3 || len(limited.Windows[n-1].Limited) == 0 || limited.Windows[n-1].Limited[0].Resource != quell.Network {
+		t.Errorf("mrburst: %+v", limited.Windows)
+	}
+	if limited.DepletedS != nil && free.DepletedS != nil && *limited.DepletedS < *free.DepletedS {
+		t.Errorf("credits last for %v s, without a limit for %v s", *limited.DepletedS, *free.DepletedS)
+	}
+	rig.set.Objective = time.Nanosecond // each window misses it
+	replaced, err := rig.play(t.Context(), burstPiece{name: "replace-default", mode: burstDefault, replaces: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for _, w := range replaced.Windows {
+		failed += w.Failed
+	}
+	if len(replaced.Replaced) < 2 || failed > 0 {
+		t.Errorf("replaced at %v, %d downloads failed", replaced.Replaced, failed)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := rig.play(ctx, burstPiece{name: "cpu", mode: burstCPU}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("interrupted: %v", err)
+	}
+}
