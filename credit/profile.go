@@ -397,8 +397,8 @@ func (p *Profile) Choose(s Situation, limitable ...quell.Resource) (best Choice,
 	return best, ok
 }
 
-// Tightest returns the tightest limit of a resource whose predicted response time at a load is at most most, in milliseconds. ok is false if
-// there is none, or the profile does not cover the resource or the load.
+// Tightest returns the tightest limit of a resource whose predicted response time at a load is at most most, in milliseconds. ok is false
+// if there is none, or the profile does not cover the resource or the load.
 func (p *Profile) Tightest(r quell.Resource, load, most float64) (c Choice, ok bool) {
 	l := p.limited[r]
 	if l == nil || load > beyondLoad*l.mostLoad {

@@ -1,6 +1,7 @@
 package credit
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -13,7 +14,7 @@ import (
 type SparseOptions struct {
 	Resources   []quell.Resource // that can be limited
 	ObjectiveMS float64
-	Least       map[quell.Resource]float64 // no limit is below this, as one below the baseline saves nothing; without an entry a tenth of the use
+	Least       map[quell.Resource]float64 // no limit is below this; without an entry: a tenth of the use
 	PerRow      int                        // limits of each resource; 0: 4, as in the paper
 	Worst       float64                    // times the objective: a limit that makes response times longer ends the row; 0: 2
 }
@@ -60,10 +61,11 @@ func NewSparse(o SparseOptions) (*Sparse, error) {
 		o.Worst = usualWorst
 	}
 	if o.PerRow < 2 || !(o.Worst >= 1) || len(o.Resources) == 0 || !(o.ObjectiveMS > 0) {
-		return nil, fmt.Errorf("a profile needs resources to limit, an objective, at least 2 limits of each resource, and a worst " +
+		return nil, errors.New("a profile needs resources to limit, an objective, at least 2 limits of each resource, and a worst " +
 			"response time of at least the objective")
 	}
-	return &Sparse{opts: o, limits: map[quell.Resource][]float64{}, refused: map[quell.Resource]string{}, ended: map[quell.Resource]bool{}}, nil
+	return &Sparse{opts: o, limits: map[quell.Resource][]float64{}, refused: map[quell.Resource]string{},
+		ended: map[quell.Resource]bool{}}, nil
 }
 
 // Next returns what to measure at the present load. ok is false if everything is known at this load, or there is no load.

@@ -49,8 +49,8 @@ type Options struct {
 // fewest is the smallest number of response times whose percentile counts.
 const fewest = 5
 
-// Run measures until everything is known at the loads that come, or ctx ends, which is no error. Afterwards no limit is in force; if lifting
-// one fails, that is an error. A service without response times or load is a *quell.UserError.
+// Run measures until everything is known at the loads that come, or ctx ends, which is no error. Afterwards no limit is in force; if one
+// cannot be lifted, that is an error. A service without response times or load is a *quell.UserError.
 func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, o.Limiter.Limit("", 0)) }()
 	if _, err := o.Source.Take(time.Now()); err != nil {

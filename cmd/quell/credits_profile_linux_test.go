@@ -82,9 +82,9 @@ func startProfiledService(t *testing.T, users int) profiledService {
 
 // profile is a command that profiles the service.
 func (s profiledService) profile(more ...string) *exec.Cmd {
-	return exec.Command("quell", append([]string{"credits", "profile", "--group", s.group, "--cgroup", s.group, "--port", s.port, "--url", s.url,
-		"--out", filepath.Join(s.dir, "profile"), "--records", filepath.Join(s.dir, "records"), "--objective", "10s", "--worst", "100",
-		"--resources", "cpu", "--window", "300ms", "--windows", "2"}, more...)...)
+	return exec.Command("quell", append([]string{"credits", "profile", "--group", s.group, "--cgroup", s.group, "--port", s.port,
+		"--url", s.url, "--out", filepath.Join(s.dir, "profile"), "--records", filepath.Join(s.dir, "records"), "--objective", "10s",
+		"--worst", "100", "--resources", "cpu", "--window", "300ms", "--windows", "2"}, more...)...)
 }
 
 // quota is the processor limit of the service's group, as quell limits show says; "" if there is none.

@@ -240,7 +240,8 @@ func (r *burstRig) agent(i *burstInstance, mode burstMode) (*burstAgent, error) 
 		return nil, err
 	}
 	config := filepath.Join(dir, "agent.yaml")
-	text := fmt.Sprintf("data: %s\nagent:\n  interface: eth0\n  cgroup: self\n  policy: {name: mrburst, profile: %s, objective: %v, margin: %g%%,\n"+
+	text := fmt.Sprintf("data: %s\nagent:\n  interface: eth0\n  cgroup: self\n"+
+		"  policy: {name: mrburst, profile: %s, objective: %v, margin: %g%%,\n"+
 		"    type: lab, types: %s, fresh: true, %sport: 21, sampling: 1s, records: %s, groups: [{cgroup: %s}]}\n",
 		filepath.Join(dir, "data"), profile, r.set.Objective, 100*r.set.Margin, types, network, filepath.Join(dir, "records"),
 		r.group(i.host))

@@ -36,8 +36,8 @@ func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burs
 		if at >= depleted {
 			own = 9000
 		}
-		r.Windows = append(r.Windows, burstWindow{AtS: at, Users: burstLive.usersAt(time.Duration(at) * time.Second), N: 100, P95MS: &own, Mbits: 90,
-			Limited: limits})
+		users := burstLive.usersAt(time.Duration(at) * time.Second)
+		r.Windows = append(r.Windows, burstWindow{AtS: at, Users: users, N: 100, P95MS: &own, Mbits: 90, Limited: limits})
 	}
 	return r
 }
@@ -195,8 +195,10 @@ func TestBurstOnThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(limited.Windows); n < 3 || len(limited.Windows[n-1].Limited) == 0 || limited.Windows[n-1].Limited[0].Resource != quell.Network {
-		t.Errorf("mrburst: %+v", limited.Windows)
+	if n := len(limited.Windows); n < 3 {
+		t.Errorf("mrburst: %+v", limited)
+	} else if last := limited.Windows[n-1].Limited; len(last) == 0 || last[0].Resource != quell.Network {
+		t.Errorf("mrburst limits %+v", last)
 	}
 	if limited.DepletedS != nil && free.DepletedS != nil && *limited.DepletedS < *free.DepletedS {
 		t.Errorf("credits last for %v s, without a limit for %v s", *limited.DepletedS, *free.DepletedS)

@@ -25,8 +25,8 @@ type ftpServer struct {
 	users   atomic.Int64
 }
 
-// ftpUsers are users who download files from a server, each a file of his own, one after the other. A file's cached pages are dropped before
-// it is asked for, so that the disk is read each time. A user who leaves, or goes to another server, finishes his download first.
+// ftpUsers are users who download files from a server, each a file of his own, one after the other. A file's cached pages are dropped
+// before it is asked for, so that the disk is read each time. A user who leaves, or goes to another server, finishes his download first.
 type ftpUsers struct {
 	place  kernel.Place
 	server atomic.Pointer[ftpServer]

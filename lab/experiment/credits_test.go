@@ -64,7 +64,8 @@ func TestBurstableInstancesInALab(t *testing.T) {
 
 // A credit of the network or of a disk is a minute of the whole.
 func TestCreditsOfOtherResourcesInALab(t *testing.T) {
-	sc := burstable(t, "resource: network, baseline: 20%, cap: 2, launch: 0.5", "timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.3}}]")
+	sc := burstable(t, "resource: network, baseline: 20%, cap: 2, launch: 0.5",
+		"timeline: [{at: 1s, interfere: {host: h1, resource: cpu, use: 0.3}}]")
 	if err := KernelPlayable(sc); err != nil {
 		t.Fatal(err)
 	}
