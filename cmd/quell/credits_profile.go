@@ -55,7 +55,8 @@ func creditsProfileCommand() *cobra.Command {
 		Short: "Measure how response times and use of a running service depend on limits, for the policy mrburst",
 		Long: "Limit the processors, the disk and the network of a running service, one after the other, for short stretches, and record\n" +
 			"response times and uses under its present load. Leave it running while the load varies, and begin at a high load. A limit is\n" +
-			"lifted at once if response times exceed --worst times the objective or a request fails; all are lifted at the end, also if this command is killed. The result is a profile for agent.policy.profile (docs/policies/mrburst.md).",
+			"lifted at once if response times exceed --worst times the objective or a request fails; all are lifted at the end, also if\n" +
+			"this command is killed. The result is a profile for agent.policy.profile (docs/policies/mrburst.md).",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
