@@ -1,0 +1,143 @@
+package sensor
+
+import (
+	"path"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// groupAccount holds a group's counters at one moment.
+type groupAccount struct {
+	groupReading
+	user, system *time.Duration
+	pressure     map[string]stall
+	tasks        map[int]taskTimes // nil if they were not read
+	disks        bool              // tasks has the time for which each waited for disks
+	known        float64           // processor seconds, since the account before, of tasks that are in both
+}
+
+// readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
+// the error.
+func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount, error) {
+	reading, err := l.read(now)
+	if err != nil {
+		return nil, err
+	}
+	account := &groupAccount{groupReading: *reading}
+	account.user, account.system = l.split()
+	if l.unified {
+		account.pressure, err = readStalls(l.root, l.cpu, ".pressure")
+	}
+	if _, told := account.pressure["cpu"]; !told || tasks.always {
+		account.tasks, account.disks = tasks.read(l), tasks.disks
+	}
+	return account, err
+}
+
+// split returns user and system time, nil if the kernel does not report them.
+func (l *groupLayout) split() (user, system *time.Duration) {
+	if l.unified {
+		stat, err := l.stat(l.cpu)
+		if err != nil {
+			return nil, nil
+		}
+		of := func(key string) *time.Duration {
+			us, ok := stat[key]
+			if !ok {
+				return nil
+			}
+			d := time.Duration(us) * time.Microsecond
+			return &d
+		}
+		return of("user_usec"), of("system_usec")
+	}
+	of := func(file string) *time.Duration {
+		ns, err := l.number(path.Join(l.usage, file))
+		if err != nil {
+			return nil
+		}
+		d := time.Duration(ns)
+		return &d
+	}
+	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
+}
+
+// until returns what the group did between two moments.
+func (before *groupAccount) until(after *groupAccount, now time.Time, window time.Duration) (*quell.Observation, error) {
+	cores, throttled, err := before.groupReading.until(&after.groupReading)
+	if err != nil {
+		return nil, err
+	}
+	obs := &quell.Observation{At: now.UTC(), WindowS: window.Seconds(), Pressure: pressureBetween(before.pressure, after.pressure, window)}
+	if throttled != nil {
+		obs.Counters = map[string]float64{CounterThrottled: *throttled}
+	}
+	obs.Sched = &quell.Sched{
+		Cores: after.quota, RunS: cores * window.Seconds(),
+		UserS: elapsed(before.user, after.user), SystemS: elapsed(before.system, after.system),
+	}
+	if before.limited == after.limited { // otherwise a quota was set or removed, or another group has the least one now
+		obs.Sched.ThrottledS = elapsed(&before.stopped, &after.stopped)
+	}
+	if before.tasks != nil && after.tasks != nil {
+		if _, told := obs.Pressure["cpu"]; !told {
+			obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
+		}
+		obs.Sched.FreeS, after.known = free(before.tasks, after.tasks, window, obs.Sched.RunS)
+	}
+	return obs, nil
+}
+
+func elapsed(before, after *time.Duration) *float64 {
+	if before == nil || after == nil || *after < *before {
+		return nil
+	}
+	seconds := (*after - *before).Seconds()
+	return &seconds
+}
+
+// waited returns how long tasks waited in run queues, in seconds, and a task's mean running time, weighted by how long each task waited. A
+// task that is seen for the first time counts with its whole time, if it can have started within the window. Tasks that ended in between
+// are not counted.
+func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRun *float64) {
+	var sum, product float64
+	for id, now := range after {
+		then, known := before[id]
+		if known && (now.run < then.run || now.wait < then.wait) || !known && now.run+now.wait > window {
+			continue // the task's number was reused, or an old task was moved into the group
+		}
+		w := (now.wait - then.wait).Seconds()
+		sum += w
+		product += w * (now.run - then.run).Seconds()
+	}
+	if sum > 0 {
+		mean := product / sum
+		taskRun = &mean
+	}
+	return &sum, taskRun
+}
+
+// free returns the processor time that a group would have used if each of its tasks had had a processor of its own, in seconds: a task that
+// waited for a part of the window would have done its work in the rest of it. Tasks that started or ended in the window are thought to be
+// like the others. run is the processor time of the whole group, and known that of the tasks whose waiting is known. The result is nil if
+// there are none.
+func free(before, after map[int]taskTimes, window time.Duration, run float64) (seconds *float64, known float64) {
+	const least = 0.001 // part of the window: a task that hardly ran at all
+	alone := 0.0
+	for id, now := range after {
+		then, ok := before[id]
+		if !ok || now.run <= then.run || now.wait < then.wait {
+			continue
+		}
+		ran := (now.run - then.run).Seconds()
+		rest := max(1-(now.wait-then.wait).Seconds()/window.Seconds(), ran/window.Seconds(), least)
+		known += ran
+		alone += ran / rest
+	}
+	if known == 0 {
+		return nil, 0
+	}
+	sum := run * alone / known
+	return &sum, known
+}

@@ -1,0 +1,133 @@
+package sensor
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// mostTasks is how many tasks are read in one period. If there are more, that is reported as a failure.
+const mostTasks = 20_000
+
+// taskReader reads how long tasks ran and waited.
+type taskReader struct {
+	root   fs.FS
+	told   bool // the kernel reports it
+	disks  bool // also how long they waited for disks
+	always bool // also where pressure tells how long the group waits
+	left   int
+	files  *keptFiles // nil: files are opened anew each time
+}
+
+func newTaskReader(root fs.FS) *taskReader {
+	_, err := fs.ReadFile(root, "proc/self/schedstat")
+	return &taskReader{root: root, told: err == nil, left: mostTasks}
+}
+
+// err returns an error if some groups' tasks were not read.
+func (t *taskReader) err() error {
+	if t.left >= 0 {
+		return nil
+	}
+	return fmt.Errorf("the groups have more than %d tasks: how the rest waits is not known; name fewer groups", mostTasks)
+}
+
+// read returns the times of the tasks of a group and of the groups below it; nil if they are unknown.
+func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
+	if !t.told || t.left < 0 {
+		return nil
+	}
+	times := map[int]taskTimes{}
+	t.walk(l.usage, l.taskList(), func(id string) { t.add(times, id) })
+	if t.left < 0 {
+		return nil
+	}
+	return times
+}
+
+// taskList is the name of the file that lists the group's tasks.
+func (l *groupLayout) taskList() string {
+	if l.unified {
+		return "cgroup.threads"
+	}
+	return "tasks"
+}
+
+// walk calls visit with each task that is listed in a folder and in those below it. A group that ends meanwhile is skipped.
+func (t *taskReader) walk(folder, list string, visit func(id string)) {
+	text, err := fs.ReadFile(t.opening(), path.Join(folder, list))
+	if err != nil {
+		return
+	}
+	for id := range strings.FieldsSeq(string(text)) {
+		if t.left--; t.left < 0 {
+			return
+		}
+		visit(id)
+	}
+	if !hasFolders(t.root, folder) {
+		return
+	}
+	entries, _ := fs.ReadDir(t.root, folder) // the group may end meanwhile
+	for _, e := range entries {
+		if e.IsDir() && t.left >= 0 {
+			t.walk(path.Join(folder, e.Name()), list, visit)
+		}
+	}
+}
+
+// hasFolders returns whether a folder may have folders in it. The kernel's file system of control groups counts them: a folder has a link
+// for each, and two more. Reading the count is much faster than listing the folder.
+func hasFolders(root fs.FS, folder string) bool {
+	info, err := fs.Stat(root, folder)
+	if err != nil {
+		return true
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || stat.Nlink != 2
+}
+
+// opening returns the file system in which every file is opened anew. Lists of tasks need that: in version 1, a list that is read again
+// within a second of the last reading still has the tasks of the moment in which it was opened.
+func (t *taskReader) opening() fs.FS {
+	if t.files == nil {
+		return t.root
+	}
+	return t.files.root
+}
+
+func (t *taskReader) readFile(name string) ([]byte, error) {
+	if t.files == nil {
+		return fs.ReadFile(t.root, name)
+	}
+	return t.files.read(name)
+}
+
+// add reads the times of a task. One that ends meanwhile is skipped.
+func (t *taskReader) add(times map[int]taskTimes, id string) {
+	number, err := strconv.Atoi(id)
+	if err != nil || number <= 0 {
+		return
+	}
+	text, err := t.readFile("proc/" + id + "/schedstat")
+	if err != nil {
+		return
+	}
+	one, err := parseTaskSchedstat(text)
+	if err != nil {
+		return
+	}
+	if t.disks {
+		text, err := fs.ReadFile(t.root, "proc/"+id+"/stat")
+		if err != nil {
+			return
+		}
+		if one.disk, err = parseTaskDisk(text); err != nil {
+			return
+		}
+	}
+	times[number] = one
+}
