@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,18 +85,18 @@ var acsLiveMixes = []acsMix{
 // acsMode is how processors are divided in a live run.
 type acsMode struct {
 	title   string
-	piece   string // the piece whose runs use this mode: live or beside
+	piece   string // the piece whose runs use this mode: live, told or beside
 	groups  bool   // each tenant has a control group of its own
 	policy  string // settings of acs; "": none
 	tells   bool   // acs is told of the work that is done
 	repeats int
 }
 
-// acsModes are the modes of mixes. The goals are about the modes of the piece live; those of beside are compared with them once.
+// acsModes are the modes of mixes. The goals are about the modes of the piece live; the others are compared with them.
 var acsModes = []acsMode{
 	{"kernel", "live", true, "", false, 3},
 	{"acs", "live", true, "by: weights", false, 3},
-	{"acs, told of progress", "live", true, "solo: 10m", true, 3},
+	{"acs, told of progress", "told", true, "solo: 10m", true, 3},
 	{"no groups", "beside", false, "", false, 1},
 	{"literal rule", "beside", true, "rule: literal", false, 1},
 }
@@ -109,8 +110,8 @@ type acsPiece struct {
 	modes []acsMode
 }
 
-// acsPieceOf returns the piece with this name: live and beside play all mixes, live-4 those of four tenants, and live-4-2 the second of
-// those.
+// acsPieceOf returns the piece with this name: live, told and beside play all mixes, live-4 those of four tenants, and live-4-2 the second
+// of those.
 func acsPieceOf(name string) (p acsPiece, ok bool) {
 	piece, which, chosen := strings.Cut(name, "-")
 	for _, mode := range acsModes {
@@ -210,7 +211,7 @@ func (r acsRecords) fill(ctx context.Context, list []acsPlay, takes func(acsPlay
 	}
 	for i, p := range missing {
 		fmt.Fprintf(os.Stderr, "acs: %d of %d runs, %v left: %v\n", i+1, len(missing), left.Round(time.Second), p)
-		run, err := play(ctx, p)
+		run, err := playUndisturbed(ctx, p, play)
 		if err == nil {
 			err = writeJSON(filepath.Join(string(r), p.file()), run)
 		}
@@ -222,9 +223,30 @@ func (r acsRecords) fill(ctx context.Context, list []acsPlay, takes func(acsPlay
 	return nil
 }
 
+// playUndisturbed repeats a run that was disturbed by other programs.
+func playUndisturbed(ctx context.Context, p acsPlay, play func(context.Context, acsPlay) (acsLiveRun, error)) (run acsLiveRun, err error) {
+	const tries = 3
+	for range tries {
+		if run, err = play(ctx, p); !errors.Is(err, errDisturbed) {
+			return run, err
+		}
+		fmt.Fprintf(os.Stderr, "acs: %v\n", err)
+	}
+	return run, err
+}
+
 // play plays the runs of a piece that have no record yet, and takes over all records into the page's figures.
 func (p acsPiece) play(ctx context.Context, d *acsData) (err error) {
-	rig, err := newACSRig(filepath.Join("bin", "quell"), p.mixes, acsLiveTimes)
+	dir, err := os.MkdirTemp("", "quell-acs-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	program := filepath.Join(dir, "quell")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/quell").CombinedOutput(); err != nil {
+		return fmt.Errorf("building quell: %w\n%s", err, out)
+	}
+	rig, err := newACSRig(program, p.mixes, acsLiveTimes)
 	if err != nil {
 		return err
 	}
@@ -244,10 +266,12 @@ func (d *acsData) collect(r acsRecords) error {
 	return err
 }
 
-// live reads the records of all mixes that were measured completely: alone, and in all modes and repeats of the piece live.
+// live reads the records of all mixes that were measured completely: alone, and in all modes and repeats of the piece live. Runs of the
+// other pieces are added to these.
 func (r acsRecords) live() (*acsLiveData, error) {
 	l := &acsLiveData{Machine: here().Machine}
 	live, _ := acsPieceOf("live")
+	told, _ := acsPieceOf("told")
 	beside, _ := acsPieceOf("beside")
 	for _, mix := range acsLiveMixes {
 		alone, whole, err := r.runs(playsAlone(mix))
@@ -261,7 +285,7 @@ func (r acsRecords) live() (*acsLiveData, error) {
 		if !whole || !played {
 			continue
 		}
-		more, _, err := r.runs(playsOf(mix, beside.modes))
+		more, _, err := r.runs(playsOf(mix, slices.Concat(told.modes, beside.modes)))
 		if err != nil {
 			return nil, err
 		}

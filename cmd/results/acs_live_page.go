@@ -222,20 +222,21 @@ func (l *acsLiveData) quiet() (q acsQuiet) {
 // acsLiveFigures are the figures of real programs on the page.
 type acsLiveFigures struct {
 	*acsLiveData
-	Tables             []acsTable
-	Rows               []acsLiveRow
-	Settling           []acsSettling
-	Quiet              acsQuiet
-	Measured, All      int // mixes
-	Repeats            int
-	Start, Settle, Run time.Duration
-	Drawn              string // the mix whose weights and caps are drawn; "": none
+	Tables        []acsTable
+	Rows          []acsLiveRow
+	Settling      []acsSettling
+	Quiet         acsQuiet
+	Measured, All int // mixes
+	Repeats       int
+	Start, Settle time.Duration
+	Run, Many     time.Duration // that are measured
+	Drawn         string        // the mix whose weights and caps are drawn; "": none
 }
 
 func newACSLiveFigures(l *acsLiveData) *acsLiveFigures {
 	f := &acsLiveFigures{acsLiveData: l, Tables: l.tables(), Rows: l.rows(), Settling: l.settling(), Quiet: l.quiet(), Measured: len(l.Mixes),
 		All: len(acsLiveMixes), Repeats: acsModes[0].repeats,
-		Start: acsLiveTimes.start, Settle: acsLiveTimes.settle, Run: acsLiveTimes.measured}
+		Start: acsLiveTimes.start, Settle: acsLiveTimes.settle, Run: acsLiveTimes.measured, Many: acsLiveTimes.many}
 	if drawn := l.drawn(); len(drawn) > 0 {
 		f.Drawn = drawn[0].Tenants.String()
 	}

@@ -30,24 +30,28 @@ type acsTimes struct {
 	settle   time.Duration // with acs
 	solo     time.Duration // more of that for each tenant, if acs has solo runs
 	measured time.Duration
+	many     time.Duration // measured of eight tenants, the slowest of which do few units of work per second
 	alone    time.Duration // measured of a tenant that runs alone
 }
 
 // acsLiveTimes let acs settle for ten periods after the programs have started.
-var acsLiveTimes = acsTimes{start: 3 * time.Second, settle: 12 * time.Second, solo: 2 * time.Second, measured: 15 * time.Second,
-	alone: 8 * time.Second}
+var acsLiveTimes = acsTimes{start: 2 * time.Second, settle: 12 * time.Second, solo: 2 * time.Second, measured: 15 * time.Second,
+	many: 20 * time.Second, alone: 7 * time.Second}
 
 // of returns when measuring begins in a run, and how long it lasts.
 func (t acsTimes) of(p acsPlay) (settle, measured time.Duration) {
+	if measured = t.measured; len(p.mix) >= 8 {
+		measured = t.many
+	}
 	switch {
 	case len(p.mix) == 1:
 		return t.start, t.alone
 	case p.mode.policy == "":
-		return t.start, t.measured
+		return t.start, measured
 	case p.mode.tells:
-		return t.settle + time.Duration(len(p.mix))*t.solo, t.measured
+		return t.settle + time.Duration(len(p.mix))*t.solo, measured
 	}
-	return t.settle, t.measured
+	return t.settle, measured
 }
 
 // takes is about how long a run lasts.
@@ -171,8 +175,26 @@ func (r *acsRig) play(ctx context.Context, p acsPlay) (run acsLiveRun, err error
 	if err := run.account(used.Sample(time.Now())); err != nil {
 		return run, err
 	}
+	if p.mode.groups && len(run.Processors) != len(p.mix) {
+		return run, fmt.Errorf("%d of %d tenants have a group: some have ended", len(run.Processors), len(p.mix))
+	}
 	run.Moments = watch.seen
-	return run, watch.check()
+	return run, errors.Join(watch.check(), run.disturbed())
+}
+
+// errDisturbed is the error of a run that other programs disturbed.
+var errDisturbed = errors.New("the machine is not quiet")
+
+// disturbed returns an error if programs outside of the tenants' groups, or the hypervisor, took too much of the processors.
+func (run acsLiveRun) disturbed() error {
+	const mostOthers, mostSteal = 0.25, 0.05 // processors, and a part of their time
+	switch {
+	case run.Others != nil && *run.Others > mostOthers:
+		return fmt.Errorf("%w: other programs used %.2f processors, more than %v", errDisturbed, *run.Others, mostOthers)
+	case run.Steal > mostSteal:
+		return fmt.Errorf("%w: the hypervisor kept %.1f%% of the processors' time, more than %v%%", errDisturbed, 100*run.Steal, 100*mostSteal)
+	}
+	return nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -342,14 +364,14 @@ func (r *acsRig) tenants(p acsPlay, agent *acsAgent) (list []*acsTenant, err err
 	return list, nil
 }
 
-// tenant starts a tenant, in a group of its own or not. Its workers write a byte for each unit of work that is done, and end when nobody
-// reads them any more. A socket is told of each unit, if it is not empty.
+// tenant starts a tenant, in a group of its own or not. Its workers write a dot for each unit of work that is done, and something else if
+// one failed. They end when nobody reads them any more. A socket is told of each unit, if it is not empty.
 func (r *acsRig) tenant(i int, w acsWorker, group bool, socket string) (*acsTenant, error) {
 	p, ok := programOf(w.Program)
 	if !ok {
 		return nil, fmt.Errorf("there is no program %q", w.Program)
 	}
-	loop := fmt.Sprintf("while :; do %s > /dev/null 2>&1; printf . || exit; %s done & ", p.command, sleeping(p.pause))
+	loop := fmt.Sprintf("{ while %s > /dev/null; do printf . || exit; %s done; printf !; } & ", p.command, sleeping(p.pause))
 	args := []string{"sh", "-c", strings.Repeat(loop, w.Workers) + "wait"}
 	name := fmt.Sprintf("%s%02d", acsGroups, i)
 	if group {
@@ -406,16 +428,22 @@ func (t *acsTenant) stop() error {
 type unitCount struct {
 	mu          sync.Mutex
 	counting    bool
+	failed      bool // a unit, at any time
 	units       int
 	first, last time.Time
 }
 
-// follow counts bytes until the end.
+// follow counts dots until the end.
 func (u *unitCount) follow(out io.Reader, socket, group string) {
 	in := bufio.NewReader(out)
 	for {
-		if _, err := in.ReadByte(); err != nil {
+		done, err := in.ReadByte()
+		if err != nil {
 			return
+		}
+		if done != '.' {
+			u.fail()
+			continue
 		}
 		u.add(time.Now())
 		if socket != "" {
@@ -436,6 +464,12 @@ func (u *unitCount) add(now time.Time) {
 	u.last = now
 }
 
+func (u *unitCount) fail() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.failed = true
+}
+
 func (u *unitCount) begin() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -444,11 +478,14 @@ func (u *unitCount) begin() {
 
 // rate returns the units per second between the first and the last one since begin.
 func (u *unitCount) rate() (float64, error) {
-	const least = 10
+	const least = 3 // a cap at the floor of the literal rule leaves some tenants that few
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.counting = false
-	if u.units < least || !u.last.After(u.first) {
+	switch {
+	case u.failed:
+		return 0, errors.New("a unit of work failed")
+	case u.units < least || !u.last.After(u.first):
 		return 0, fmt.Errorf("it did %d units of work, too few to tell a rate", u.units)
 	}
 	return float64(u.units-1) / u.last.Sub(u.first).Seconds(), nil
