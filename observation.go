@@ -176,7 +176,9 @@ type Sched struct {
 	SystemS    *float64 `json:"system_s,omitempty"`
 	WaitS      *float64 `json:"wait_s,omitempty"`      // waiting in run queues, while others ran or the quota was used up
 	TaskRunS   *float64 `json:"task_run_s,omitempty"`  // processor time of one task: the mean over the seconds of wait_s
-	FreeS      *float64 `json:"free_s,omitempty"`      // processor time if each task had had a processor of its own
+	FreeS      *float64 `json:"free_s,omitempty"`      // processor time if each task had a processor of its own, averaged over several windows
+	Chains     *float64 `json:"chains,omitempty"`      // how many of a group's tasks work side by side; absent without free_s
+	Lost       *float64 `json:"lost,omitempty"`        // part of the window in which a task waited, weighted by demand; absent without free_s
 	ThrottledS *float64 `json:"throttled_s,omitempty"` // stopped because the quota was used up; summed over processors, not over tasks
 }
 

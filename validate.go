@@ -237,6 +237,8 @@ func (s *Sched) check(p *problems) {
 	p.optional("wait_s", s.WaitS, maxMS)
 	p.optional("task_run_s", s.TaskRunS, maxMS)
 	p.optional("free_s", s.FreeS, maxMS)
+	p.optional("chains", s.Chains, maxRate)
+	p.optional("lost", s.Lost, 1)
 	p.optional("throttled_s", s.ThrottledS, maxMS)
 }
 

@@ -86,9 +86,10 @@ type acsGroup struct {
 	Level  float64 `json:"level,omitempty"`  // slowdown times share, averaged
 	Away   int     `json:"away,omitempty"`   // consecutive snapshots in which it was idle
 
-	Best  float64         `json:"best,omitempty"` // most units of work per second that it reported
-	Alone acsAlone        `json:"alone,omitzero"` // its rate when it ran nearly alone
-	Model stats.Recursive `json:"model,omitzero"` // of its reported slowdown, by how long it waited (Eq. 5)
+	Unwaited float64         `json:"unwaited,omitempty"` // units of work per second that it would have reported without waiting, averaged
+	Best     float64         `json:"best,omitempty"`     // most of these that were seen
+	Alone    acsAlone        `json:"alone,omitzero"`     // its rate when it ran nearly alone
+	Model    stats.Recursive `json:"model,omitzero"`     // of its reported slowdown, by how long it waited (Eq. 5)
 }
 
 // Constants of acs.
@@ -182,6 +183,9 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 		}
 		if d.mem.Solo.Group == "" {
 			t.compare(in.Limits, d.total)
+		}
+		if t.unknown() {
+			t.slowdown = 0
 		}
 		wanted += t.want
 		d.full = d.full || t.from == quell.FromProgress && t.slowdown > 1+d.set.Tolerance

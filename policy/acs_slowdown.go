@@ -15,7 +15,7 @@ import (
 const (
 	acsSlowest   = 1000  // largest slowdown that is told apart
 	acsPlausible = 3.0   // a reported slowdown counts up to this many times that of scheduling
-	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay
+	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay, and of a new rate without waiting
 	acsGone      = 2     // after this many idle snapshots, a group is idle for longer than a moment
 	acsKept      = 0.999 // what is left of the best progress after one period: programs change
 	acsForget    = 0.98  // weight that the model's rows keep in each period
@@ -53,25 +53,31 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 		return
 	}
 	t.from = quell.FromProgress
-	t.slowdown = max(1, reported)
+	t.slowdown = min(max(1, reported), acsSlowest)
 	if most := scheduled * acsPlausible; t.slowdown > most && !t.blind {
 		t.slowdown, t.doubt = most, reported
 	}
 	t.next.Model = t.before.Model.With([]float64{scheduled - 1}, t.slowdown, acsForget)
 }
 
-// scheduled computes the slowdown from scheduling, and what the group would have used alone. A task that waits for a part of the time would
-// have done its work in the rest of it with a processor of its own. So alone the group would have used the sum of what its tasks would have
-// used with a processor each, up to all processors. For a group that always wants to run, the slowdown is (run + wait) / run, at most all
-// processors over run.
+// unknown returns whether nothing tells how far the group is slowed down: it does not report its progress, how long it waits is not known,
+// and it has no quota, the waiting for which would be known. Its weight stays then.
+func (t *acsTenant) unknown() bool { return t.blind && t.from == quell.FromScheduling && t.quota == 0 }
+
+// scheduled computes the slowdown from scheduling, and what the group would have used alone. The sensor tells what the group would use with
+// a processor for each of its tasks (free), and which part of the time these lost by waiting. Alone, the group has all processors. If it
+// has more tasks, they wait for each other, and it uses less than free. So alone it keeps alone / free of its time, and here 1 - lost; the
+// slowdown is the one over the other.
 //
 // If the kernel does not report tasks one by one, the group counts as one task that is ready all or nothing: the part of time that it lost
 // is busy * (1 - run / most). busy is the part of time in which it wanted to run, and most is what it would have used then.
 func (t *acsTenant) scheduled(sched *quell.Sched, ready, window, total float64) float64 {
 	run := max(t.run, ready/acsSlowest) // a group that did not run at all
-	if sched.FreeS != nil {
-		t.want = max(t.run, min(*sched.FreeS/window, total))
-		return min(max(1, t.want/run), acsSlowest)
+	if sched.FreeS != nil && sched.Chains != nil && sched.Lost != nil && *sched.FreeS > 0 {
+		free := *sched.FreeS / window
+		alone := usedAlone(free, *sched.Chains, total)
+		t.want = max(t.run, alone)
+		return min(max(1, alone/free/max(1-*sched.Lost, 1.0/acsSlowest)), acsSlowest)
 	}
 	lost := max(0, min(1, ready)*(1-run/min(ready, total)))
 	scheduled := 1 / (1 - min(lost, 1-1.0/acsSlowest))
@@ -79,8 +85,9 @@ func (t *acsTenant) scheduled(sched *quell.Sched, ready, window, total float64) 
 	return scheduled
 }
 
-// reported returns the slowdown by what the group reports of its work: the best rate that was seen over the present one. At the first
-// report the best is the rate without the slowdown from scheduling. The rate of a moment in which the group ran nearly alone is better.
+// reported returns the slowdown by what the group reports of its work: the best rate over the present one. The best is that of a moment in
+// which the group ran nearly alone. If there was none, it is the best rate without waiting that was seen, which is less than alone if the
+// group always had neighbours in its caches.
 func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdown float64, ok bool) {
 	rate, told := obs.Counters[quell.CounterProgress]
 	switch {
@@ -93,10 +100,11 @@ func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdow
 	if alone := t.before.Alone.Rate; alone > 0 {
 		return alone / rate, true
 	}
-	t.next.Best = max(rate, t.before.Best*acsKept)
-	if t.before.Best == 0 {
-		t.next.Best = rate * scheduled
+	t.next.Unwaited = rate * scheduled
+	if before := t.before.Unwaited; before > 0 {
+		t.next.Unwaited = (1-acsSmoothing)*before + acsSmoothing*t.next.Unwaited
 	}
+	t.next.Best = max(t.next.Unwaited, t.before.Best*acsKept)
 	return t.next.Best / rate, true
 }
 

@@ -79,9 +79,11 @@ func TestACSForetells(t *testing.T) {
 
 // A group that reports an absurd slowdown gets no more than plausible.
 func TestACSDoubtsLies(t *testing.T) {
-	m := machineOf(1, sharer{want: 1, lies: 1e5}, sharer{want: 1})
-	m.play(acsEngine(t, nil), State{}, 60, nil)
-	if got := m.run(); got[1] < 0.2 {
-		t.Errorf("the honest group gets %.3f processors", got[1])
+	for _, by := range []ACSMeans{ACSCaps, ACSWeights} {
+		m := machineOf(1, sharer{want: 1, lies: 1e5}, sharer{want: 1})
+		m.play(acsEngine(t, func(s *ACSSettings) { s.By = by }), State{}, 60, nil)
+		if got := m.run(); got[1] < 0.2 {
+			t.Errorf("by %s: the honest group gets %.3f processors", by, got[1])
+		}
 	}
 }

@@ -269,9 +269,20 @@ func TestACSHoldsItsPromises(t *testing.T) {
 				if rapid.Bool().Draw(t, "limited") {
 					in.Limits = map[quell.Resource]float64{quell.CPU: rapid.Float64Range(0.001, 4).Draw(t, "quota")}
 				}
+				if in.Observation != nil && in.Observation.Sched != nil && rapid.Bool().Draw(t, "tasks") {
+					free, chains := rapid.Float64Range(0, 100).Draw(t, "free"), rapid.Float64Range(0, 20).Draw(t, "chains")
+					lost := rapid.Float64Range(0, 1).Draw(t, "lost")
+					sched := *in.Observation.Sched
+					sched.FreeS, sched.Chains, sched.Lost = &free, &chains, &lost
+					in.Observation.Sched = &sched
+				}
 				if in.Observation != nil && rapid.Bool().Draw(t, "reports") {
 					slowdown := rapid.Float64Range(0, 1e6).Draw(t, "slowdown")
 					in.Observation.Slowdown = &slowdown
+				}
+				if in.Observation != nil && rapid.Bool().Draw(t, "works") {
+					in.Observation.Counters = map[string]float64{
+						quell.CounterProgress: rapid.SampledFrom([]float64{1e-300, 1, 1e15}).Draw(t, "rate")}
 				}
 				share := rapid.Float64Range(0, 100).Draw(t, "share")
 				in.Share = &share

@@ -27,8 +27,8 @@ func (d *hostCaps) plan(why quell.Reason) quell.Plan {
 		}
 	}
 	if len(blind) > 0 {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "acs_blind", Text: fmt.Sprintf("the kernel reports neither pressure nor waiting "+
-			"in run queues: of %s only the waiting for caps is known; let them report their progress", strings.Join(blind, ", "))})
+		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "acs_blind", Text: fmt.Sprintf("how long %s wait in run queues is not known, "+
+			"only how long for caps: without a cap, their weights stay; let them report their progress", strings.Join(blind, ", "))})
 	}
 	plan.Limits = d.mem.limits()
 	return plan

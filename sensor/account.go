@@ -14,7 +14,6 @@ type groupAccount struct {
 	pressure     map[string]stall
 	tasks        map[int]taskTimes // nil if they were not read
 	disks        bool              // tasks has the time for which each waited for disks
-	known        float64           // processor seconds, since the account before, of tasks that are in both
 }
 
 // readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
@@ -84,7 +83,6 @@ func (before *groupAccount) until(after *groupAccount, now time.Time, window tim
 		if _, told := obs.Pressure["cpu"]; !told {
 			obs.Sched.WaitS, obs.Sched.TaskRunS = waited(before.tasks, after.tasks, window)
 		}
-		obs.Sched.FreeS, after.known = free(before.tasks, after.tasks, window, obs.Sched.RunS)
 	}
 	return obs, nil
 }
@@ -116,28 +114,4 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 		taskRun = &mean
 	}
 	return &sum, taskRun
-}
-
-// free returns the processor time that a group would have used if each of its tasks had had a processor of its own, in seconds: a task that
-// waited for a part of the window would have done its work in the rest of it. Tasks that started or ended in the window are thought to be
-// like the others. run is the processor time of the whole group, and known that of the tasks whose waiting is known. The result is nil if
-// there are none.
-func free(before, after map[int]taskTimes, window time.Duration, run float64) (seconds *float64, known float64) {
-	const least = 0.001 // part of the window: a task that hardly ran at all
-	alone := 0.0
-	for id, now := range after {
-		then, ok := before[id]
-		if !ok || now.run <= then.run || now.wait < then.wait {
-			continue
-		}
-		ran := (now.run - then.run).Seconds()
-		rest := max(1-(now.wait-then.wait).Seconds()/window.Seconds(), ran/window.Seconds(), least)
-		known += ran
-		alone += ran / rest
-	}
-	if known == 0 {
-		return nil, 0
-	}
-	sum := run * alone / known
-	return &sum, known
 }

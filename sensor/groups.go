@@ -11,25 +11,35 @@ import (
 
 // Groups reads several control groups, of version 1 or 2, and the machine that they run on. It is not safe for concurrent use.
 type Groups struct {
-	root   fs.FS
-	wanted []Group
-	last   time.Time
-	before *hostAccounts
-	named  map[string]found        // the groups in the last sample
-	ready  map[string]*readyCounts // of groups whose work is done by tasks that come and go, by path
-	files  *keptFiles              // nil: files are opened anew each time
-
+	root    fs.FS
+	wanted  []Group
+	files   *keptFiles // nil: files are opened anew each time
 	mounted *hierarchy
 	looked  time.Time // when mounted was found
+
+	// Of the last sample:
+	last    time.Time
+	machine *machineAccount
+	groups  map[string]*groupHistory // by path
+	named   map[string]found
 }
 
 // remount is how long what is mounted counts as known. Reading it takes as long as reading the rest of a small machine.
 const remount = 10 * time.Second
 
-// hostAccounts holds the counters of a machine and of its groups at one moment.
-type hostAccounts struct {
-	machine *machineAccount
-	groups  map[string]*groupAccount // by path
+// groupHistory is what the samples up to now tell about a group.
+type groupHistory struct {
+	account *groupAccount
+	demand  *Demand
+	ready   *readyCounts // nil: its work is not done by tasks that come and go
+}
+
+// tasks is how many tasks the group had; 0 if it is new.
+func (h *groupHistory) tasks() int {
+	if h == nil {
+		return 0
+	}
+	return len(h.account.tasks)
 }
 
 // NewGroups returns a reader of the groups below root, which holds proc and sys.
@@ -62,23 +72,20 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 		window = 0 // there is no previous reading to compare with
 	}
 	g.Glance(now)
-	before, ready := g.before, map[string]*readyCounts{}
-	after := &hostAccounts{groups: map[string]*groupAccount{}}
-	g.last, g.before, g.named = now, after, map[string]found{}
-
 	var failures []Failure
 	fail := func(what string, err error) {
 		if err != nil {
 			failures = append(failures, Failure{what, err})
 		}
 	}
-	var err error
-	after.machine, err = readMachine(g.root)
+	machine, err := readMachine(g.root)
 	fail("machine", err)
-	if window > 0 && before.machine != nil && after.machine != nil {
-		s.Machine, err = before.machine.until(after.machine, now, window)
+	if window > 0 && g.machine != nil && machine != nil {
+		s.Machine, err = g.machine.until(machine, now, window)
 		fail("machine", err)
 	}
+	before := g.groups
+	g.last, g.machine, g.groups, g.named = now, machine, map[string]*groupHistory{}, map[string]found{}
 	h, err := g.hierarchy(now)
 	if err != nil {
 		fail("groups", err)
@@ -91,34 +98,44 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	if tasks.files = g.files; g.files != nil {
 		defer g.files.closeUnused()
 	}
+	// A group that has very many tasks all at once must not take what the groups after it need.
 	for _, one := range list {
-		account, err := readGroup(h.group(one.path), now, tasks)
+		tasks.kept += before[one.path].tasks()
+	}
+	for _, one := range list {
+		l := h.group(one.path)
+		tasks.kept -= before[one.path].tasks()
+		account, err := readGroup(l, now, tasks)
 		fail("group "+one.name, err)
 		if account == nil {
 			continue
 		}
-		after.groups[one.path], g.named[one.name] = account, one
-		in := quell.Instance{ID: one.name, State: quell.Ready, Within: path.Dir(one.path)}
-		if one.entry.Share > 0 {
-			in.Share = &one.entry.Share
-		}
-		if account.quota > 0 {
-			in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
-		}
-		if window > 0 && before.groups[one.path] != nil {
-			in.Observation, err = before.groups[one.path].until(account, now, window)
+		in := one.instance(account)
+		history := &groupHistory{account: account, demand: &Demand{}}
+		if last := before[one.path]; last != nil && window > 0 {
+			in.Observation, err = last.account.until(account, now, window)
 			fail("group "+one.name, err)
 			if err == nil && account.tasks != nil {
-				if counts := g.estimate(h.group(one.path), account.known, g.ready[one.path], in.Observation); counts != nil {
-					ready[one.path] = counts
-				}
+				history.demand, history.ready = g.demand(l, last, account, in.Observation)
 			}
 		}
+		g.groups[one.path], g.named[one.name] = history, one
 		s.Instances = append(s.Instances, in)
 	}
-	g.ready = ready
 	fail("tasks", tasks.err())
 	return s, failures
+}
+
+// instance is the group in a snapshot, without what was measured.
+func (f found) instance(account *groupAccount) quell.Instance {
+	in := quell.Instance{ID: f.name, State: quell.Ready, Within: path.Dir(f.path)}
+	if f.entry.Share > 0 {
+		in.Share = &f.entry.Share
+	}
+	if account.quota > 0 {
+		in.Limits = map[quell.Resource]float64{quell.CPU: account.quota}
+	}
+	return in
 }
 
 // Named returns the path of a group in the last sample, and the entry that it was found by; ok is false if it was not there.

@@ -199,6 +199,33 @@ func TestManyGroups(t *testing.T) {
 	}
 }
 
+// A group that makes very many tasks hides only how long its own tasks wait.
+func TestGroupsWithTooManyTasks(t *testing.T) {
+	tree := func(bomb int, ran time.Duration) fstest.MapFS {
+		var list strings.Builder
+		for i := range bomb {
+			fmt.Fprintf(&list, "%d\n", 1000+i)
+		}
+		m := unified(map[string]string{"a/cpu.stat": "usage_usec 5\n", "a/cgroup.threads": list.String(),
+			"b/cpu.stat": "usage_usec 5\n", "b/cgroup.threads": "1\n2\n"})
+		m["proc/self/schedstat"] = &fstest.MapFile{Data: []byte("1 1 1\n")}
+		for _, id := range []string{"1", "2", "1000"} {
+			m["proc/"+id+"/schedstat"] = &fstest.MapFile{Data: fmt.Appendf(nil, "%d %d 1\n", ran, ran)}
+		}
+		return m
+	}
+	for _, bomb := range []int{1, mostTasks - 2, mostTasks - 1, 2 * mostTasks} {
+		_, s, failures := sampleGroups(t, tree(1, 0), tree(bomb, time.Second), Group{Path: "/*"})
+		tooMany := bomb > mostTasks-2
+		if (s.Instances[0].Observation.Sched.WaitS == nil) != tooMany || strings.Contains(fmt.Sprint(failures), "tasks") != tooMany {
+			t.Errorf("%d tasks: %+v, %v", bomb, s.Instances[0].Observation.Sched, failures)
+		}
+		if wait := s.Instances[1].Observation.Sched.WaitS; wait == nil || *wait != 2 {
+			t.Errorf("beside %d tasks, the other group waited %v", bomb, wait)
+		}
+	}
+}
+
 func TestWaited(t *testing.T) {
 	s := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 	for _, c := range []struct {

@@ -22,7 +22,8 @@ const (
 // readyCounts are how many tasks of a group were ready to run at the last moments, the newest last.
 type readyCounts struct {
 	counts []float64
-	fresh  int // of these since the last sample
+	fresh  int      // of these since the last sample
+	times  taskSums // of all tasks together
 }
 
 func (r *readyCounts) add(ready int) {
@@ -37,25 +38,28 @@ func (r *readyCounts) some() bool {
 	return r != nil && r.fresh > 0 && slices.Max(r.counts[len(r.counts)-r.fresh:]) > 0
 }
 
-// estimate returns how long the group's tasks waited in the window, and the processor time that it would have used if each of its tasks had
-// had a processor of its own, in seconds. run is what it used; ok is false if there was no moment in the window.
+// estimate returns how long the group's tasks waited in the window, and what the group wants. run is the processor time that it used; ok is
+// false if there was no moment in the window, or if nothing ever ran.
 //
 // The group counts as several chains of tasks, such as shells that start one program after the other: of each chain one task is ready, or
-// none while it sleeps. A chain that waited for a part of the window would have done its work in the rest of it.
-func (r *readyCounts) estimate(window time.Duration, run float64) (wait, free float64, ok bool) {
+// none while it sleeps. A chain that waited for a part of the time would have done its work in the rest of it.
+func (r *readyCounts) estimate(window time.Duration, run float64) (wait float64, w Wanted, ok bool) {
 	if r == nil || r.fresh == 0 {
-		return 0, 0, false
+		return 0, w, false
 	}
-	const least = 0.001 // part of the window: chains that hardly ran at all
 	all := window.Seconds()
 	mean, _ := moments(r.counts[len(r.counts)-r.fresh:])
 	ready := max(mean, run/all)
-	n := max(r.chains(), ready)
+	w.Chains = max(r.chains(), ready)
 	wait = ready*all - run
-	if ready >= alwaysReady*n {
-		return wait, n * all, true
+	w.Lost = wait / all / w.Chains
+	r.times = r.times.with(faded(window), run, wait, all)
+	if often := (r.times.run + r.times.wait) / r.times.span; often >= alwaysReady*w.Chains {
+		w.FreeS = w.Chains * all
+	} else {
+		w.FreeS = r.times.wants(w.Chains) * all
 	}
-	return wait, run / max(1-wait/all/n, run/all/n, least), true
+	return wait, w, w.FreeS > 0
 }
 
 // chains estimates the number n of chains. If each is ready with probability p, independently of the others, the mean of the counts is n p,
@@ -83,15 +87,15 @@ func moments(values []float64) (mean, variance float64) {
 // Glance counts the ready tasks of groups most of whose work is done by tasks that come and go. Several calls between two samples make
 // their FreeS more accurate. Sample calls it, too.
 func (g *Groups) Glance(now time.Time) {
-	if len(g.ready) == 0 {
-		return
-	}
-	h, err := g.hierarchy(now)
-	if err != nil {
-		return // the next sample reports it
-	}
-	for group, counts := range g.ready {
-		g.look(h.group(group), counts)
+	for group, history := range g.groups {
+		if history.ready == nil {
+			continue
+		}
+		h, err := g.hierarchy(now)
+		if err != nil {
+			return // the next sample reports it
+		}
+		g.look(h.group(group), history.ready)
 	}
 }
 
@@ -113,8 +117,8 @@ func (g *Groups) estimate(l *groupLayout, known float64, counts *readyCounts, ob
 		counts = &readyCounts{}
 		g.look(l, counts)
 	}
-	if wait, free, ok := counts.estimate(time.Duration(obs.WindowS*float64(time.Second)), s.RunS); ok && counts.some() {
-		s.FreeS = &free
+	if wait, w, ok := counts.estimate(time.Duration(obs.WindowS*float64(time.Second)), s.RunS); ok && counts.some() {
+		w.enter(s)
 		if s.WaitS != nil && *s.WaitS < wait {
 			s.WaitS = &wait
 		}

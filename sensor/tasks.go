@@ -15,10 +15,12 @@ const mostTasks = 20_000
 // taskReader reads how long tasks ran and waited.
 type taskReader struct {
 	root   fs.FS
-	told   bool // the kernel reports it
-	disks  bool // also how long they waited for disks
-	always bool // also where pressure tells how long the group waits
-	left   int
+	told   bool       // the kernel reports it
+	disks  bool       // also how long they waited for disks
+	always bool       // also where pressure tells how long the group waits
+	left   int        // tasks that may still be read
+	kept   int        // of these, for groups that are read later
+	short  bool       // there were more
 	files  *keptFiles // nil: files are opened anew each time
 }
 
@@ -29,7 +31,7 @@ func newTaskReader(root fs.FS) *taskReader {
 
 // err returns an error if some groups' tasks were not read.
 func (t *taskReader) err() error {
-	if t.left >= 0 {
+	if !t.short {
 		return nil
 	}
 	return fmt.Errorf("the groups have more than %d tasks: how the rest waits is not known; name fewer groups", mostTasks)
@@ -37,12 +39,13 @@ func (t *taskReader) err() error {
 
 // read returns the times of the tasks of a group and of the groups below it; nil if they are unknown.
 func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
-	if !t.told || t.left < 0 {
+	if !t.told {
 		return nil
 	}
 	times := map[int]taskTimes{}
 	t.walk(l.usage, l.taskList(), func(id string) { t.add(times, id) })
-	if t.left < 0 {
+	if t.left < t.kept {
+		t.left, t.short = t.kept, true
 		return nil
 	}
 	return times
@@ -63,7 +66,7 @@ func (t *taskReader) walk(folder, list string, visit func(id string)) {
 		return
 	}
 	for id := range strings.FieldsSeq(string(text)) {
-		if t.left--; t.left < 0 {
+		if t.left--; t.left < t.kept {
 			return
 		}
 		visit(id)
@@ -73,7 +76,7 @@ func (t *taskReader) walk(folder, list string, visit func(id string)) {
 	}
 	entries, _ := fs.ReadDir(t.root, folder) // the group may end meanwhile
 	for _, e := range entries {
-		if e.IsDir() && t.left >= 0 {
+		if e.IsDir() && t.left >= t.kept {
 			t.walk(path.Join(folder, e.Name()), list, visit)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/quellhq/quell/sensor"
 )
 
 // Tenant is a control group, and what its programs do.
@@ -60,7 +62,8 @@ type group struct {
 	rate  float64 // processors that it gets
 	speed float64 // work of a processor second
 
-	sums // since the last reading
+	sums   // since the last reading
+	demand sensor.Demand
 }
 
 // sums are a group's accounts, in seconds.
@@ -290,22 +293,17 @@ func (m *machine) pass(seconds float64) {
 	m.now = then
 }
 
-// free returns the processor time that the group would have used in a window of this length if each task had had a processor of its own, as
-// an agent computes it. Waiting is multiplied by wrong.
-func (g *group) free(window, wrong float64) (alone float64) {
-	tasks := g.tasks
-	if g.Sleep == 0 {
-		tasks = []task{{run: g.run / float64(g.Tasks), wait: g.wait / float64(g.Tasks)}}
+// times are for how long each task ran and waited in a window of this length. Waiting is multiplied by wrong.
+func (g *group) times(window, wrong float64) []sensor.TaskTime {
+	list := make([]sensor.TaskTime, g.Tasks)
+	for i := range list {
+		run, wait := g.run/float64(g.Tasks), g.wait/float64(g.Tasks)
+		if g.Sleep > 0 {
+			run, wait = g.tasks[i].run, g.tasks[i].wait
+		}
+		list[i] = sensor.TaskTime{ID: i, Run: run, Wait: min(wait*wrong, window-run)}
 	}
-	known := 0.0
-	for _, t := range tasks {
-		known += t.run
-		alone += t.run / max(1-t.wait*wrong/window, t.run/window, 0.001)
-	}
-	if known == 0 {
-		return 0
-	}
-	return alone / known * g.run
+	return list
 }
 
 // begin begins a new window.

@@ -146,12 +146,13 @@ func (p *player) read(at time.Time) *quell.Snapshot {
 	sum := 0.0
 	for _, g := range p.machine.groups {
 		wrong := p.wrong()
-		wait, free, throttled := g.wait*wrong, g.free(window, wrong), g.throttled
+		wait, throttled := g.wait*wrong, g.throttled
 		sum += g.run
 		in := quell.Instance{ID: g.Name, State: quell.Ready, Observation: &quell.Observation{At: at, WindowS: window,
 			Sched: &quell.Sched{RunS: g.run, WaitS: &wait, ThrottledS: &throttled}}}
-		if free > 0 {
-			in.Observation.Sched.FreeS = &free
+		if w, ok := g.demand.Add(p.Period, g.run, g.times(window, wrong)); ok {
+			sched := in.Observation.Sched
+			sched.FreeS, sched.Chains, sched.Lost = &w.FreeS, &w.Chains, &w.Lost
 		}
 		in.Within = groupAround(g.within)
 		if g.Share > 0 {

@@ -230,6 +230,36 @@ func TestACSIdleTenant(t *testing.T) {
 	}
 }
 
+// Whatever one tenant does, the others are slowed down evenly.
+func TestACSBesideAnAttacker(t *testing.T) {
+	turns := func(on, off time.Duration) (spans []Span) {
+		for at := on; at < 2*time.Minute; at += on + off {
+			spans = append(spans, Span{at, at + off})
+		}
+		return spans
+	}
+	for name, attacker := range map[string]Tenant{
+		"hundreds of tasks at once": {Tasks: 300, Away: []Span{{0, 20 * time.Second}}},
+		"stops every three seconds": {Tasks: 4, Away: turns(3*time.Second, 3*time.Second)},
+		"stops every second period": {Tasks: 4, Away: turns(time.Second, time.Second)},
+		"one period of ten":         {Tasks: 8, Away: turns(time.Second, 9*time.Second)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attacker.Name = "attacker"
+			out := play(t, Options{Cores: 2, Duration: 2 * time.Minute, Settle: 30 * time.Second, Policy: acs(nil), Tenants: []Tenant{
+				busy("one", 1), busy("four", 4), {Name: "bursty", Tasks: 2, Burst: 20 * time.Millisecond, Sleep: 30 * time.Millisecond, Vary: 0.5},
+				attacker}})
+			least, most := math.Inf(1), 0.0
+			for _, s := range out.Slowdown[:3] {
+				least, most = min(least, s), max(most, s)
+			}
+			if most > 1.15*least {
+				t.Errorf("slowdowns %.2f", out.Slowdown)
+			}
+		})
+	}
+}
+
 // The literal rule of Eq. 7 and 8 does not settle.
 func TestLiteralRuleCycles(t *testing.T) {
 	out := play(t, Options{Tenants: []Tenant{{Name: "a", Tasks: 1, Weight: 10}, busy("b", 1)}, Cores: 1, Duration: time.Minute,
@@ -260,15 +290,24 @@ func TestSoloRuns(t *testing.T) {
 	}
 }
 
+// In an hour, a group that reports its progress does not get less and less.
+func TestACSReportsForAnHour(t *testing.T) {
+	tenants := []Tenant{{Name: "reports", Tasks: 2, Reports: true}, busy("does not", 4), busy("neither", 1)}
+	out := play(t, Options{Tenants: tenants, Cores: 2, Duration: time.Hour, Settle: time.Hour - 5*time.Minute, Policy: acs(nil), Noise: 0.03})
+	if out.Unfairness > 1.1 {
+		t.Errorf("unfairness %.3f: slowdowns %.2f", out.Unfairness, out.Slowdown)
+	}
+}
+
 // The goal: over uneven mixes the mean unfairness is at most 1.10 with two tenants, 1.15 with four, 1.19 with eight, and the machine does
-// nearly as much work as under the kernel's own sharing. With eight tenants the goal is missed, with solo runs by less.
+// nearly as much work as under the kernel's own sharing. Tenants that use much memory run nearly alone once.
 func TestACSReachesItsGoal(t *testing.T) {
-	const mixes = 6
+	const mixes = 12
 	for _, c := range []struct {
 		tenants int
 		most    float64
-	}{{2, 1.10}, {4, 1.15}, {8, 1.35}} {
-		o := Options{Cores: 2, Duration: 50 * time.Second, Settle: 25 * time.Second, Noise: 0.03}
+	}{{2, 1.10}, {4, 1.15}, {8, 1.19}} {
+		o := Options{Cores: 2, Duration: 90 * time.Second, Settle: 30 * time.Second, Noise: 0.03}
 		list, err := Uneven(o, c.tenants, mixes, 1.2, 1)
 		if err != nil {
 			t.Fatal(err)
