@@ -226,7 +226,7 @@ func (j *judgement) compare() {
 // compareTimes sets w.why if the response time is above its band, the objective and the setting slower.
 func (j *judgement) compareTimes(w *window) {
 	mem, least := w.member.outlier(), math.Log(j.set.Slower)
-	if !w.tells {
+	if !w.tells || w.ms == 0 {
 		return
 	}
 	if w.median = medianOfOthers(j.times, w.ms, mem.Cut == 0); w.median == 0 {

@@ -118,6 +118,8 @@ func TestOutlierCuts(t *testing.T) {
 			"i1 i2 i4", 0.1},
 		"an error comes before a slow answer":  {3, func(w []shown) { w[0].ms, w[1].errors = 900, .5 }, nil, 1, "i2", 0},
 		"the other shows nothing just now":     {2, func(w []shown) { w[0], w[1] = shown{ms: 400, n: 50}, shown{} }, nil, 1, "i1", 0.1},
+		"one with times too short to measure":  {1, func(w []shown) { w[0].ms = 0 }, nil, 0, "", 0},
+		"all with such times":                  {3, func(w []shown) { each(w, func(w *shown) { w.ms = 0 }) }, nil, 0, "", 0},
 		"the others answer with errors at all": {2, func(w []shown) { w[0], w[1] = shown{ms: 20, n: 50}, shown{errors: 1} }, nil, 1, "i2", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
