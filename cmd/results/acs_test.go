@@ -199,7 +199,7 @@ func TestACSLiveDisturbed(t *testing.T) {
 	for _, c := range []struct {
 		others, steal float64
 		disturbed     bool
-	}{{0.05, 0.002, false}, {0.4, 0, true}, {0, 0.2, true}} {
+	}{{0.05, 0.002, false}, {0.5, 0, true}, {0, 0.2, true}} {
 		run := acsLiveRun{Others: &c.others, Steal: c.steal}
 		if err := run.disturbed(); errors.Is(err, errDisturbed) != c.disturbed {
 			t.Errorf("%+v: %v", c, err)
