@@ -13,13 +13,13 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// The live measurement has these pieces, which dial:live plays in this order. Each can be played by itself, as in dial:compare, and each of
-// their runs is kept, so that an interrupted piece continues with the next run.
+// The live measurement has these pieces, which dial:live plays in this order. Each can be played by itself, as in dial:live-compare. Each
+// of their runs is kept, so that an interrupted piece continues with the next run.
 const (
-	calibratePiece = "calibrate" // finds how strong neighbours must be
-	detectPiece    = "detect"    // how often an instance without neighbours is taken for a disturbed one
-	classifyPiece  = "classify"  // which resource is named beside neighbours that no training has
-	comparePiece   = "compare"   // the tail with DIAL and with its rivals
+	calibratePiece = "live-calibrate" // finds how strong neighbours must be
+	detectPiece    = "live-detect"    // how often an instance without neighbours is taken for a disturbed one
+	classifyPiece  = "live-classify"  // which resource is named beside neighbours that no training has
+	comparePiece   = "live-compare"   // the tail with DIAL and with its rivals
 )
 
 var dialPieces = []string{calibratePiece, detectPiece, classifyPiece, comparePiece}

@@ -191,7 +191,7 @@ func TestCalmLive(t *testing.T) {
 	}
 }
 
-// Without the accounting of waits for disks, and without a calibration, the pieces that need them say so.
+// Without the accounting of waits for disks, and without a calibration, the pieces that need them say so. Each piece has a name of its own.
 func TestPiecesNeedPreparation(t *testing.T) {
 	t.Chdir(t.TempDir())
 	setting := "task_delayacct"
@@ -206,8 +206,13 @@ func TestPiecesNeedPreparation(t *testing.T) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if _, err := readUses(); err == nil || !strings.Contains(err.Error(), "play dial:calibrate first") {
+	if _, err := readUses(); err == nil || !strings.Contains(err.Error(), "play dial:live-calibrate first") {
 		t.Errorf("got %v", err)
+	}
+	for _, piece := range dialPieces {
+		if _, simulated := dialParts[piece]; simulated {
+			t.Errorf("dial:%s is a part in the simulator, so the piece can never be played by itself", piece)
+		}
 	}
 	if err := playDial(t.Context(), "everything"); err == nil || !strings.Contains(err.Error(), `no part "everything"`) {
 		t.Errorf("got %v", err)
