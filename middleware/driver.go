@@ -65,7 +65,7 @@ func (d *Driver) open(ctx context.Context) error {
 		d.files[path] = f
 		if f.record != nil {
 			d.log.Warn("the agent was killed while the file was changed: restoring the original", "file", f.path)
-			if err := d.restore(ctx, f); err != nil {
+			if err := errors.Join(d.awaitReload(), d.restore(ctx, f)); err != nil {
 				d.log.Error("restoring failed", "error", err)
 			}
 		}

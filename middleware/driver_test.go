@@ -104,6 +104,16 @@ func (r *toy) reloads() int {
 // has checks the file and the files beside it. A record is there exactly while the file is changed.
 func (r *toy) has(content string, changed bool) {
 	r.t.Helper()
+	if changed {
+		r.hasBeside(content, ".toy.conf.quell-original")
+	} else {
+		r.hasBeside(content)
+	}
+}
+
+// hasBeside checks the file and the files beside it, which are the lock and these.
+func (r *toy) hasBeside(content string, more ...string) {
+	r.t.Helper()
 	if got := r.read(r.config); got != content {
 		r.t.Errorf("the file has %q, want %q", got, content)
 	}
@@ -115,10 +125,7 @@ func (r *toy) has(content string, changed bool) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	want := []string{".toy.conf.quell-lock", "toy.conf"}
-	if changed {
-		want = []string{".toy.conf.quell-lock", ".toy.conf.quell-original", "toy.conf"}
-	}
+	want := append(append([]string{".toy.conf.quell-lock"}, more...), "toy.conf")
 	if !slices.Equal(names, want) {
 		r.t.Errorf("the folder has %v, want %v", names, want)
 	}
@@ -292,6 +299,64 @@ func TestHelperSets(t *testing.T) {
 	r.set(r.open(), "workers", 40)
 	fmt.Println("ready")
 	time.Sleep(time.Minute) // until it is killed
+}
+
+// TestAnAgentThatIsKilledDuringAReload: the killed agent's reload command has read the changed file, and ends only after the next agent has
+// started. The next agent waits for that, so the original is in force at the end.
+func TestAnAgentThatIsKilledDuringAReload(t *testing.T) {
+	r := newToy(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperReloads$")
+	cmd.Env = append(os.Environ(), "QUELL_TEST_TOY="+r.dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	reading := filepath.Join(r.dir, "reading")
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(reading); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the agent does not reload")
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	r.hasBeside(with(40), ".toy.conf.quell-original", ".toy.conf.quell-reload")
+	opened := make(chan *Driver)
+	go func() {
+		d, err := Open(t.Context(), r.server, slog.New(slog.NewTextHandler(&r.log, nil)))
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- d
+	}()
+	if err := os.WriteFile(filepath.Join(r.dir, "go"), nil, 0o600); err != nil { // the killed agent's command goes on
+		t.Fatal(err)
+	}
+	d := <-opened
+	if d == nil {
+		return
+	}
+	if r.has(original, false); r.force() != original || r.reloads() != 2 {
+		t.Errorf("after %d reloads in force: %q", r.reloads(), r.force())
+	}
+	r.close(d)
+}
+
+// TestHelperReloads is the agent that TestAnAgentThatIsKilledDuringAReload kills.
+func TestHelperReloads(t *testing.T) {
+	dir := os.Getenv("QUELL_TEST_TOY")
+	if dir == "" {
+		return
+	}
+	r := newToy(t)
+	r.server.Settings.File = filepath.Join(dir, "conf", "toy.conf")
+	r.server.Settings.Reload = []string{"sh", "-c", `cat "$0" > "$1/read"; touch "$1/reading"; while [ ! -e "$1/go" ]; do sleep 0.01; done; ` +
+		`mv "$1/read" "$1/force"; echo x >> "$1/reloads"`, r.server.Settings.File, dir}
+	_ = r.open().Set(t.Context(), "workers", 40) // until it is killed
 }
 
 func TestSomebodyEditsTheFile(t *testing.T) {
@@ -565,11 +630,13 @@ func TestATemplate(t *testing.T) {
 	r.has("# from a template\nworkers 20.5\nother 0\n", true)
 	r.inForce(d, map[string]float64{"workers": 20.5, "other": 0})
 	for text, want := range map[string]string{
-		"workers {{.workers":           "the template does not parse: template: " + template + ":1",
-		"workers {{.threads}}":         `map has no entry for key "threads"`,
-		"workers {{.workers.x}}":       "the template fails",
-		"x {{.workers}}\nworkers 66\n": "the server's check does not accept the new file",
-		"x {{.workers}}\nworkers 77\n": "the old one is back and in force",
+		"workers {{.workers":                "the template does not parse: template: " + template + ":1",
+		`{{template "more"}}`:               `template "more" not defined`,
+		"{{define \"x\"}}{{.workers{{end}}": "the template does not parse",
+		"workers {{.threads}}":              `map has no entry for key "threads"`,
+		"workers {{.workers.x}}":            "the template fails",
+		"x {{.workers}}\nworkers 66\n":      "the server's check does not accept the new file",
+		"x {{.workers}}\nworkers 77\n":      "the old one is back and in force",
 	} {
 		if err := os.WriteFile(template, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -589,7 +656,8 @@ func TestATemplate(t *testing.T) {
 }
 
 func TestTemplatesThatFailAtTheStart(t *testing.T) {
-	for text, want := range map[string]string{"{{": "does not parse", "{{.none}}": "the template fails", "": ""} {
+	for text, want := range map[string]string{"{{": "does not parse", "{{.none}}": "the template fails",
+		`{{template "more"}}`: "the template fails", "": ""} {
 		r, template := templated(t, text)
 		if text == "" {
 			if err := os.Remove(template); err != nil {

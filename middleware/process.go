@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/internal/program"
 )
 
@@ -80,7 +82,7 @@ func (d *Driver) runs(pid int) error {
 func (d *Driver) reload(ctx context.Context, pid int) error {
 	before := d.workers(pid)
 	if len(d.Reload) > 0 {
-		if _, err := program.Run(ctx, d.Reload, nil, commandLimits); err != nil {
+		if err := d.runReload(ctx); err != nil {
 			return err
 		}
 	} else if err := syscall.Kill(pid, d.server.signal); err != nil {
@@ -104,6 +106,40 @@ func (d *Driver) reload(ctx context.Context, pid int) error {
 		}
 	}
 	return fmt.Errorf("%s still has its old workers %v after the reload: its error log says why", d.target, workersWait)
+}
+
+// reloading is a file that the reload command keeps locked while it runs, even if the agent is killed meanwhile.
+func (d *Driver) reloading() string { return d.files[d.Settings.files()[0]].beside("reload") }
+
+// runReload runs the reload command.
+func (d *Driver) runReload(ctx context.Context) error {
+	lock, err := os.OpenFile(d.reloading(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(lock.Close(), os.Remove(d.reloading())) }() // what it started may go on, and is none of the command
+	if err := lockfile.Hold(lock); err != nil {
+		return fmt.Errorf("locking %s: %w", d.reloading(), err)
+	}
+	_, err = program.Run(ctx, d.Reload, nil, commandLimits, lock)
+	return err
+}
+
+// awaitReload waits until the reload command of a killed agent has ended, but not for longer than a command may take. Otherwise that
+// command could bring the killed agent's values into force after the original was restored.
+func (d *Driver) awaitReload() error {
+	for end := time.Now().Add(commandLimits.Time); ; {
+		release, err := lockfile.Take(d.reloading(), 0o600)
+		switch {
+		case err == nil:
+			return errors.Join(release(), os.Remove(d.reloading()))
+		case !errors.Is(err, lockfile.ErrHeld):
+			return err
+		case time.Now().After(end):
+			d.log.Warn("the reload command of an agent that was killed still runs: going on without it", "took", commandLimits.Time)
+			return os.Remove(d.reloading())
+		}
+	}
 }
 
 // inPlace runs a command in a mount namespace in which the candidate is in the file's place. Nothing else sees that.

@@ -391,13 +391,19 @@ func TestABrokenTemplateOfARealServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(template, slices.Concat(good, []byte("worker_process {{.workers}};\n")), 0o644); err != nil {
+	included := filepath.Join(dir, "included.conf")
+	if err := os.WriteFile(included, []byte("worker_process 1;\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	underLoad(t, url, []string{"/page.html"}, func() {
-		err := d.Set(t.Context(), "workers", 3)
-		if err == nil || !strings.Contains(err.Error(), `unknown directive "worker_process"`) {
-			t.Errorf("a broken template: %v", err)
+		for what, more := range map[string]string{"template": "worker_process {{.workers}};\n", "included file": "include " + included + ";\n"} {
+			if err := os.WriteFile(template, slices.Concat(good, []byte(more)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			err := d.Set(t.Context(), "workers", 3)
+			if err == nil || !strings.Contains(err.Error(), `unknown directive "worker_process"`) {
+				t.Errorf("a broken %s: %v", what, err)
+			}
 		}
 	})
 	if after, err := os.ReadFile(config); err != nil || string(after) != string(before) {

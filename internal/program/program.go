@@ -29,8 +29,9 @@ const (
 // Run runs a program with its arguments, without a shell, with input on its standard input, and returns its standard output. The
 // program has its own process group, which is killed if the program exceeds a limit or ctx ends. If the program ends by itself,
 // processes that it leaves behind keep running. If it exceeds a limit or its exit status is not 0, the error contains the end of
-// its standard error; if ctx has ended, the error also wraps ctx's error.
-func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, error) {
+// its standard error; if ctx has ended, the error also wraps ctx's error. The program and processes that it leaves behind keep the given
+// files open.
+func Run(ctx context.Context, argv []string, input []byte, l Limits, kept ...*os.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("it took longer than %s", l.Time))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
@@ -41,7 +42,7 @@ func Run(ctx context.Context, argv []string, input []byte, l Limits) ([]byte, er
 	said := &tail{}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr, cmd.ExtraFiles = &syscall.SysProcAttr{Setpgid: true}, kept
 	cmd.Cancel = func() error { return killGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = pipesStay
 	err := cmd.Run()
