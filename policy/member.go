@@ -63,7 +63,7 @@ type sense struct {
 	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
 	held                bool // the severity is an earlier one, because the newest reading alone does not end it
-	clear               bool // the severity is new, and so high that it is as unlikely to be chance as several confirming readings
+	clear               bool // the severity is not confirmed yet, and is as unlikely to be chance as several confirming readings
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -240,7 +240,7 @@ func isFailing(in *Input, i *quell.Instance) bool {
 
 // take stores the utilisation and severity of a fresh observation. If the observation has both a severity and a probe, the severity is
 // used. otherwise is true if the probe cannot be used, because the models were made with probes of another kind. clear is true if the
-// severity is new and so high that it needs no confirmation.
+// severity is not confirmed yet and so high that it needs no confirmation.
 func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
 	if u, ok := o.Utilization[c.resource]; ok {
@@ -267,7 +267,7 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	confirm := int32(in.confirm)
 	sf, significant := c.baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
 	f.SeverityAt = &at
-	clear = significant && f.Passed == 0 && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
+	clear = significant && f.Passed <= confirm && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
 	if !f.holds(significant, confirm, f.evidence(c.resource)) {
 		f.Severity, f.Significant, f.Taken = &sf, significant, nil
 	}
@@ -321,7 +321,7 @@ func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (c
 		taken = 0
 	}
 	f.SeverityAt = at
-	clear = taken >= clearlyTaken && f.Passed == 0
+	clear = taken >= clearlyTaken && f.Passed <= int32(in.confirm)
 	if !f.holds(significant, int32(in.confirm), 1) {
 		sf := c.predictor.SeverityAt(*f.Utilization, taken)
 		f.Severity, f.Significant, f.Taken = &sf, significant, &taken

@@ -372,6 +372,24 @@ func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	}
 }
 
+// A neighbour that comes shortly before a reading ends shows weakly in it, and clearly in the next one. The weak reading does not delay the
+// clear one.
+func TestClearInterferenceAfterAWeakReading(t *testing.T) {
+	e := engine(t, golden("prima", 75, 1), goldenModels(t))
+	decide := func(k int, use, probe float64, st State) (quell.Plan, State) {
+		row := "i%d weight=0.5 use=%v probe=%v"
+		return e.Decide(snap(t, k, fmt.Sprintf(row, 1, use, probe), fmt.Sprintf(row, 2, use, 10)), st)
+	}
+	_, st := decide(0, .38, 10, State{})
+	plan, st := decide(1, .38, 10.8, st)
+	if plan.Severity["i1"] == 0 || plan.Group != nil {
+		t.Fatalf("the weak reading: severity %v, %+v", plan.Severity["i1"], plan.Group)
+	}
+	if plan, _ = decide(2, .45, 14, st); plan.Group == nil || plan.Group.Add == 0 {
+		t.Errorf("the clear reading adds nothing: %v", plan.Reasons)
+	}
+}
+
 // If interference was found in enough windows to act, it is kept until the same number of windows has none. If it was found in fewer
 // windows, it is not kept.
 func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
