@@ -39,20 +39,40 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 	}
 	fresh := next.news(l, s)
 	for _, r := range sortedKeys(fresh) {
-		records := maps.Clone(next.Seen[r])
-		if records == nil {
-			records = map[string]*Record{}
+		if next.Seen[r] == nil {
+			next.Seen[r] = map[string]*Record{}
 		}
+	}
+	for _, r := range sortedKeys(fresh) {
+		records := maps.Clone(next.Seen[r])
 		for _, instanceType := range sortedKeys(fresh[r]) {
 			old, known := records[instanceType]
-			if !known && len(records) >= mostTypes {
+			if !known && len(records) >= mostTypes && !forgetOne(records, next.Periods) {
 				continue
 			}
-			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo)
+			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, len(next.Seen) == 1)
 		}
 		next.Seen[r] = records
 	}
 	return next
+}
+
+// goneAfter is for how many periods a type of instance must be absent before another one takes its place.
+const goneAfter = 1000
+
+// forgetOne drops the type of instance that has been absent for longest. It returns false if none has been absent for long.
+func forgetOne(records map[string]*Record, period int) bool {
+	oldest := ""
+	for _, instanceType := range sortedKeys(records) {
+		if oldest == "" || records[instanceType].newest() < records[oldest].newest() {
+			oldest = instanceType
+		}
+	}
+	if period-records[oldest].newest() < goneAfter {
+		return false
+	}
+	delete(records, oldest)
+	return true
 }
 
 // news lists what the snapshot has that is new, by resource and type.

@@ -87,7 +87,7 @@ func (r *Record) neighbours(windows []Window, period int) float64 {
 			add(&r.Windows[i])
 		}
 	}
-	return math.Copysign(1, float64(r.Off)) * r.Law.SeverityExponent * stretch / probes
+	return math.Copysign(1, float64(r.Off)) * r.Shown * stretch / probes
 }
 
 // gap returns by how much a window's response time differs from earlier windows of similar use and severity, as a logarithm, after
@@ -108,7 +108,7 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 		if r.Law.free(o.Use, severity) < leastFree || math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
 			continue
 		}
-		law := priorExponent.Mean*(crowding(w.Use)-crowding(o.Use)) + r.Law.SeverityExponent*(math.Log1p(felt)-math.Log1p(severity)) +
+		law := priorExponent.Mean*(crowding(w.Use)-crowding(o.Use)) + r.Shown*(math.Log1p(felt)-math.Log1p(severity)) +
 			r.Law.OtherExponent*(w.Other-o.Other)
 		others = append(others, math.Log(o.MeanMS)+law)
 	}

@@ -36,11 +36,16 @@ var (
 
 // leastStated is the smallest exponent of use that a law states. Behind a balancer, data at low use shows a smaller one. But
 // where there is no data yet, arrivals may be as random as Poisson arrivals, with an exponent of 1. Data at that use then corrects the law.
+//
+// It is the smallest exponent of severity, too, if no other resource is probed. The severity of a window is known from few probes, whose
+// errors make the fitted exponent smaller, and the law would promise too much for an instance beside a neighbour. If several resources are
+// probed, each is only a part of the response time, and smaller exponents are right.
 const leastStated = 1
 
 // fit fits the law to the windows; nil if they tell too little. Interference only ever adds, so the times without load come from the calm
-// side: the probe from the lower part of all windows, and the response time from windows whose probes show no neighbours.
-func (r *Record) fit(slo quell.SLO, period int) *Law {
+// side: the probe from the lower part of all windows, and the response time from windows whose probes show no neighbours. only says that no
+// other resource is probed.
+func (r *Record) fit(slo quell.SLO, period int, only bool) *Law {
 	w := &Law{N: 0, By: r.By}
 	probe, ok := w.fitProbe(r.Windows)
 	if !ok || !(probe.middle() <= narrow) {
@@ -49,6 +54,9 @@ func (r *Record) fit(slo quell.SLO, period int) *Law {
 	response, ok := w.fitResponse(r.Windows)
 	if !ok || !(response.middle() <= narrow) || !w.fitRatio(r.Windows, slo.Metric) {
 		return nil
+	}
+	if r.Shown = w.SeverityExponent; only {
+		w.SeverityExponent = max(w.SeverityExponent, leastStated)
 	}
 	w.PerRequest = perRequest(r.Windows)
 	w.refine(r.Windows, slo.Metric)
@@ -111,6 +119,8 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 		return f, false
 	}
 	slices.Sort(level)
+	least := level[len(level)/2] - absurd
+	level = slices.DeleteFunc(level, func(x float64) bool { return x < least })
 	middle := slices.Clone(se)
 	slices.Sort(middle)
 	// 0.84 standard deviations lie between the lower fifth and the middle of a normal distribution. If most windows are disturbed, only the
@@ -146,6 +156,9 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	w.fitSpread(windows, weights, square(wider))
 	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
 }
+
+// absurd is how far below the middle of all windows a probe time is an error of the measurement, as a logarithm: by a factor of 100.
+const absurd = 2 * math.Ln10
 
 // misfit is the error that a law has even where there is much data, as a fraction.
 const misfit = 0.04

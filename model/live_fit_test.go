@@ -31,6 +31,28 @@ func TestCarefulWhereNothingWasSeen(t *testing.T) {
 	}
 }
 
+// What few probes say of neighbours is uncertain, which makes response times seem to depend less on them. If no other resource is probed,
+// the law does not promise that.
+func TestCarefulBesideNeighbours(t *testing.T) {
+	smaller := 0
+	for seed := range uint64(20) {
+		w := newLawWorld(seed)
+		w.exponent = 0.8
+		l := learnFor(w, nil, 40, func(p int) []machine { return three(p, 0.3*float64(p/20)) })
+		law := lawOf(t, l)
+		if law.SeverityExponent < leastStated {
+			t.Errorf("seed %d: an exponent of severity of %.2f is stated", seed, law.SeverityExponent)
+		}
+		record := l.Seen[quell.Network][AnyType]
+		if record.fit(learnedSLO, l.Periods, false).SeverityExponent < leastStated {
+			smaller++
+		}
+	}
+	if smaller < 10 {
+		t.Errorf("if other resources are probed, too, smaller exponents are fitted in %d of 20 cases, want at least 10", smaller)
+	}
+}
+
 // Neighbours on one resource make response times longer, but they do not make another resource seem slower.
 func TestNeighboursOnAnotherResource(t *testing.T) {
 	w := newLawWorld(40)

@@ -48,7 +48,7 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 			continue
 		}
 		iso, spread, _ := alone.Isolation(row.Utilization)
-		w := Window{Use: row.Utilization, ProbeMS: iso * (1 + row.Severity), Spread: square(spread / iso), ProbeN: trainedProbes,
+		w := Window{Use: row.Utilization, ProbeMS: iso * (1 + row.Severity), Spread: min(square(spread/iso), widest), ProbeN: trainedProbes,
 			MeanMS: ms, MetricMS: ms, N: trainedRequests, Alone: true}
 		if mean, ok := row.LatencyMS.Of(quell.Mean); ok && mean > minProbeMS {
 			w.MeanMS = mean
@@ -58,6 +58,6 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 		}
 		record.add(w)
 	}
-	record.Law = record.fit(slo, 0)
+	record.Law = record.fit(slo, 0, len(m.Prima().ResponseTime) == 1)
 	return record
 }

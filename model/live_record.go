@@ -15,6 +15,10 @@ type Record struct {
 	Drifted int            `json:"drifted,omitempty"`
 
 	OffWindows int `json:"off_windows,omitempty"` // windows in these periods
+	Unlike     int `json:"unlike,omitempty"`      // consecutive periods in which all probes were of another kind
+
+	// Shown is the exponent of severity that windows show. Their severity is known from few probes, so that it may be smaller than the law's.
+	Shown float64 `json:"shown,omitempty"`
 
 	Errors   []Miss  `json:"errors,omitempty"`   // the newest predictions and what was measured, oldest first
 	Judged   float64 `json:"judged,omitempty"`   // windows for which a margin was predicted; old ones fade
@@ -31,24 +35,16 @@ const (
 	mostWindows = 400
 )
 
-// with returns the record after the windows of one more period.
-func (r *Record) with(news []seenBy, period int, slo quell.SLO) *Record {
+// with returns the record after the windows of one more period. only says that no other resource is probed.
+func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool) *Record {
 	next := &Record{}
 	if r != nil {
 		*next = *r
 		next.Windows, next.Errors = slices.Clone(r.Windows), slices.Clone(r.Errors)
 	}
-	for _, w := range news {
-		if !next.By.Alike(w.By) {
-			next = &Record{} // times of other probes cannot be compared
-		}
-		if w.By != nil {
-			next.By = w.By
-		}
-	}
-	windows := make([]Window, len(news))
-	for i, w := range news {
-		windows[i] = w.Window
+	windows := next.comparable(news)
+	if len(windows) == 0 {
+		return next
 	}
 	next.judge(windows, slo)
 	if next.departs(windows, period) {
@@ -57,30 +53,67 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO) *Record {
 	for _, w := range windows {
 		next.add(w)
 	}
-	if law := next.fit(slo, period); law != nil {
+	if law := next.fit(slo, period, only); law != nil {
 		next.Law = law // else the former one stays, which is better than none
 	}
 	return next
 }
 
-// add puts a window into its cell.
+// unlikeAfter is how many periods in a row all probes must be of another kind before what was learned is dropped. So a single machine that
+// is probed in another way, or a reading that comes late, drops nothing.
+const unlikeAfter = 3
+
+// comparable returns the windows whose probes are like those of the record. If for several periods there was none, probing has changed,
+// and the record begins again.
+func (r *Record) comparable(news []seenBy) (windows []Window) {
+	alike := func(w seenBy) bool { return r.By.Alike(w.By) }
+	switch {
+	case slices.ContainsFunc(news, alike):
+		r.Unlike = 0
+	case len(r.Windows) == 0 || r.Unlike+1 >= unlikeAfter:
+		*r = Record{By: news[0].By}
+	default:
+		r.Unlike++
+	}
+	for _, w := range news {
+		if !alike(w) {
+			continue
+		}
+		if windows = append(windows, w.Window); w.By != nil {
+			r.By = w.By
+		}
+	}
+	return windows
+}
+
+// add puts a window into its cell. A window without a response time never takes the place of one that has one, so that a balancer that
+// reports none erases nothing.
 func (r *Record) add(w Window) {
 	w.Cell = r.cell(&w)
-	oldest, alike := -1, 0
+	oldest, mute, alike := -1, -1, 0
 	for i := range r.Windows {
-		if r.Windows[i].Cell == w.Cell {
+		if o := &r.Windows[i]; o.Cell == w.Cell {
 			if alike++; oldest < 0 {
 				oldest = i
 			}
+			if o.N < fewest && mute < 0 {
+				mute = i
+			}
 		}
 	}
+	full := len(r.Windows) >= mostWindows
 	switch {
-	case alike >= ofOneKind:
-		r.Windows = slices.Delete(r.Windows, oldest, oldest+1)
-	case len(r.Windows) >= mostWindows:
-		r.Windows = slices.Delete(r.Windows, 0, 1)
+	case alike < ofOneKind && !full:
+		r.Windows = append(r.Windows, w)
+		return
+	case w.N < fewest:
+		oldest = mute
+	case alike < ofOneKind:
+		oldest = 0
 	}
-	r.Windows = append(r.Windows, w)
+	if oldest >= 0 {
+		r.Windows = append(slices.Delete(r.Windows, oldest, oldest+1), w)
+	}
 }
 
 // severityClasses is how many kinds of severity are told apart.
@@ -101,4 +134,12 @@ func (r *Record) cell(w *Window) int {
 		return cell + 2
 	}
 	return cell + 3
+}
+
+// newest is the period of the newest window, 0 if there is none.
+func (r *Record) newest() int {
+	if len(r.Windows) == 0 {
+		return 0
+	}
+	return r.Windows[len(r.Windows)-1].At
 }
