@@ -117,7 +117,7 @@ func (a *account) settle(current int) {
 		if a.watch != nil {
 			a.watch(a.window(l, start, length, violated))
 		}
-		l.failed = 0
+		l.failed, l.over = 0, 0
 		for i := range l.instances {
 			l.instances[i] = tally{latencies: l.instances[i].latencies[:0]}
 		}

@@ -17,7 +17,7 @@ func TestWindowsAddUp(t *testing.T) {
 		Windows: func(w Window) { windows = append(windows, w) },
 	})
 	var end, violated time.Duration
-	var requests, failed int64
+	var requests, failed, over int64
 	for _, w := range windows {
 		if w.Start != end {
 			t.Errorf("a window begins at %v, the one before ended at %v", w.Start, end)
@@ -25,6 +25,7 @@ func TestWindowsAddUp(t *testing.T) {
 		end = w.Start + w.Length
 		requests += w.Requests
 		failed += w.Failed
+		over += w.Over
 		if w.Violated {
 			violated += w.Length
 		}
@@ -41,5 +42,8 @@ func TestWindowsAddUp(t *testing.T) {
 	}
 	if requests+failed != r.Requests || failed != r.Errors {
 		t.Errorf("windows hold %d requests and %d failures, the result %d and %d", requests, failed, r.Requests, r.Errors)
+	}
+	if over+failed != r.SLO.RequestsOver || over == 0 {
+		t.Errorf("windows hold %d requests over the threshold, the result %d", over, r.SLO.RequestsOver)
 	}
 }
