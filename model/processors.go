@@ -14,8 +14,8 @@ type ProcessorUse struct{ Own, Hidden float64 }
 func (p ProcessorUse) Busy() float64 { return math.Min(1, p.Own+p.Hidden) }
 
 // ProcessorsOf returns how busy an instance's processors are. A tenant cannot see what others use, so that is inferred from how long the
-// instance's own tasks wait (BusyFor), and from steal. It returns false if the own use was not measured. chance is a fraction: what would
-// remain of the others' use if tasks had waited and run 1 + chance times as long by chance only; 0 takes the waiting as it is.
+// instance's own tasks wait (busyByWaiting), and from steal. It returns false if the own use was not measured. chance is a fraction: what
+// would remain of the others' use if tasks had waited and run 1 + chance times as long by chance only; 0 takes the waiting as it is.
 func ProcessorsOf(o *quell.Observation, chance float64) (use ProcessorUse, ok bool) {
 	use.Own, ok = o.Utilization[quell.CPU]
 	if c := o.CPU; c != nil {
@@ -27,13 +27,30 @@ func ProcessorsOf(o *quell.Observation, chance float64) (use ProcessorUse, ok bo
 	if !ok {
 		return use, false
 	}
-	if wait, waited := waits(o.Sched); waited {
-		stretch := math.Max(1, (1+wait)/(1+chance)) // time at the processors for each second in which tasks ran
-		use.Hidden = math.Max(use.Hidden, BusyFor(stretch-1, o.Sched.Cores)-use.Own)
+	if busy, told := busyByWaiting(o, chance); told && o.Sched.RunS >= leastRun {
+		alone := itself(o.Sched) / (o.Sched.Cores * o.WindowS)
+		use.Hidden = math.Max(use.Hidden, busy-math.Max(0, use.Own-alone))
 	}
 	use.Own = math.Min(1, use.Own)
 	use.Hidden = math.Min(use.Hidden, 1-use.Own)
 	return use, true
+}
+
+// busyByWaiting returns which share of its time a processor is busy with tasks for which an instance's own tasks wait: those of others, and
+// other tasks of the instance. The waiting that a quota of the instance causes does not count. If the instance may use less than one
+// processor, all times are those of a processor that is slower by that factor. It returns false if the kernel does not report how long
+// tasks wait.
+func busyByWaiting(o *quell.Observation, chance float64) (busy float64, ok bool) {
+	sched := o.Sched
+	if sched == nil || sched.Cores <= 0 || sched.RunS <= 0 || o.WindowS <= 0 {
+		return 0, false
+	}
+	wait, _, ok := Waiting(o, sched.RunS)
+	if !ok {
+		return 0, false
+	}
+	waitPerRun := max(0, wait-StoppedFor(sched)) / sched.RunS * min(1, sched.Cores)
+	return BusyFor(max(0, waitPerRun-chance)/(1+chance), sched.Cores), true
 }
 
 // BusyFor returns which share of their time processors are busy, if tasks wait this long for each second that they run. It inverts the
@@ -56,24 +73,23 @@ func BusyFor(waitPerRun, cores float64) float64 {
 }
 
 // NeighboursUse returns the neighbours' use of the processors on which a control group runs, in fractions of these processors. A tenant
-// cannot see that use, so it is inferred from how long the group's own tasks waited (BusyFor). What the group's quota or the hypervisor
-// caused is not the neighbours'. It returns false if o is not of a control group that shares processors with others, or if the kernel does
-// not report how long tasks wait.
+// cannot see that use, so it is inferred from how long the group's own tasks waited (busyByWaiting). What the hypervisor took is not the
+// neighbours'. It returns false if o is not of a control group that shares processors with others, or if the kernel does not report how
+// long tasks wait.
 func NeighboursUse(o *quell.Observation) (share float64, ok bool) {
-	if o == nil || o.Sched == nil || !o.Sched.Group || o.Sched.Cores <= 0 || o.Sched.RunS <= 0 || o.WindowS <= 0 {
+	if o == nil || o.Sched == nil || !o.Sched.Group {
 		return 0, false
 	}
-	sched := o.Sched
-	wait, _, ok := Waiting(o, sched.RunS)
+	busy, ok := busyByWaiting(o, 0)
 	if !ok {
 		return 0, false
 	}
-	whole, stolen := sched.Cores*o.WindowS, 0.0
+	sched, stolen := o.Sched, 0.0
+	whole := sched.Cores * o.WindowS
 	if o.CPU != nil {
 		stolen = o.CPU.Steal * whole
 	}
-	waitPerRun := max(0, wait-StoppedFor(sched)) / sched.RunS * min(1, sched.Cores)
-	share = BusyFor(waitPerRun, sched.Cores) - (sched.RunS-itself(sched)+stolen)/whole
+	share = busy - (sched.RunS-itself(sched)+stolen)/whole
 	return max(0, min(share, 1-sched.RunS/whole)), true
 }
 

@@ -51,6 +51,41 @@ func TestNeighboursUse(t *testing.T) {
 	}
 }
 
+// ICE and PRIMA infer the same use from the same waiting. ICE also counts what the hypervisor took, and judges machines of their own.
+func TestProcessorsOfAgreesWithNeighboursUse(t *testing.T) {
+	quota := waiting(.3, .3)
+	quota.Sched.ThrottledS, *quota.Sched.WaitS = new(2.), *quota.Sched.WaitS+2
+	stolen := waiting(.3, .3)
+	stolen.CPU = &quell.CPUTime{User: .3, Steal: .1}
+	small := waiting(.3, .4) // a quarter of a processor: four times as long per second of run, one of which is the run itself
+	small.Sched.Cores, small.Sched.RunS, *small.Sched.WaitS = .25, .75, .75*(4/.3-1)
+	single := waiting(.3, .4)
+	single.Sched.TaskRunS, *single.Sched.WaitS = new(3.), 3*.4/.6 // its only task never waits for itself
+	pressed := waiting(.3, .4)
+	pressed.Pressure, pressed.Sched.WaitS = map[string]float64{"cpu": *pressed.Sched.WaitS / 10}, nil
+	for _, tc := range []struct {
+		why   string
+		o     *quell.Observation
+		want  float64
+		steal float64
+	}{
+		{"no neighbours", waiting(.3, 0), 0, 0},
+		{"neighbours", waiting(.3, .4), .4, 0},
+		{"stopped by its quota, too", quota, .3, 0},
+		{"the hypervisor", stolen, .2, .1},
+		{"less than one processor", small, .4, 0},
+		{"one task", single, .4, 0},
+		{"a kernel that only tells pressure", pressed, .4, 0},
+	} {
+		tc.o.Utilization = map[quell.Resource]float64{quell.CPU: tc.o.Sched.RunS / tc.o.Sched.Cores / 10}
+		told, ok := NeighboursUse(tc.o)
+		use, known := ProcessorsOf(tc.o, 0)
+		if !ok || !known || math.Abs(told-tc.want) > 1e-6 || math.Abs(use.Hidden-tc.want-tc.steal) > 1e-6 {
+			t.Errorf("%s: %v, %t and %+v, %t, want %v and %v stolen", tc.why, told, ok, use, known, tc.want, tc.steal)
+		}
+	}
+}
+
 func TestNeighboursUseIsAFraction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := rapid.Float64Range(0, 1e6)
