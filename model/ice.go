@@ -80,6 +80,7 @@ var iceClasses = []string{Disturbed, Alone}
 // The signals that ICE's classifier tests.
 const (
 	signalHidden     = "cpu_hidden"      // use of the processors by others, as ProcessorsOf infers it
+	signalRecent     = "cpu_recent"      // mean of cpu_hidden, in which each window counts half as much as the next one
 	signalPerRequest = "cpu_per_request" // milliseconds of processor time
 	signalSteal      = "steal"
 	signalThrottled  = "throttled" // share of the time in which the own quota was used up
@@ -92,7 +93,7 @@ var counters = []string{quell.CounterCPI, quell.CounterMissRate}
 
 // iceSignals lists all signals.
 func iceSignals() []string {
-	list := append([]string{signalHidden, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait, retransmitRate, connectP90},
+	list := append([]string{signalHidden, signalRecent, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait, retransmitRate, connectP90},
 		counters...)
 	for _, name := range []string{"cpu", "io", "memory"} {
 		list = append(list, signalPressure+name)
@@ -103,16 +104,21 @@ func iceSignals() []string {
 	return list
 }
 
-// ICESignals returns the signals of a window. A signal that was not measured is absent.
-func ICESignals(o *quell.Observation) map[string]float64 {
-	signals := map[string]float64{}
+// ICESignals returns the signals of a window. A signal that was not measured is absent. recent is the mean of others' use of the processors
+// after the window before, nil if it is not known; next is that after this window.
+func ICESignals(o *quell.Observation, recent *float64) (signals map[string]float64, next *float64) {
+	signals = map[string]float64{}
 	for _, name := range counters {
 		if v, counted := o.Counters[name]; counted {
 			signals[name] = v
 		}
 	}
 	if use, ok := ProcessorsOf(o, 0); ok {
-		signals[signalHidden] = use.Hidden
+		mean := use.Hidden
+		if recent != nil {
+			mean = (*recent + use.Hidden) / 2
+		}
+		signals[signalHidden], signals[signalRecent], next = use.Hidden, mean, &mean
 	}
 	if ms, ok := PerRequestMS(o); ok {
 		signals[signalPerRequest] = ms
@@ -143,7 +149,7 @@ func ICESignals(o *quell.Observation) map[string]float64 {
 			signals[signalProbe+string(r)] = ms
 		}
 	}
-	return signals
+	return signals, next
 }
 
 // PerRequestMS returns the processor time of one request in milliseconds. It returns false if no request arrived or the time is not known.
@@ -166,7 +172,8 @@ func ProbeAtRest(o *quell.Observation, r quell.Resource) (ms float64, ok bool) {
 }
 
 // Disturbed returns whether the classifier takes an instance with these signals for one with neighbours. clear is set if it would also do
-// so if each signal were only half as far from its usual value. The classifier must be there.
+// so if each signal were only half as far from its usual value, by what the window itself showed of others' use. The classifier must be
+// there.
 func (s *ICE) Disturbed(signals map[string]float64) (disturbed, clear bool) {
 	if s.Classifier.Leaf(signals).Class != Disturbed {
 		return false, false
@@ -176,6 +183,9 @@ func (s *ICE) Disturbed(signals map[string]float64) (disturbed, clear bool) {
 		if half[name] = v; hasKey(s.Usual, name) {
 			half[name] = (v + s.Usual[name]) / 2
 		}
+	}
+	if hidden, ok := half[signalHidden]; ok {
+		half[signalRecent] = hidden
 	}
 	return true, s.Classifier.Leaf(half).Class == Disturbed
 }

@@ -62,9 +62,11 @@ func (f *iceFit) classifier(unscored bool) error {
 	var classes []string
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for i := range f.rows {
+		var recent *float64
 		for k := range f.rows[i].Windows {
 			w := &f.rows[i].Windows[k]
-			s := stats.Sample{Features: ICESignals(&w.Observation), Class: Alone}
+			s := stats.Sample{Class: Alone}
+			s.Features, recent = ICESignals(&w.Observation, recent)
 			if w.Interfering > 0 {
 				s.Class = Disturbed
 				f.report.Disturbed++
@@ -171,7 +173,8 @@ func averageOf(group []TrainingWindow) (mean averages, ok bool) {
 		}
 		mean.use += part * use.Busy()
 		mean.rate += part * *o.RequestRate
-		for name, v := range ICESignals(o) {
+		signals, _ := ICESignals(o, nil)
+		for name, v := range signals {
 			mean.signals[name] += part * v
 			counts[name]++
 		}

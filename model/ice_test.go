@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/stats"
 )
 
 // alternating are runs in which an interferer comes and goes. The use of the processors follows a linear law, as the
@@ -220,4 +221,38 @@ func TestProcessorsOf(t *testing.T) {
 			t.Fatalf("%+v", use)
 		}
 	})
+}
+
+// The mean of the last windows finds weak neighbours, and one window is enough for strong ones.
+func TestICESignalsRemember(t *testing.T) {
+	leaf := func(class string) *stats.Tree { return &stats.Tree{Class: class} }
+	ice := ICE{Usual: map[string]float64{"cpu_hidden": 0, "cpu_recent": 0},
+		Classifier: &stats.Tree{Feature: "cpu_recent", Threshold: 0.2, Above: leaf(Disturbed), Below: leaf(Alone)}}
+	var recent *float64
+	for i, want := range []struct{ hidden, recent float64 }{{0.2, 0.2}, {0, 0.1}, {0.3, 0.2}, {-1, 0}, {0.4, 0.4}} {
+		o := waiting(.3, math.Max(0, want.hidden))
+		o.Utilization = map[quell.Resource]float64{quell.CPU: .3}
+		if want.hidden < 0 {
+			o = &quell.Observation{}
+		}
+		var signals map[string]float64
+		if signals, recent = ICESignals(o, recent); want.hidden < 0 {
+			if recent != nil {
+				t.Errorf("window %d: nothing was measured, and %v is remembered", i, *recent)
+			}
+			continue
+		}
+		if recent == nil || math.Abs(*recent-want.recent) > 1e-6 || signals["cpu_recent"] != *recent {
+			t.Errorf("window %d: %v, %v", i, recent, signals)
+		}
+	}
+	for _, c := range []struct {
+		hidden, recent float64
+		found, clear   bool
+	}{{0, 0.1, false, false}, {0.3, 0.25, true, false}, {0.6, 0.3, true, true}, {0.6, 0.1, false, false}, {0, 0.5, true, false}} {
+		found, clear := ice.Disturbed(map[string]float64{"cpu_hidden": c.hidden, "cpu_recent": c.recent})
+		if found != c.found || clear != c.clear {
+			t.Errorf("%+v: %t, %t", c, found, clear)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 // ICESettings are the settings of ice. Shares are fractions.
 type ICESettings struct {
 	SetPoint float64       // an instance with neighbours gets as many requests as keep its resource this busy, neighbours included
-	Floor    float64       // it keeps at least this part of its share
+	Floor    float64       // it keeps at least this part of its share; 1: shares are never cut, only parameters are changed
 	Confirm  int           // W: a sign counts from the (W+1)th window in a row on, unless it is clear
 	Window   time.Duration // no share changes again before this time is over
 	Calm     time.Duration // time without signs before a share grows again
@@ -73,7 +73,8 @@ var iceSpec = spec[ICESettings]{
 		return keys.Table{
 			keys.Opt("set_point", keys.Share(&s.SetPoint).Above(0).Between(0, 1),
 				"an instance with neighbours gets as many requests as keep its resource this busy, neighbours included"),
-			keys.Opt("floor", keys.Share(&s.Floor).AtLeast(0.01).Below(1), "an instance with neighbours keeps at least this part of its share"),
+			keys.Opt("floor", keys.Share(&s.Floor).Between(0.01, 1),
+				"an instance with neighbours keeps at least this part of its share; with 100% only parameters are changed"),
 			confirmKey(&s.Confirm),
 			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, time.Hour), "time between two changes of an instance's share"),
 			keys.Opt("calm", keys.Duration(&s.Calm).Between(time.Second, time.Hour),
@@ -142,6 +143,8 @@ type iceInstance struct {
 	Why   string         `json:"why,omitempty"` // what showed the interference
 	Cause quell.Resource `json:"cause,omitempty"`
 	Seen  iceMean        `json:"seen,omitzero"` // means over the windows with signs since the last change
+
+	Recent *float64 `json:"recent,omitempty"` // mean of others' use of its processors, for the trained classifier; never changed
 
 	Usual iceUsual        `json:"usual,omitzero"` // what the instance usually shows
 	Slow  outlierInstance `json:"slow,omitzero"`  // what outlier remembers of its response times
@@ -445,6 +448,8 @@ func (p *icePlan) explain(m *member, left float64) {
 		what = "it is the only instance, so its share stays"
 	case left == 1 && mem.Cut > 0:
 		what = "the other instances have more, so its share stays"
+	case p.set.Floor == 1:
+		what = "its share stays, because floor is 100%"
 	case left == 1:
 		what = "its share stays, because its resource is not too busy"
 	}

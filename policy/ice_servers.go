@@ -22,7 +22,7 @@ type iceTuned struct {
 	MS   iceBand `json:"ms,omitzero"`       // median response time since the last change
 	Use  iceBand `json:"use,omitzero"`      // use of the processors by all since then
 	Busy float64 `json:"busy,omitempty"`    // the same in the last window
-	Cut  bool    `json:"was_cut,omitempty"` // the share was cut in the last window
+	Cut  bool    `json:"was_cut,omitempty"` // parameters were free to follow in the last window
 }
 
 // tunedValue is a parameter's value before it was changed, and the ordered one.
@@ -38,10 +38,17 @@ const (
 	givenUp   = 6   // after this many times of settling, a value that is not reported as being in force is forgotten
 )
 
-// note adds an instance's last window. When a cut begins or ends, the means begin anew.
-func (t *iceTuned) note(m *member) {
-	if cut := m.ice().Cut > 0; cut != t.Cut {
-		t.Cut, t.MS, t.Use = cut, iceBand{}, iceBand{}
+// tunes returns whether parameters of an instance's server may follow: its share is cut or, if shares are never cut, it has neighbours.
+// The latter is IC², which ICE builds on.
+func (p *icePlan) tunes(m *member) bool {
+	return m.ice().Cut > 0 || p.set.Floor == 1 && !m.ice().Since.IsZero()
+}
+
+// note adds an instance's last window. When parameters become free to follow, or are no longer, the means begin anew.
+func (p *icePlan) note(m *member) {
+	t := &m.ice().Tuned
+	if tunes := p.tunes(m); tunes != t.Cut {
+		t.Cut, t.MS, t.Use = tunes, iceBand{}, iceBand{}
 	}
 	if ms, ok := medianMS(m.Observation); ok {
 		t.MS = t.MS.with(ms)
@@ -52,15 +59,16 @@ func (t *iceTuned) note(m *member) {
 }
 
 // tune changes parameters of an instance's server (ICE, section IV, second level): only if interference lasts, only after the share was
-// cut, never again before the last change has settled. It undoes the change if the median response time gets worse, and when the
-// interference is over.
+// cut (unless shares are never cut), never again before the last change has settled. It undoes the change if the median response time gets
+// worse, and when the interference is over.
 func (p *icePlan) tune(m *member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	settled := p.now.Sub(t.At) >= p.set.Settle
 	switch {
 	case len(t.Values) == 0:
-		if t.Worse = t.Worse && !mem.Since.IsZero(); m.inService() && mem.Cut > 0 && !t.Worse && settled && p.now.Sub(mem.Since) >= p.set.After {
+		t.Worse = t.Worse && !mem.Since.IsZero()
+		if m.inService() && p.tunes(m) && !t.Worse && settled && p.now.Sub(mem.Since) >= p.set.After {
 			p.change(m)
 		}
 	case t.Undoing:

@@ -351,6 +351,19 @@ func TestICEAlone(t *testing.T) {
 	weighs(t, "cut", s.weights, map[string]float64{"i1": 1 / 2.6, "i2": 0.6 / 2.6, "i3": 1 / 2.6})
 }
 
+// A few windows in which others use the processors, for example while everything starts, do not hide a later neighbour.
+func TestICELearnsLittleFromFewWindows(t *testing.T) {
+	s := newShop(t, 3, nil, func(*ICESettings) {})
+	s.servers[1].hidden = 0.4
+	s.seconds(3)
+	s.servers[1].hidden = 0
+	s.seconds(bandKnown)
+	s.servers[1].hidden = 0.5
+	if seconds, plan := s.until(5); seconds == 0 || seconds > 2 || len(plan.Factor) != 1 {
+		t.Errorf("after %d s: %v, %v", seconds, plan.Factor, plan.Reasons)
+	}
+}
+
 // tuned are settings with two parameters of a server.
 func tuned(s *ICESettings) {
 	s.Parameters = ParametersOf([]Parameter{{"apache.MaxRequestWorkers", Lower, 50, 400}, {"apache.KeepAliveTimeout", Raise, 1, 15}})
@@ -381,6 +394,27 @@ func TestICETunesServers(t *testing.T) {
 	}
 	if plan := s.second(); len(plan.Settings) > 0 {
 		t.Errorf("in calm the plan asks for %v", plan.Settings)
+	}
+}
+
+// With floor 100% parameters change as they do after a cut, and no share is cut.
+func TestICEChangesParametersAlone(t *testing.T) {
+	s := newShop(t, 3, nil, func(set *ICESettings) { tuned(set); set.Floor = 1 })
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	for i := range 25 {
+		if plan := s.second(); len(plan.Factor) > 0 || i < 20 && len(plan.Settings) > 0 {
+			t.Fatalf("after %d s: %v, %v", i+1, plan.Factor, plan.Settings)
+		}
+	}
+	workers, timeout := s.settings["i2"]["apache.MaxRequestWorkers"], s.settings["i2"]["apache.KeepAliveTimeout"]
+	if workers >= 120 || workers < 50 || timeout != 11 {
+		t.Errorf("%v workers, timeout %v", workers, timeout)
+	}
+	s.servers[1].hidden, s.servers[1].ms = 0, 20
+	s.seconds(60)
+	if s.settings["i2"]["apache.MaxRequestWorkers"] != 200 {
+		t.Errorf("after the interference: %v", s.settings["i2"])
 	}
 }
 

@@ -99,7 +99,7 @@ func (p *icePlan) watch() {
 		if !j.found && mem.Since.IsZero() {
 			mem.Usual.learn(j.member)
 		}
-		mem.Tuned.note(j.member)
+		p.note(j.member)
 	}
 }
 
@@ -133,8 +133,9 @@ func (p *icePlan) sign(m *member, costs map[*member]float64) (best iceSign, foun
 
 // detected asks the trained classifier.
 func (p *icePlan) detected(m *member) (s iceSign, found bool) {
-	ice, o := p.in.ice, m.Observation
-	signals := model.ICESignals(o)
+	ice, o, mem := p.in.ice, m.Observation, m.ice()
+	signals, recent := model.ICESignals(o, mem.Recent)
+	mem.Recent = recent
 	if found, s.clear = ice.Disturbed(signals); !found {
 		return s, false
 	}
@@ -146,7 +147,7 @@ func (p *icePlan) detected(m *member) (s iceSign, found bool) {
 	}
 	s.own, s.hidden = use.Own, use.Hidden
 	s.previous = use.Busy()
-	if last := m.ice().Tuned.Busy; last > 0 {
+	if last := mem.Tuned.Busy; last > 0 {
 		s.previous = last
 	}
 	s.signal, s.estimated = signals[ice.Signal]
@@ -264,11 +265,12 @@ func (p *icePlan) slower(m *member) (s iceSign, found bool) {
 	return iceSign{text: w.why, clear: w.sure, left: math.Max(w.leaves(), deepestCut)}, true
 }
 
-// learn adds a window without signs to what an instance usually shows.
+// learn adds a window without signs to what an instance usually shows. A use by others that alone would be a sign counts as the least that
+// is none: two such windows, for example while the instance starts, would make the band so wide that no neighbour leaves it.
 func (u *iceUsual) learn(m *member) {
 	o := m.Observation
 	if use, ok := model.ProcessorsOf(o, chanceOf(o)); ok {
-		u.Hidden = u.Hidden.with(use.Hidden)
+		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))
 	}
 	if use, ok := model.ProcessorsOf(o, 0); ok {
 		u.Busy = u.Busy.with(use.Busy())

@@ -21,7 +21,7 @@ func labCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(labListCommand(), labRunCommand(), labValidateCommand(), labProbingCommand(), labCrosstalkCommand(),
-		labStreamingCommand(), labCleanCommand(), labWorkCommand(), labInstanceCommand(), labProbeCommand())
+		labAlternateCommand(), labStreamingCommand(), labCleanCommand(), labWorkCommand(), labInstanceCommand(), labProbeCommand())
 	return cmd
 }
 

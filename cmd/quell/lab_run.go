@@ -48,6 +48,8 @@ type labRun struct {
 	crosstalk bool
 	periods   int // periods of each cell of the cross-talk matrix
 
+	alternate bool
+
 	streaming *streamingFlags // nil but for `lab streaming`
 
 	name     string
@@ -341,6 +343,9 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 	}
 	if o.crosstalk {
 		return o.matrix(ctx, program, o.records, machines, out, errs)
+	}
+	if o.alternate {
+		return o.alternations(ctx, program, o.records, machines, out, errs)
 	}
 	if o.streaming != nil {
 		return o.stream(ctx, program, o.records, machines, out, errs)

@@ -34,30 +34,22 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"twin":      twinPage,
 }
 
-// labPagePart plays one part of a page again, for example prima:table-iii. The names prima:page, outlier:page, learn:page, dial:page
-// and mrburst:page only write the page.
-func labPagePart(page, part string) (write func(ctx context.Context, dir string) error, ok bool) {
-	if page == "outlier" {
-		return func(ctx context.Context, dir string) error { return outlierPagePart(ctx, dir, part) }, true
-	}
-	if page == "learn" {
-		return func(ctx context.Context, dir string) error { return learnPagePart(ctx, dir, part) }, true
-	}
-	if page == "acs" {
-		return func(ctx context.Context, dir string) error { return acsPagePart(ctx, dir, part) }, true
-	}
-	if page == "mrburst" {
-		return func(ctx context.Context, dir string) error { return mrburstPagePart(ctx, dir, part) }, true
-	}
-	if page == "dial" {
-		return func(ctx context.Context, dir string) error { return dialPagePart(ctx, dir, part) }, true
-	}
-	for _, lab := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
-		if lab.name == page {
-			return func(ctx context.Context, dir string) error { return lab.playPart(ctx, dir, part) }, true
-		}
-	}
-	return nil, false
+// pageParts are the functions that make one part of a page again. Each also takes the name page, which only writes the page.
+var pageParts = map[string]func(ctx context.Context, dir, part string) error{
+	"acs":       acsPagePart,
+	"dial":      single(dialPagePart),
+	"haproxy":   haproxyLab().playPart,
+	"ice":       icePagePart,
+	"learn":     single(learnPagePart),
+	"mrburst":   mrburstPagePart,
+	"outlier":   single(outlierPagePart),
+	"prima":     primaLab().playPart,
+	"resources": resourcesLab().playPart,
+}
+
+// single is a function of several parts for one part.
+func single(f func(ctx context.Context, dir string, parts ...string) error) func(ctx context.Context, dir, part string) error {
+	return func(ctx context.Context, dir, part string) error { return f(ctx, dir, part) }
 }
 
 func main() {
@@ -88,7 +80,10 @@ func run(ctx context.Context, names []string) error {
 	for _, name := range names {
 		write, ok := experiments[name]
 		if page, part, found := strings.Cut(name, ":"); found {
-			write, ok = labPagePart(page, part)
+			var again func(ctx context.Context, dir, part string) error
+			if again, ok = pageParts[page]; ok {
+				write = func(ctx context.Context, dir string) error { return again(ctx, dir, part) }
+			}
 		}
 		if !ok {
 			return fmt.Errorf("no experiment %q", name)

@@ -85,7 +85,7 @@ func TestPages(t *testing.T) {
 		"learn":    newLearnFigures(someLearning()),
 		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst()}),
 		"acs":      newACSFigures(someACS()),
-		"ice":      someICE(),
+		"ice":      someICE(t),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
@@ -131,11 +131,16 @@ func someDial(t *testing.T) dialFigures {
 	}
 }
 
-func someICE() *iceFigures {
+func someICE(t *testing.T) *iceFigures {
+	t.Helper()
+	live, err := iceLab().figures(somewhere, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	e := estimate{0.123, 0.045}
 	estimator := &model.Estimator{Intercept: 0.06, Previous: 0.64, Requests: 0.21, CPI: 0.24}
 	return &iceFigures{
-		Seeds: 2, Onsets: 30,
+		Seeds: 2, Onsets: 30, Live: live,
 		Trainings: []iceTraining{{Machines: "ice-hour", Resource: quell.CPU, Runs: 6, Windows: 3600, Right: 0.991,
 			Detector: "cpu_hidden > 0.2: interference (2160)\n", Signal: "cpu_wait",
 			Fits:      []model.EstimatorFit{{Degree: 1, R2: 0.9, Without: 0.8}},
@@ -157,14 +162,14 @@ func TestPagesOfTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // records are kept below the working folder
-	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab(), iceLab()} {
 		for _, p := range page.parts {
 			switch p.name {
 			case "dial-calibrate-cpu", "dial-calm", "dial-names", "dial-tail":
 				keepRecords(t, p, 2)
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
-			case "changing-interference", "changing-disk":
+			case "changing-interference", "changing-disk", "live-onsets", "live-calm", "live-table", "live-timeline":
 				keepRecords(t, p, 2)
 			case "crosstalk":
 				keep(t, "crosstalk/crosstalk.json", someCrosstalk())
@@ -195,25 +200,24 @@ func TestPagesOfTheLab(t *testing.T) {
 			plans.Replayed = []comparedPlans{{quell.Mean, 18, "prima/plans-mean.png", append(grids, adaptive...)}}
 			figures.parts["plans"] = plans
 		}
-		if page.name == "dial" {
-			text, err := fill(page.name, someDial(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			golden.Compare(t, filepath.Join(testdata, "dial-live.golden"), text)
-			continue
+		name, filled := page.name, any(figures)
+		switch page.name {
+		case "dial":
+			name, filled = "dial-live", someDial(t)
+		case "ice":
+			name, filled = "ice-live", someICE(t)
 		}
-		text, err := fill(page.name, figures)
+		text, err := fill(page.name, filled)
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden.Compare(t, filepath.Join(testdata, page.name+".golden"), text)
+		golden.Compare(t, filepath.Join(testdata, name+".golden"), text)
 	}
 }
 
 // TestEveryPartIsOnItsPage checks that the templates show every part, and nothing else as a part.
 func TestEveryPartIsOnItsPage(t *testing.T) {
-	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), iceLab()} {
 		text, err := templates.ReadFile(page.name + ".md.tmpl")
 		if err != nil {
 			t.Fatal(err)

@@ -50,6 +50,10 @@ type partFigures struct {
 	CalmLive   *calmLiveFigures
 	Named      []namedRow
 	Tails      []tailTable
+	Calm       *calmFigures
+	Table      []iceTableRow
+	Timeline   []iceTimelineRow
+	Detector   *detectorFigures
 }
 
 // write writes the page.
@@ -90,6 +94,8 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 		return f, p.probing(&f)
 	case "crosstalk":
 		return f, p.crosstalk(&f)
+	case "alternate":
+		return f, p.detector(&f)
 	case "benchmark":
 		return f, p.benchmarked(&f)
 	case "replay":
@@ -284,13 +290,17 @@ func reaction(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experi
 			delays = append(delays, r.Changes[i]-at)
 		}
 	}
+	f.Reaction.sum(delays)
+	return nil
+}
+
+// sum sets the figures of delays, if there are any.
+func (f *reactionFigures) sum(delays []float64) {
 	if len(delays) == 0 {
-		return nil
+		return
 	}
 	slices.Sort(delays)
-	f.Reaction.Delays = delays
-	f.Reaction.Least, f.Reaction.Median, f.Reaction.Most = delays[0], delays[len(delays)/2], delays[len(delays)-1]
-	return nil
+	f.Delays, f.Least, f.Median, f.Most = delays, delays[0], delays[len(delays)/2], delays[len(delays)-1]
 }
 
 // quietFigures count how often something was changed although nothing had happened.

@@ -31,11 +31,19 @@ func someResult(n int) quell.Result {
 // someRecord is a record of 120 s in which instance i1 is joined by i2 at 20 s.
 func someRecord(run scenario.Run, n int) *experiment.Record {
 	r := &experiment.Record{Run: run, Result: someResult(n), Changes: []float64{21.5, 63}}
+	for _, s := range []struct{ at, first float64 }{{0, 0.5}, {13.5, 0.3}, {25, 0.5}, {39, 0.6}, {60, 0.5}} {
+		r.Shares = append(r.Shares, experiment.RecordedShares{AtS: s.at, Shares: map[string]float64{"i1": s.first, "i2": 1 - s.first}})
+	}
+	timeout := quell.Setting{Instance: "i2", Target: "apache", Name: "KeepAliveTimeout", Value: 9}
+	r.Settings = []experiment.RecordedSetting{{AtS: 52, Setting: timeout}}
 	for at := -2.0; at < 120; at++ {
 		u, sf := 0.3+at/1000, 0.1+float64(n)/10
 		m := experiment.Moment{AtS: at, LatencyMS: 12 + at/10, Disturbs: map[string]float64{"h1": 0.2}}
 		m.Instances = []experiment.SeenInstance{{ID: "i1", State: quell.Ready, Utilization: &u, Severity: &sf}}
 		r.Samples = append(r.Samples, experiment.RecordedSample{AtS: at + 0.5, LatencyMS: 11 + at/20, Instance: "i1"})
+		if at == 14 || at == 15 {
+			m.Instances[0].Cut = new(0.6)
+		}
 		if at >= 20 {
 			m.Instances = append(m.Instances, experiment.SeenInstance{ID: "i2", State: quell.Ready, Utilization: &u})
 			r.Samples = append(r.Samples, experiment.RecordedSample{AtS: at + 0.25, LatencyMS: 9 + at/30, Instance: "i2", Failed: at == 30})

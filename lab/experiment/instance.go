@@ -67,13 +67,22 @@ func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, settle()) }()
-	agent, err := i.agent(place, program)
+	service := i.service(place, program)
+	stop := func() error {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
+		defer cancel()
+		return service.Stop(grace)
+	}
+	config, err := i.configure(service)
 	if err != nil {
-		return err
+		return errors.Join(err, stop())
+	}
+	agent, err := i.agent(place, program, config)
+	if err != nil {
+		return errors.Join(err, stop())
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- agent.Wait() }()
-	service := i.service(place, program)
 	if err := service.Start(ctx); err != nil {
 		return errors.Join(err, endAgent(agent, ended))
 	}
@@ -88,9 +97,7 @@ func (i Instance) Run(ctx context.Context, log *slog.Logger) (err error) {
 		ended <- how
 		err = fmt.Errorf("its agent ended by itself: %w", errors.Join(how, errors.New("see above")))
 	}
-	grace, stop := context.WithTimeout(context.WithoutCancel(ctx), kernel.Grace)
-	defer stop()
-	return errors.Join(err, service.Stop(grace), endAgent(agent, ended))
+	return errors.Join(err, stop(), endAgent(agent, ended))
 }
 
 // instanceService is the part of an instance that answers its clients.
@@ -114,10 +121,10 @@ func (i Instance) service(place kernel.Place, program string) instanceService {
 
 // agent starts the agent or Probe in the instance's namespace and control group. The command writes to the standard error of this process,
 // and ends when this process ends.
-func (i Instance) agent(place kernel.Place, program string) (*exec.Cmd, error) {
-	args := []string{"agent", "--config", i.Config, "--instance", i.ID}
+func (i Instance) agent(place kernel.Place, program, config string) (*exec.Cmd, error) {
+	args := []string{"agent", "--config", config, "--instance", i.ID}
 	if i.Training {
-		args = []string{"lab", "probe", "--config", i.Config}
+		args = []string{"lab", "probe", "--config", config}
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

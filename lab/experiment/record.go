@@ -24,16 +24,18 @@ import (
 
 // Record is everything that was recorded of one run. With it the run can be drawn, and any of its figures computed, later.
 type Record struct {
-	Inputs  string           `json:"inputs"`           // hash of what the run's outcome depends on; see Inputs
-	Models  string           `json:"models,omitempty"` // file of the models, seen from the folder of the lab's output or absolute
-	Run     scenario.Run     `json:"run"`
-	Result  quell.Result     `json:"result"`
-	Moments []Moment         `json:"moments"`
-	Changes []float64        `json:"changes_s"` // when plans that changed something were applied
-	Causes  []RecordedCause  `json:"causes,omitempty"`
-	Uses    []RecordedUse    `json:"uses,omitempty"`
-	Probes  []RecordedProbe  `json:"probes"`
-	Samples []RecordedSample `json:"samples"`
+	Inputs   string            `json:"inputs"`           // hash of what the run's outcome depends on; see Inputs
+	Models   string            `json:"models,omitempty"` // file of the models, seen from the folder of the lab's output or absolute
+	Run      scenario.Run      `json:"run"`
+	Result   quell.Result      `json:"result"`
+	Moments  []Moment          `json:"moments"`
+	Changes  []float64         `json:"changes_s"` // when plans that changed something were applied
+	Causes   []RecordedCause   `json:"causes,omitempty"`
+	Shares   []RecordedShares  `json:"shares,omitempty"`
+	Settings []RecordedSetting `json:"settings,omitempty"`
+	Uses     []RecordedUse     `json:"uses,omitempty"`
+	Probes   []RecordedProbe   `json:"probes"`
+	Samples  []RecordedSample  `json:"samples"`
 }
 
 // Moment is the controller's state at one time. Times are in seconds since measuring started, negative during the warm-up.
@@ -56,6 +58,7 @@ type SeenInstance struct {
 	Utilization *float64    `json:"u,omitempty"`
 	Severity    *float64    `json:"sf,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
+	Cut         *float64    `json:"cut,omitempty"` // the part of its share that a fast policy leaves it
 }
 
 // RecordedProbe is what an instance's probes and its agent reported to the controller in one period.
@@ -85,6 +88,18 @@ type RecordedUse struct {
 	Use      map[quell.Resource]float64 `json:"u"`
 }
 
+// RecordedShares is the shares of the traffic that a plan gave, if they differ from those of the plan before.
+type RecordedShares struct {
+	AtS    float64            `json:"t"`
+	Shares map[string]float64 `json:"shares"` // by instance
+}
+
+// RecordedSetting is a value that a plan ordered for a server's parameter, if it differs from the one ordered before.
+type RecordedSetting struct {
+	AtS float64 `json:"t"`
+	quell.Setting
+}
+
 // RecordedSample is one request as its client measured it.
 type RecordedSample struct {
 	AtS       float64 `json:"t"` // when it was meant to be sent
@@ -109,7 +124,7 @@ func (r *Recorder) Frame(f Frame) {
 	for _, in := range run.Status.Instances {
 		m.Instances = append(m.Instances, SeenInstance{
 			ID: in.ID, Address: in.Address, State: in.State, Weight: in.Weight, Utilization: in.Utilization,
-			Severity: in.Severity, Capacity: in.Capacity,
+			Severity: in.Severity, Capacity: in.Capacity, Cut: in.Cut,
 		})
 	}
 	for _, reason := range run.Status.Reasons {
@@ -154,13 +169,33 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 	}
 }
 
-// Plan records what a plan says of response times above their bounds, and of contended resources.
+// Plan records what a plan says of response times above their bounds and of contended resources, and new shares and settings. Plans are
+// given in order.
 func (r *Recorder) Plan(at float64, plan *quell.Plan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := causeOf(at, plan); len(c.Named) > 0 || len(c.Above) > 0 {
 		r.record.Causes = append(r.record.Causes, c)
 	}
+	shares := r.record.Shares
+	if n := len(shares); len(plan.Weights) > 0 && (n == 0 || !maps.Equal(shares[n-1].Shares, plan.Weights)) {
+		r.record.Shares = append(shares, RecordedShares{AtS: at, Shares: plan.Weights})
+	}
+	for _, s := range plan.Settings {
+		if last, ok := r.ordered(s); !ok || last != s.Value {
+			r.record.Settings = append(r.record.Settings, RecordedSetting{at, s})
+		}
+	}
+}
+
+// ordered returns the value that was last ordered for a parameter.
+func (r *Recorder) ordered(of quell.Setting) (value float64, ok bool) {
+	for _, s := range slices.Backward(r.record.Settings) {
+		if s.Instance == of.Instance && s.Key() == of.Key() {
+			return s.Value, true
+		}
+	}
+	return 0, false
 }
 
 func causeOf(at float64, plan *quell.Plan) RecordedCause {
@@ -320,6 +355,39 @@ func (r *Record) Phase(begin, end float64) Phase {
 		p.Instances[id] = in
 	}
 	return p
+}
+
+// ShareAt returns an instance's share of the traffic at a time, in seconds since measuring started. It returns false if no plan had given
+// it one by then.
+func (r *Record) ShareAt(instance string, at float64) (share float64, ok bool) {
+	for _, s := range r.Shares {
+		if s.AtS > at {
+			break
+		}
+		share, ok = s.Shares[instance]
+	}
+	return share, ok
+}
+
+// Cuts returns how many times a fast policy began to cut a share, and how many seconds some share was cut.
+func (r *Record) Cuts() (began int, seconds float64) {
+	before := map[string]bool{}
+	for i, m := range r.Moments {
+		now := map[string]bool{}
+		for _, in := range m.Instances {
+			if in.Cut == nil || m.AtS < 0 {
+				continue
+			}
+			if now[in.ID] = true; !before[in.ID] {
+				began++
+			}
+		}
+		if len(now) > 0 && i > 0 {
+			seconds += m.AtS - r.Moments[i-1].AtS
+		}
+		before = now
+	}
+	return began, seconds
 }
 
 // means adds up the values that were measured of an instance.

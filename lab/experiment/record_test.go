@@ -68,3 +68,37 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 		t.Errorf("moment %+v", m)
 	}
 }
+
+func TestRecordOfShares(t *testing.T) {
+	var r Recorder
+	equal, cut := map[string]float64{"i1": 0.5, "i2": 0.5}, map[string]float64{"i1": 0.6, "i2": 0.4}
+	for at, weights := range []map[string]float64{equal, equal, nil, cut, cut, equal} {
+		r.Plan(float64(at), &quell.Plan{Weights: weights})
+	}
+	for at, cuts := range [][]string{{"i1"}, {}, {"i1"}, {"i1", "i2"}, {}, {"i2"}} {
+		var rows []controller.InstanceStatus
+		for _, id := range cuts {
+			rows = append(rows, controller.InstanceStatus{ID: id, Cut: new(0.6)})
+		}
+		r.Frame(Frame{At: time.Duration(at-1) * time.Second, Runs: []RunFrame{{Status: controller.Status{Instances: rows}}}})
+	}
+	for at, workers := range []float64{50, 50, 100} {
+		setting := quell.Setting{Instance: "i2", Target: "apache", Name: "MaxRequestWorkers", Value: workers}
+		r.Plan(float64(at), &quell.Plan{Settings: []quell.Setting{setting}})
+	}
+	record := r.Record(scenario.Run{}, quell.Result{})
+	if len(record.Settings) != 2 || record.Settings[1].AtS != 2 || record.Settings[1].Value != 100 {
+		t.Errorf("%+v", record.Settings)
+	}
+	if len(record.Shares) != 3 {
+		t.Errorf("%+v", record.Shares)
+	}
+	for at, want := range map[float64]float64{-1: 0, 0: 0.5, 2.9: 0.5, 3: 0.4, 4: 0.4, 7: 0.5} {
+		if got, ok := record.ShareAt("i2", at); got != want || ok != (at >= 0) {
+			t.Errorf("at %g s: %g, %t", at, got, ok)
+		}
+	}
+	if began, seconds := record.Cuts(); began != 3 || seconds != 3 { // the cut of the warm-up does not count
+		t.Errorf("%d cuts, %g s", began, seconds)
+	}
+}

@@ -110,8 +110,11 @@ func TestICEDetectsEachSecond(t *testing.T) {
 	plan.Levels, plan.Interference, plan.Run = []float64{0.3}, []float64{0.6, 0.35}, 8*time.Minute
 	for _, row := range alternating(t, sc, plan, 100) {
 		wrong, disturbed := 0, 0
+		var signals map[string]float64
+		var recent *float64
 		for _, w := range row.Windows {
-			found, _ := ice.Disturbed(model.ICESignals(&w.Observation))
+			signals, recent = model.ICESignals(&w.Observation, recent)
+			found, _ := ice.Disturbed(signals)
 			if w.Interfering > 0 {
 				disturbed++
 			}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"embed"
+	"path/filepath"
 	"strconv"
 )
 
@@ -22,4 +23,26 @@ func CalendarPath(page string) string { return "/" + calendarFolder + "/" + page
 // CalendarPage is the path of a page for one of the calendar's items, which the number selects.
 func CalendarPage(page string, number uint64) string {
 	return CalendarPath(page) + "?item=" + strconv.FormatUint(number%calendarEvents, 10)
+}
+
+// ServerFiles are the files of one of the calendar's servers.
+type ServerFiles struct {
+	Main       string            // the server's configuration
+	PID        string            // holds the id of the server's main process
+	Parameters map[string]string // where each parameter stands that a policy may change
+}
+
+// Apache returns the files of the web server.
+func (c *Calendar) Apache() ServerFiles {
+	f := ServerFiles{Main: filepath.Join(c.Dir, "apache.conf"), PID: filepath.Join(c.Dir, "apache.pid"), Parameters: map[string]string{}}
+	for _, name := range []string{"MaxRequestWorkers", "KeepAliveTimeout"} {
+		f.Parameters[name] = filepath.Join(c.Dir, name+".conf")
+	}
+	return f
+}
+
+// PHP returns the files of PHP's process manager.
+func (c *Calendar) PHP() ServerFiles {
+	main := filepath.Join(c.Dir, "php-fpm.conf")
+	return ServerFiles{Main: main, PID: filepath.Join(c.Dir, "fpm.pid"), Parameters: map[string]string{"pm.max_children": main}}
 }

@@ -37,13 +37,13 @@ type calendarServer struct {
 
 // CheckCalendar returns, as a *quell.UserError, which programs of the calendar are missing.
 func CheckCalendar() error {
-	_, noPHP := findPHP()
+	_, noPHP := FindPHP()
 	_, noPostgres := findPostgres("postgres")
 	return errors.Join(needPrograms("apache2"), noPHP, noPostgres)
 }
 
-// findPHP returns PHP's process manager. PHP must have the extension for PostgreSQL.
-func findPHP() (program string, err error) {
+// FindPHP returns the path of PHP's process manager. PHP must have the extension for PostgreSQL.
+func FindPHP() (program string, err error) {
 	managers, _ := filepath.Glob("/usr/sbin/php-fpm*")
 	drivers, _ := filepath.Glob("/usr/lib/php/*/pdo_pgsql.so")
 	if len(managers) == 0 || len(drivers) == 0 {
@@ -70,9 +70,6 @@ func (c *Calendar) Start(ctx context.Context) (err error) {
 	if err := CheckCalendar(); err != nil {
 		return err
 	}
-	if c.Port == 0 {
-		c.Port = 80
-	}
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Grace)
@@ -80,8 +77,8 @@ func (c *Calendar) Start(ctx context.Context) (err error) {
 			err = errors.Join(err, c.Stop(ctx))
 		}
 	}()
-	if err := c.write(); err != nil {
-		return fmt.Errorf("preparing the calendar: %w", err)
+	if err := c.Prepare(); err != nil {
+		return err
 	}
 	for _, start := range []func(context.Context) error{c.startDatabase, c.startPHP, c.startApache, c.visit} {
 		if err := start(ctx); err != nil {
@@ -92,7 +89,20 @@ func (c *Calendar) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// write copies the data, and writes pages and configurations.
+// Prepare copies the data, and writes pages and configurations, unless that was done before. Start does it, too. Stop removes the data.
+func (c *Calendar) Prepare() error {
+	if c.sockets != "" {
+		return nil
+	}
+	if c.Port == 0 {
+		c.Port = 80
+	}
+	if err := c.write(); err != nil {
+		return fmt.Errorf("preparing the calendar: %w", err)
+	}
+	return nil
+}
+
 func (c *Calendar) write() (err error) {
 	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
 		return err
@@ -113,8 +123,8 @@ func (c *Calendar) write() (err error) {
 	err = errors.Join(
 		writeNoise(filepath.Join(pages, "poster.jpg"), poster),
 		os.WriteFile(filepath.Join(c.Dir, "www", "healthz"), []byte("ok\n"), 0o644),
-		c.file(filepath.Join(c.Dir, "apache.conf"), "apache.conf"),
-		c.file(filepath.Join(c.Dir, "php-fpm.conf"), "php-fpm.conf"),
+		c.file(c.Apache().Main, "apache.conf"),
+		c.file(c.PHP().Main, "php-fpm.conf"),
 		c.parameter("MaxRequestWorkers", 100),
 		c.parameter("KeepAliveTimeout", 5),
 		copyCluster(c.data(), c.Data),
@@ -137,7 +147,7 @@ func (c *Calendar) file(path, name string) error {
 
 // parameter writes one of Apache's parameters to a file of its own, which a policy may change.
 func (c *Calendar) parameter(name string, value int) error {
-	return os.WriteFile(filepath.Join(c.Dir, name+".conf"), fmt.Appendf(nil, "%s %d\n", name, value), 0o644)
+	return os.WriteFile(c.Apache().Parameters[name], fmt.Appendf(nil, "%s %d\n", name, value), 0o644)
 }
 
 // add adds a server that is about to be started. Servers are stopped in reverse order.
@@ -152,11 +162,11 @@ func (c *Calendar) startDatabase(ctx context.Context) error {
 }
 
 func (c *Calendar) startPHP(ctx context.Context) error {
-	program, err := findPHP()
+	program, err := FindPHP()
 	if err != nil {
 		return err
 	}
-	args := []string{"-F", "-n", "-y", filepath.Join(c.Dir, "php-fpm.conf"),
+	args := []string{"-F", "-n", "-y", c.PHP().Main,
 		"-d", "extension=pdo.so", "-d", "extension=pdo_pgsql.so", "-d", "zend_extension=opcache.so", "-d", "display_errors=0"}
 	s := c.add("php-fpm")
 	s.finish, s.hurry = syscall.SIGQUIT, syscall.SIGTERM
@@ -168,7 +178,7 @@ func (c *Calendar) startApache(ctx context.Context) error {
 	s := c.add("apache2")
 	s.finish, s.hurry = syscall.SIGWINCH, syscall.SIGTERM
 	return s.start(ctx, func() (*process, error) {
-		return c.launch("apache2", s.hurry, "apache2", "-f", filepath.Join(c.Dir, "apache.conf"), "-DFOREGROUND")
+		return c.launch("apache2", s.hurry, "apache2", "-f", c.Apache().Main, "-DFOREGROUND")
 	}, c.Port)
 }
 

@@ -13,16 +13,18 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// startCalendar starts a calendar on a host of the lab.
+// startCalendar prepares and starts a calendar on a host of the lab.
 func startCalendar(t *testing.T, l *Lab, host, data string) *Calendar {
 	t.Helper()
 	c := &Calendar{Place: place(t, l, host, Instance), Dir: filepath.Join(l.options.Dir, host+"-calendar"), Data: data}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := c.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { stopCalendar(t, c) })
+	for _, step := range []func() error{c.Prepare, func() error { return c.Start(ctx) }} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 

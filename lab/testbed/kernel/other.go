@@ -59,11 +59,17 @@ type Calendar struct {
 // CheckCalendar fails.
 func CheckCalendar() error { return errNotLinux() }
 
+// FindPHP fails.
+func FindPHP() (string, error) { return "", errNotLinux() }
+
 // MakeCalendar fails.
 func MakeCalendar(context.Context, string) error { return errNotLinux() }
 
 // Start fails.
 func (c *Calendar) Start(context.Context) error { return errNotLinux() }
+
+// Prepare fails.
+func (c *Calendar) Prepare() error { return errNotLinux() }
 
 type server struct{}
 

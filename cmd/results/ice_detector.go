@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/model"
+)
+
+// detectorFigures say how often a detector that was trained on the lab's machines is right there, in runs that it was not trained with.
+type detectorFigures struct {
+	iceTraining
+	Accuracies []iceAccuracy
+}
+
+// detector fits a detector to the lab's training runs, and counts the windows of its test runs.
+func (p labPart) detector(f *partFigures) error {
+	var training []model.TrainingRow
+	tests := map[experiment.Alternation][]model.TrainingRow{}
+	for _, a := range experiment.Alternations() {
+		rows, err := model.LoadTraining(filepath.Join(labDir, p.scenario(), "alternating", a.Name(), "training.jsonl"))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(rows) < len(a.Plan().Levels) {
+			f.Missing = p.name
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			withoutProbes(rows[i].Windows)
+		}
+		if a.Test {
+			tests[a] = rows
+		} else {
+			training = append(training, rows...)
+		}
+	}
+	models, _, err := model.Fit(training, model.FitOptions{Service: p.scenario(), Metric: quell.Mean})
+	if err != nil {
+		return err
+	}
+	ice := models.ICE()
+	if ice == nil || ice.Classifier == nil {
+		return errors.New("no detector could be fitted to the lab's training runs")
+	}
+	d := &detectorFigures{iceTraining: newIceTraining(ice, len(training))}
+	for _, a := range experiment.Alternations() {
+		for _, row := range tests[a] {
+			accuracy := newIceAccuracy(ice, row.Windows)
+			accuracy.Use, accuracy.Level = a.Use, row.Level
+			d.Accuracies = append(d.Accuracies, accuracy)
+		}
+	}
+	f.Detector = d
+	return nil
+}
+
+// withoutProbes removes probe times from windows, because agents' readings for a fast policy have none.
+func withoutProbes(windows []model.TrainingWindow) {
+	for i := range windows {
+		windows[i].Observation.Probe = nil
+	}
+}

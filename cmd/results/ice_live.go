@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/policy"
+)
+
+// iceLab has the page's experiments on the lab's machines. They are played one at a time, because neighbours on the processors of one lab
+// would disturb another lab. No run takes more than five minutes.
+func iceLab() labPage {
+	return labPage{name: "ice", labs: 1, parts: []labPart{
+		{name: "live-onsets", of: "ice-onsets", trains: true, seeds: 3, title: "How soon ICE acts beside PRIMA", sum: iceOnsetsLive},
+		{name: "live-table", of: "ice-table", trains: true, seeds: 3, title: "Table I: a neighbour that computes", sum: iceTableLive},
+		{name: "live-table-compile", of: "ice-table-compile", seeds: 3, title: "Table I: a neighbour that compiles", sum: iceTableLive},
+		{name: "live-timeline", of: "ice-timeline", seeds: 5, title: "PRIMA with and without ICE", sum: iceTimelineLive},
+		{name: "live-detector", of: "ice-onsets", command: "alternate", title: "The detector, second by second"},
+		{name: "live-calm", of: "ice-calm", seeds: 14, title: "How often ICE cuts for nothing", sum: iceCalmLive},
+	}}
+}
+
+// playICE plays those runs of the lab that have no record yet: all of them (live), or those of one part.
+func playICE(ctx context.Context, name string) error {
+	lab := iceLab()
+	if name == "live" {
+		return playParts(ctx, lab.parts, lab.labs, false)
+	}
+	i := slices.IndexFunc(lab.parts, func(p labPart) bool { return p.name == name })
+	if i < 0 {
+		return fmt.Errorf("the ice page has no part %q", name)
+	}
+	return playParts(ctx, lab.parts[i:i+1], lab.labs, false)
+}
+
+// fallen is the part of its share that an instance has at most after a cut.
+const fallen = 0.95
+
+// iceOnsetsLive sums up how long it takes from each onset of a neighbour until a plan gives its instance a smaller share.
+func iceOnsetsLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	var delays []float64
+	f.Reaction = &reactionFigures{}
+	for _, records := range plays {
+		r := records[0]
+		if r == nil {
+			continue
+		}
+		f.Reaction.Failed += r.Result.Errors
+		for _, n := range presences(sc) {
+			f.Reaction.Onsets++
+			before, _ := r.ShareAt(n.instance, n.from)
+			i := slices.IndexFunc(r.Shares, func(s experiment.RecordedShares) bool {
+				return s.AtS > n.from && s.AtS < n.to && s.Shares[n.instance] < fallen*before
+			})
+			if i >= 0 {
+				delays = append(delays, r.Shares[i].AtS-n.from)
+			}
+		}
+	}
+	f.Reaction.sum(delays)
+	return nil
+}
+
+// presence is a time in which a neighbour is beside an instance, in seconds.
+type presence struct {
+	instance string
+	from, to float64
+}
+
+// presences lists when neighbours are there. The scaler starts i1 on h1, i2 on h2 and so on.
+func presences(sc *scenario.Scenario) (list []presence) {
+	for i, e := range sc.Timeline {
+		if e.Interfere == nil || e.Interfere.Use == 0 {
+			continue
+		}
+		n := presence{"i" + strings.TrimPrefix(e.Interfere.Host, "h"), e.At.Seconds(), sc.Duration.Seconds()}
+		for _, later := range sc.Timeline[i+1:] {
+			if later.Interfere != nil && later.Interfere.Host == e.Interfere.Host {
+				n.to = later.At.Seconds()
+				break
+			}
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+// calmFigures count the cuts in time without neighbours.
+type calmFigures struct {
+	Hours   float64
+	Cuts    int
+	Seconds float64 // with a cut
+	Failed  int64
+}
+
+// PerHour is the number of cuts in an hour.
+func (c calmFigures) PerHour() float64 { return float64(c.Cuts) / c.Hours }
+
+func iceCalmLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	f.Calm = &calmFigures{}
+	for _, records := range plays {
+		if records[0] == nil {
+			continue
+		}
+		cuts, seconds := records[0].Cuts()
+		f.Calm.Hours += sc.Duration.Hours()
+		f.Calm.Cuts, f.Calm.Seconds, f.Calm.Failed = f.Calm.Cuts+cuts, f.Calm.Seconds+seconds, f.Calm.Failed+records[0].Result.Errors
+	}
+	return nil
+}
+
+// iceTableRow is a run of Table I. Response times are medians in milliseconds, and of these the median over the seeds.
+type iceTableRow struct {
+	Title          string
+	Scheduling     quell.Scheduling
+	Seeds          int
+	CalmMS         float64 // at the disturbed instance before the neighbour comes
+	DisturbedMS    float64 // there while the neighbour is there
+	AllMS          float64 // of all requests meanwhile
+	Versus         string  // DisturbedMS against that of static under the same scheduling
+	Orders, Failed int     // orders of parameters; failed requests
+}
+
+// iceTableLive compares the runs of Table I.
+func iceTableLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	still := map[quell.Scheduling]float64{}
+	for i, run := range sc.Runs {
+		row := newIceTableRow(presences(sc)[0], recordsOf(plays, i))
+		if row.Seeds == 0 {
+			continue
+		}
+		row.Title, row.Scheduling = iceRunTitle(run), run.Scheduling
+		if run.Policy.Name == policy.Plain && run.Policy.Fast.Name == "" {
+			still[run.Scheduling] = row.DisturbedMS
+		}
+		row.Versus = against(row.DisturbedMS, still[run.Scheduling])
+		f.Table = append(f.Table, row)
+	}
+	return nil
+}
+
+// recordsOf are the records of a run that were played, in the order of their seeds.
+func recordsOf(plays [][]*experiment.Record, run int) (list []*experiment.Record) {
+	for _, records := range plays {
+		if r := records[run]; r != nil {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func newIceTableRow(n presence, records []*experiment.Record) iceTableRow {
+	row := iceTableRow{Seeds: len(records)}
+	var calm, disturbed, all []float64
+	for _, r := range records {
+		before, during := r.Phase(0, n.from), r.Phase(n.from, n.to)
+		calm = append(calm, p50Of(before.Instances[n.instance].LatencyMS))
+		disturbed, all = append(disturbed, p50Of(during.Instances[n.instance].LatencyMS)), append(all, p50Of(during.LatencyMS))
+		row.Orders, row.Failed = row.Orders+len(r.Settings), row.Failed+int(r.Result.Errors)
+	}
+	row.CalmMS, row.DisturbedMS, row.AllMS = middle(calm), middle(disturbed), middle(all)
+	return row
+}
+
+func p50Of(l quell.Latency) float64 {
+	ms, _ := l.Of(quell.P50)
+	return ms
+}
+
+// iceRunTitle names a run of Table I.
+func iceRunTitle(run scenario.Run) string {
+	settings, tunes := run.Policy.Fast.Settings.(policy.ICESettings)
+	switch {
+	case tunes && settings.Floor == 1:
+		return "server parameters alone (IC²)"
+	case run.Policy.Name == policy.Plain && run.Policy.Fast.Name != "":
+		return "ICE"
+	case run.Policy.Fast.Name != "":
+		return "PRIMA with ICE"
+	case run.Policy.Name == policy.Plain:
+		return "static"
+	}
+	return "PRIMA"
+}
+
+// iceTimelineRow is a run of the changing timeline, over all seeds.
+type iceTimelineRow struct {
+	Title                               string
+	Seeds                               int
+	Over                                float64 // share of requests over the threshold
+	Early                               float64 // the same in the two periods after an onset
+	Violation, Cost                     float64 // seconds and instance-seconds, mean of the seeds
+	VersusOver, VersusEarly, VersusCost string  // against the first run
+	Reaction                            string
+	Failed                              int64
+}
+
+// iceTimelineLive compares PRIMA with and without ICE, by the seeds with which all runs were played.
+func iceTimelineLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	plays = slices.DeleteFunc(slices.Clone(plays), func(records []*experiment.Record) bool { return slices.Contains(records, nil) })
+	for i, run := range sc.Runs {
+		if len(plays) == 0 {
+			break
+		}
+		row := newIceTimelineRow(sc, recordsOf(plays, i))
+		row.Title = fmt.Sprintf("%s, %s", iceRunTitle(run), run.Scheduling)
+		first := row
+		if i > 0 {
+			first = f.Timeline[0]
+		}
+		row.VersusOver, row.VersusEarly, row.VersusCost = against(row.Over, first.Over), against(row.Early, first.Early), against(row.Cost, first.Cost)
+		f.Timeline = append(f.Timeline, row)
+	}
+	return nil
+}
+
+// against says by which part a differs from b.
+func against(a, b float64) string {
+	if b == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%+.0f%%", 100*(a/b-1))
+}
+
+func newIceTimelineRow(sc *scenario.Scenario, records []*experiment.Record) iceTimelineRow {
+	row := iceTimelineRow{Seeds: len(records)}
+	var over, requests, early, after int64
+	var reactions []float64
+	part := 1 / float64(len(records))
+	for _, r := range records {
+		over, requests = over+r.Result.SLO.RequestsOver, requests+r.Result.Requests
+		row.Violation, row.Cost = row.Violation+part*r.Result.SLO.ViolationS, row.Cost+part*r.Result.InstanceSeconds
+		row.Failed += r.Result.Errors
+		if r.Result.ReactionS != nil {
+			reactions = append(reactions, r.Result.ReactionS.Median)
+		}
+		for _, s := range r.Samples {
+			if !earlyAfterOnset(sc, s.AtS) {
+				continue
+			}
+			if after++; s.Failed || s.LatencyMS > sc.Service.SLO.ThresholdMS() {
+				early++
+			}
+		}
+	}
+	row.Over, row.Early = float64(over)/float64(max(1, requests)), float64(early)/float64(max(1, after))
+	row.Reaction = spreadOf(reactions, "%.1f")
+	return row
+}
+
+// earlyAfterOnset returns whether a time, in seconds, is in the two periods of the main policy after a neighbour came.
+func earlyAfterOnset(sc *scenario.Scenario, at float64) bool {
+	return slices.ContainsFunc(presences(sc), func(n presence) bool { return at >= n.from && at < n.from+2*sc.Service.Sampling.Seconds() })
+}

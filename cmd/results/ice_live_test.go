@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// A measurement may be interrupted at any time, and loses one run at most. So no run may be long.
+func TestLiveRunsOfICEAreShort(t *testing.T) {
+	for _, p := range iceLab().parts {
+		sc, err := p.load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := sc.WarmUp + sc.Duration; took > 5*time.Minute {
+			t.Errorf("a run of %s takes %v", p.name, took)
+		}
+	}
+	for _, a := range experiment.Alternations() {
+		if p := a.Plan(); p.WarmUp+p.Run > 5*time.Minute || p.Validate() != nil {
+			t.Errorf("%s: %v and %v, %v", a.Name(), p.WarmUp, p.Run, p.Validate())
+		}
+	}
+}
+
+func shares(at, first float64) experiment.RecordedShares {
+	return experiment.RecordedShares{AtS: at, Shares: map[string]float64{"i1": first, "i2": 1 - first}}
+}
+
+// A reaction is the first plan that takes a part of its share from the disturbed instance while the neighbour is there.
+func TestReactionsOfLiveRuns(t *testing.T) {
+	use := func(host string, at time.Duration, use float64) scenario.Event {
+		return scenario.Event{At: at * time.Second, Interfere: &scenario.Interference{Host: host, Resource: quell.CPU, Use: use}}
+	}
+	sc := &scenario.Scenario{Duration: 60 * time.Second, Timeline: []scenario.Event{
+		use("h1", 10, 0.6), use("h1", 20, 0), use("h2", 30, 0.6), use("h2", 40, 0), use("h1", 50, 0.6)}}
+	early := &experiment.Record{Shares: []experiment.RecordedShares{
+		shares(0, 0.5), shares(11.5, 0.49), shares(12, 0.3), shares(13, 0.2), shares(25, 0.5), shares(41, 0.7), shares(51.25, 0.6)}}
+	var f partFigures
+	if err := iceOnsetsLive(&f, "", sc, [][]*experiment.Record{{early}, {nil}}); err != nil {
+		t.Fatal(err)
+	}
+	// i2's share falls at 41 s only, when its neighbour has gone.
+	if r := f.Reaction; r.Onsets != 3 || len(r.Delays) != 2 || r.Least != 1.25 || r.Most != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Runs are compared by the seeds with which all were played.
+func TestLiveTimelineComparesSeeds(t *testing.T) {
+	sc, err := labPart{name: "ice-timeline"}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(over int64, cost float64, early ...float64) *experiment.Record {
+		r := &experiment.Record{Result: quell.Result{Requests: 100, SLO: quell.SLOResult{RequestsOver: over}, InstanceSeconds: cost}}
+		for _, ms := range early {
+			r.Samples = append(r.Samples, experiment.RecordedSample{AtS: sc.Timeline[1].At.Seconds() + 1, LatencyMS: ms})
+		}
+		return r
+	}
+	var f partFigures
+	plays := [][]*experiment.Record{{record(20, 100, 50, 50), record(10, 103, 50, 1)}, {record(30, 200, 1), nil}}
+	if err := iceTimelineLive(&f, "", sc, plays); err != nil {
+		t.Fatal(err)
+	}
+	row := f.Timeline[1]
+	if len(f.Timeline) != 2 || row.Seeds != 1 || row.VersusOver != "-50%" || row.VersusEarly != "-50%" || row.VersusCost != "+3%" {
+		t.Errorf("%+v", f.Timeline)
+	}
+	f = partFigures{}
+	if err := iceTimelineLive(&f, "", sc, plays[1:]); err != nil || len(f.Timeline) != 0 {
+		t.Errorf("%+v, %v", f.Timeline, err)
+	}
+}
+
+// The runs of Table I are named, and their medians are compared with the first run under the same scheduling.
+func TestLiveTableOfICE(t *testing.T) {
+	sc, err := labPart{name: "ice-table"}.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := make([]*experiment.Record, len(sc.Runs))
+	for i := range records {
+		at := sc.Timeline[0].At.Seconds()
+		records[i] = &experiment.Record{Samples: []experiment.RecordedSample{{AtS: at - 1, LatencyMS: 10, Instance: "i2"},
+			{AtS: at + 1, LatencyMS: 100 / float64(i+1), Instance: "i2"}, {AtS: at + 2, LatencyMS: 1000, Instance: "i1"}},
+			Moments: []experiment.Moment{{AtS: at - 1, Instances: []experiment.SeenInstance{{ID: "i2"}}},
+				{AtS: at + 1, Instances: []experiment.SeenInstance{{ID: "i2"}, {ID: "i1"}}}}}
+	}
+	var f partFigures
+	if err := iceTableLive(&f, "", sc, [][]*experiment.Record{records}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"static", "server parameters alone (IC²)", "ICE", "PRIMA", "PRIMA with ICE"} {
+		for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+			row := f.Table[i+5*k]
+			versus := against(float64(5*k+1), float64(5*k+i+1))
+			if row.Title != want || row.Scheduling != scheduling || row.CalmMS != 10 || row.Versus != versus {
+				t.Errorf("run %d: %+v, want %s and %s", i+5*k+1, row, want, versus)
+			}
+		}
+	}
+}
+
+// The page's detector is fitted to the rows of the training, and judged by those of the test. Here they are simulated.
+func TestLiveDetector(t *testing.T) {
+	sc, err := scenario.Load(filepath.Join("..", "..", "examples", "scenarios", "ice-hour.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	p := labPart{name: "live-detector", of: "ice-onsets", command: "alternate"}
+	f, err := p.figures("plots")
+	if err != nil || f.Missing != "live-detector" {
+		t.Fatalf("without rows: %+v, %v", f, err)
+	}
+	for i, a := range experiment.Alternations() {
+		rows, err := alternating(t.Context(), sc, quell.CPU, a.Plan(), uint64(1+1000*i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []byte
+		for _, row := range rows {
+			line, err := json.Marshal(row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(append(lines, line...), '\n')
+		}
+		dir := filepath.Join(labDir, "ice-onsets", "alternating", a.Name())
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "training.jsonl"), lines, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f, err = p.figures("plots"); err != nil || f.Detector == nil {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if d := f.Detector; d.Runs != 6 || d.Windows != 6*240 || len(d.Accuracies) != 9 || d.Accuracies[0].Right < 0.9 {
+		t.Errorf("%+v", d)
+	}
+}
