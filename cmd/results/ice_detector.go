@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/quellhq/quell"
@@ -21,11 +23,16 @@ func (p labPart) detector(f *partFigures) error {
 	var training []model.TrainingRow
 	tests := map[experiment.Alternation][]model.TrainingRow{}
 	for _, a := range experiment.Alternations() {
-		rows, err := model.LoadTraining(filepath.Join(labDir, p.scenario(), "alternating", a.Name(), "training.jsonl"))
-		if errors.Is(err, fs.ErrNotExist) || err == nil && len(rows) < len(a.Plan().Levels) {
+		path := filepath.Join(labDir, p.scenario(), "alternating", a.Name(), "training.jsonl")
+		text, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if bytes.Count(text, []byte("\n")) < len(a.Plan().Levels) { // not measured, or interrupted
 			f.Missing = p.name
 			return nil
 		}
+		rows, err := model.LoadTraining(path)
 		if err != nil {
 			return err
 		}

@@ -139,7 +139,16 @@ func TestLiveDetector(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "training.jsonl"), lines, 0o644); err != nil {
+		path := filepath.Join(dir, "training.jsonl")
+		for _, interrupted := range [][]byte{nil, lines[:len(lines)-10]} {
+			if err := os.WriteFile(path, interrupted, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if f, err = p.figures("plots"); err != nil || f.Missing != "live-detector" {
+				t.Errorf("%d bytes of rows: %+v, %v", len(interrupted), f, err)
+			}
+		}
+		if err := os.WriteFile(path, lines, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
