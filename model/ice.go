@@ -93,8 +93,8 @@ var counters = []string{quell.CounterCPI, quell.CounterMissRate}
 
 // iceSignals lists all signals.
 func iceSignals() []string {
-	list := append([]string{signalHidden, signalRecent, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait, retransmitRate, connectP90},
-		counters...)
+	list := append([]string{signalHidden, signalRecent, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait, retransmitRate,
+		connectP90}, counters...)
 	for _, name := range []string{"cpu", "io", "memory"} {
 		list = append(list, signalPressure+name)
 	}

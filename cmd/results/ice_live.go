@@ -213,7 +213,8 @@ func iceTimelineLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]
 		if i > 0 {
 			first = f.Timeline[0]
 		}
-		row.VersusOver, row.VersusEarly, row.VersusCost = against(row.Over, first.Over), against(row.Early, first.Early), against(row.Cost, first.Cost)
+		row.VersusOver, row.VersusEarly = against(row.Over, first.Over), against(row.Early, first.Early)
+		row.VersusCost = against(row.Cost, first.Cost)
 		f.Timeline = append(f.Timeline, row)
 	}
 	return nil

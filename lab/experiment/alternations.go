@@ -31,7 +31,7 @@ func (a Alternation) Name() string {
 func (a Alternation) Plan() train.Plan {
 	const there = 2 * time.Minute
 	return train.Plan{
-		Levels: []float64{0.2, 0.3, 0.4}, Interference: []float64{a.Use}, Most: 1, Run: 2 * there, WarmUp: 10 * time.Second, Repeat: 1, MaxRepeat: 1,
-		Interval: 0.05, Confidence: 0.95, Alternate: &train.Alternation{Away: there, There: there, Window: time.Second},
+		Levels: []float64{0.2, 0.3, 0.4}, Interference: []float64{a.Use}, Most: 1, Run: 2 * there, WarmUp: 10 * time.Second,
+		Repeat: 1, MaxRepeat: 1, Interval: 0.05, Confidence: 0.95, Alternate: &train.Alternation{Away: there, There: there, Window: time.Second},
 	}
 }
