@@ -31,7 +31,7 @@ func someResult(n int) quell.Result {
 // someRecord is a record of 120 s in which instance i1 is joined by i2 at 20 s.
 func someRecord(run scenario.Run, n int) *experiment.Record {
 	r := &experiment.Record{Run: run, Result: someResult(n), Changes: []float64{21.5, 63}}
-	for _, s := range []struct{ at, first float64 }{{0, 0.5}, {13.5, 0.3}, {25, 0.5}, {39, 0.6}, {60, 0.5}} {
+	for _, s := range []struct{ at, first float64 }{{0, 0.5}, {13.5, 0.3}, {25, 0.5}, {35, 0.6}, {60, 0.5}} {
 		r.Shares = append(r.Shares, experiment.RecordedShares{AtS: s.at, Shares: map[string]float64{"i1": s.first, "i2": 1 - s.first}})
 	}
 	timeout := quell.Setting{Instance: "i2", Target: "apache", Name: "KeepAliveTimeout", Value: 9}
