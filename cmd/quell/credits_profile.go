@@ -42,6 +42,7 @@ type profiling struct {
 	worst             float64
 	kind, types       string // instance type, and a table of the user's own
 	window, longest   time.Duration
+	idle              time.Duration
 	windows, limits   int
 	cgroup            string
 	records           limit.Options
@@ -81,6 +82,7 @@ func creditsProfileCommand() *cobra.Command {
 	f.IntVar(&o.windows, "windows", 4, "windows for each limit and load")
 	durationFlag(f, &o.window, "window", 5*time.Second, "length of a window")
 	durationFlag(f, &o.longest, "longest", 30*time.Minute, "largest length of the measurement")
+	durationFlag(f, &o.idle, "idle", 10*time.Minute, "end the measurement when no new load has come for this long")
 	f.StringVar(&o.cgroup, "cgroup", "", "control group that is the instance, or self, as agent.cgroup (default: the whole machine)")
 	recordsFlags(cmd, &o.records)
 	for _, name := range []string{"out", "group", "objective"} {
@@ -140,6 +142,8 @@ func (o *profiling) check() error {
 		return userErrorf("--windows %d: must be between 1 and 1000", o.windows)
 	case o.window < 100*time.Millisecond || o.window > time.Hour:
 		return userErrorf("--window %s: must be between 100ms and 1h", keys.FormatDuration(o.window))
+	case o.idle < o.window:
+		return userErrorf("--idle %s: must be at least --window", keys.FormatDuration(o.idle))
 	case o.progress == "" && (o.port < 1 || o.port > 65535):
 		return userErrorf("--port %d: must be between 1 and 65535", o.port)
 	}
@@ -174,10 +178,9 @@ func (o *profiling) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	const idle = 6 // cells without anything new
 	err = profile.Run(ctx, profile.Options{
 		Plan: plan, Source: live, Limiter: groupLimiter{limit.New(o.records), o}, Window: o.window, Windows: o.windows,
-		Percentile: o.percentile / 100, Idle: idle * time.Duration(o.windows) * o.window,
+		Percentile: o.percentile / 100, Idle: o.idle,
 		Tell: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
 	})
 	if err != nil {

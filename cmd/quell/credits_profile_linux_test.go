@@ -103,7 +103,7 @@ func (s profiledService) quota(t *testing.T) string {
 // A service that knows nothing of Quell is profiled under its load, and the scheduler reads the result. No limit is left.
 func TestProfileOfARunningService(t *testing.T) {
 	s := startProfiledService(t, 3)
-	out, err := s.profile("--longest", "1m").CombinedOutput()
+	out, err := s.profile("--longest", "1m", "--idle", "4s").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -255,7 +255,8 @@ func (p *burstPlay) profile(ctx context.Context) error {
 	cmd := exec.Command(r.program, "credits", "profile", "--group", r.group(p.present.host), "--interface", "eth0",
 		"--resources", "network,cpu", "--port", "21", "--log", p.log.Name(), "--pattern", `(?P<failed>^failed)|^ms=(?P<ms>[0-9.]+)$`,
 		"--objective", set.Objective.String(), "--worst", "3", "--type", "lab", "--types", types, "--cgroup", "self",
-		"--window", window.String(), "--windows", fmt.Sprint(windows), "--longest", set.Longest.String(), "--out", out,
+		"--window", window.String(), "--windows", fmt.Sprint(windows), "--longest", set.Longest.String(),
+		"--idle", "40s", "--out", out,
 		"--records", filepath.Join(r.dir, "profiled"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, os.Stderr
@@ -273,7 +274,7 @@ func (p *burstPlay) profile(ctx context.Context) error {
 	}
 	numbers := slices.Compact(slices.Sorted(slices.Values(set.Users)))
 	slices.Reverse(numbers)
-	first := set.Longest * 6 / 10
+	first := set.Longest / 4
 	each := (set.Longest - first) / time.Duration(len(numbers))
 	for {
 		at := time.Since(p.began)

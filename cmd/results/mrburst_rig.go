@@ -219,7 +219,8 @@ func (r *burstRig) types(dir string, mode burstMode) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text+"}\n"), 0o600)
 }
 
-// agent starts an agent that has no memory of earlier runs. In mode burstCPU it neither knows nor limits the network.
+// agent starts an agent that has no memory of earlier runs. In mode burstCPU it neither knows nor limits the network. Without a limit in
+// the profile there is nothing for it to do: nil.
 func (r *burstRig) agent(i *burstInstance, mode burstMode) (*burstAgent, error) {
 	dir, err := os.MkdirTemp(r.dir, "a-")
 	if err != nil {
@@ -233,10 +234,15 @@ func (r *burstRig) agent(i *burstInstance, mode burstMode) (*burstAgent, error) 
 	if mode == burstCPU {
 		network = ""
 	}
+	limits := 0
 	err = r.writeProfile(profile, func(row credit.ProfileRow) bool {
-		return mode != burstCPU || row.Limited != quell.Network
+		wanted := mode != burstCPU || row.Limited != quell.Network
+		if wanted && row.Limited != "" {
+			limits++
+		}
+		return wanted
 	})
-	if err != nil {
+	if err != nil || limits == 0 {
 		return nil, err
 	}
 	config := filepath.Join(dir, "agent.yaml")
