@@ -319,6 +319,32 @@ func TestBadRecords(t *testing.T) {
 	f.want("web/cpu.max", "50000 100000")
 }
 
+// A record that its owner is about to write is no broken one: nothing is limited yet.
+func TestARecordThatIsBeingWritten(t *testing.T) {
+	f := fakeTree(t, mounts2, map[string]string{"web/cpu.max": "max 100000"})
+	if err := os.MkdirAll(f.Records, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file, err := hold(pathOf(f.Records, Target{Group: "/web", Resource: quell.CPU}), os.O_CREATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", `{"group":`} {
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := Show(f.Options); err != nil || len(list) != 0 {
+			t.Errorf("with %q: %v, %v", text, list, err)
+		}
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Show(f.Options); err == nil {
+		t.Error("a broken record of a process that has ended is not reported")
+	}
+}
+
 func TestWhatCannotBeLimited(t *testing.T) {
 	f := fakeTree(t, mounts2, map[string]string{"web/cpu.max": "max 100000"})
 	for text, wanted := range map[string]map[Target]float64{

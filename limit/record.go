@@ -146,16 +146,14 @@ func Show(o Options) (list []Limit, err error) {
 	o = o.filled()
 	err = each(o, func(path string) error {
 		c, err := parseRecord(os.ReadFile(path))
+		left, held := abandoned(path)
+		if err != nil && errors.Is(held, lockfile.ErrHeld) {
+			return nil // its owner has not written it yet, and limits afterwards
+		}
 		if err != nil {
 			return ignoreMissing(err)
 		}
-		one := Limit{Target: c.Target, Before: string(c.Before), PID: c.PID, At: c.At}
-		if file, err := hold(path, 0); err == nil {
-			one.Left = true
-			if err := file.Close(); err != nil {
-				return err
-			}
-		}
+		one := Limit{Target: c.Target, Before: string(c.Before), PID: c.PID, At: c.At, Left: left}
 		k, err := o.kind(c.Target)
 		if err != nil {
 			return err
@@ -167,6 +165,15 @@ func Show(o Options) (list []Limit, err error) {
 	})
 	slices.SortFunc(list, func(a, b Limit) int { return byName(a.Target, b.Target) })
 	return list, err
+}
+
+// abandoned returns whether no process holds a record any more, and otherwise why it cannot be told, or lockfile.ErrHeld.
+func abandoned(path string) (bool, error) {
+	file, err := hold(path, 0)
+	if err != nil {
+		return false, err
+	}
+	return true, file.Close()
 }
 
 // Restore puts back what was there before the limits that ended processes left. It returns what it put back. Limits of running processes
