@@ -188,15 +188,14 @@ func playBurst(ctx context.Context, pieces []burstPiece, again bool, d *burstDat
 	}
 	defer func() { err = errors.Join(err, rig.close()) }()
 	for _, p := range pieces {
-		run, found, err := burstLiveRecords.read(p.name)
-		if err != nil {
+		if _, found, err := burstLiveRecords.read(p.name); err != nil {
 			return err
-		}
-		if found && !again {
+		} else if found && !again {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "mrburst: %s, at most %v\n", p.name, burstLive.Longest+time.Minute)
-		if run, err = rig.play(ctx, p); err != nil {
+		run, err := rig.play(ctx, p)
+		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if err := writeJSON(burstLiveRecords.file(p.name), run); err != nil {
