@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
+	"gonum.org/v1/gonum/stat"
 )
 
 // ProfileRow is one window of a profiling run: a line of a profile. One resource was limited, or none.
@@ -51,7 +53,8 @@ type effects[C any] struct {
 const (
 	latencyQuantile = 0.9  // of the windows' percentiles: nine windows of ten are at most as slow as predicted
 	mostFitted      = 80   // rows of one quantile regression, whose time grows with their cube
-	curvePoints     = 33   // of a curve that was fitted
+	curvePoints     = 33   // of a polynomial
+	rowsAtEach      = 2    // on average: so many rows of each limit or load say more than a polynomial
 	beyondLoad      = 1.05 // loads up to this many times the largest profiled one are predicted
 	mostRows        = 1e5
 )
@@ -234,62 +237,85 @@ func (p product) at(x, load float64) float64 {
 	return p.f.at(x) * p.g.at(load) / base
 }
 
-// curve is a function that never falls, linear between evenly spaced points and constant beyond them.
-type curve struct {
-	low, high float64
-	values    []float64
-}
+// curve is a function that never falls, linear between points and constant beyond them.
+type curve struct{ xs, values []float64 }
 
 func (c curve) at(x float64) float64 {
-	if c.high <= c.low || len(c.values) == 1 {
+	i, found := slices.BinarySearch(c.xs, x)
+	switch {
+	case found:
+		return c.values[i]
+	case i == 0:
 		return c.values[0]
+	case i == len(c.xs):
+		return c.values[i-1]
 	}
-	pos := (x - c.low) / (c.high - c.low) * float64(len(c.values)-1)
-	pos = math.Max(0, math.Min(pos, float64(len(c.values)-1)))
-	i := min(int(pos), len(c.values)-2)
-	return c.values[i] + (pos-float64(i))*(c.values[i+1]-c.values[i])
+	part := (x - c.xs[i-1]) / (c.xs[i] - c.xs[i-1])
+	return c.values[i-1] + part*(c.values[i]-c.values[i-1])
 }
 
-// fitCurve fits a polynomial by quantile regression: of degree 2 if x has at least four values, of degree 1 if it has two. Running
-// maxima keep it from falling.
+// fitCurve goes through the quantile of the rows of each value of x if there are several of most, as a profiler measures them: far from the
+// objective, where queues never settle, response times follow no law that would hold near it. Otherwise it is a polynomial.
 func fitCurve(rows []ProfileRow, x, y func(*ProfileRow) float64, tau float64) (curve, error) {
-	rows = thinned(rows, x)
-	c := curve{low: math.Inf(1), high: math.Inf(-1)}
-	different := map[float64]bool{}
+	at := map[float64][]float64{}
 	for i := range rows {
-		v := x(&rows[i])
-		c.low, c.high, different[v] = math.Min(c.low, v), math.Max(c.high, v), true
+		at[x(&rows[i])] = append(at[x(&rows[i])], y(&rows[i]))
 	}
-	degree := 0
-	switch n := len(different); {
-	case n >= 4:
+	xs := slices.Sorted(maps.Keys(at))
+	if len(rows) >= rowsAtEach*len(xs) {
+		c := curve{xs: xs}
+		for _, x := range xs {
+			slices.Sort(at[x])
+			c.values = append(c.values, stat.Quantile(tau, stat.LinInterp, at[x], nil))
+		}
+		return c.rising(), nil
+	}
+	return fitPolynomial(thinned(rows, x), len(xs), x, y, tau)
+}
+
+// rising returns the running maxima.
+func (c curve) rising() curve {
+	for i := range c.values {
+		if c.values[i] = math.Max(0, c.values[i]); i > 0 {
+			c.values[i] = math.Max(c.values[i], c.values[i-1])
+		}
+	}
+	return c
+}
+
+// fitPolynomial fits a polynomial by quantile regression: of degree 2 if x has at least four values, of degree 1 if it has two. Running
+// maxima keep it from falling.
+func fitPolynomial(rows []ProfileRow, different int, x, y func(*ProfileRow) float64, tau float64) (curve, error) {
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range rows {
+		low, high = math.Min(low, x(&rows[i])), math.Max(high, x(&rows[i]))
+	}
+	degree, span := 0, high-low
+	switch {
+	case different >= 4:
 		degree = 2
-	case n >= 2:
+	case different >= 2:
 		degree = 1
-	}
-	span := c.high - c.low
-	if span == 0 {
+	default:
 		span = 1
 	}
 	a, b := make([][]float64, len(rows)), make([]float64, len(rows))
 	for i := range rows {
-		a[i], b[i] = powers((x(&rows[i])-c.low)/span, degree), y(&rows[i])
+		a[i], b[i] = powers((x(&rows[i])-low)/span, degree), y(&rows[i])
 	}
 	coefficients, err := stats.QuantileRegression(a, b, tau)
 	if err != nil {
 		return curve{}, err
 	}
-	c.values = make([]float64, curvePoints)
-	for i := range c.values {
-		sum := 0.0
-		for k, term := range powers(float64(i)/(curvePoints-1), degree) {
+	var c curve
+	for i := range curvePoints {
+		part, sum := float64(i)/(curvePoints-1), 0.0
+		for k, term := range powers(part, degree) {
 			sum += coefficients[k] * term
 		}
-		if c.values[i] = math.Max(0, sum); i > 0 {
-			c.values[i] = math.Max(c.values[i], c.values[i-1])
-		}
+		c.xs, c.values = append(c.xs, low+part*span), append(c.values, sum)
 	}
-	return c, nil
+	return c.rising(), nil
 }
 
 func powers(x float64, degree int) []float64 { return []float64{1, x, x * x}[:degree+1] }

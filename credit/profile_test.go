@@ -119,6 +119,37 @@ func TestSparseProfile(t *testing.T) {
 	}
 }
 
+// What was measured far beyond the objective does not change what is predicted near it: the curve goes through what was measured at each
+// limit. A row of a limit that was lifted at once counts as it is.
+func TestProfileGoesThroughWhatWasMeasured(t *testing.T) {
+	var rows []ProfileRow
+	add := func(limited quell.Resource, limit, load, ms float64, n int) {
+		for range n {
+			rows = append(rows, ProfileRow{Limited: limited, Limit: limit, Load: load, LatencyMS: ms,
+				Use: map[quell.Resource]float64{quell.Network: max(limit, 1)}})
+		}
+	}
+	add("", 0, 50, 1100, 3)
+	add("", 0, 20, 450, 3)
+	for limit, ms := range map[float64]float64{93: 1190, 47: 2345, 23: 7200} {
+		add(quell.Network, limit, 50, ms, 3)
+	}
+	add(quell.Network, 12, 50, 7900, 1)
+	add(quell.Network, 47, 20, 950, 3)
+	p, err := NewProfile(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for limit, want := range map[float64]float64{93: 1190, 62: 1776, 47: 2345} {
+		if got, ok := p.Predict(quell.Network, limit, 50); !ok || math.Abs(got.LatencyMS-want) > 0.02*want {
+			t.Errorf("under a limit of %v: %.0f ms, %t, want %.0f", limit, got.LatencyMS, ok, want)
+		}
+	}
+	if c, ok := p.Tightest(quell.Network, 50, 2345); !ok || math.Abs(c.Limit-47) > 0.5 {
+		t.Errorf("the tightest limit is %v, %t, want 47", c.Limit, ok)
+	}
+}
+
 // The chosen limit keeps the objective, and its credits last at least 90% as long as under the best limit that a search over all limits of
 // the real server finds, and far longer than without.
 func TestChooseIsNearTheBest(t *testing.T) {
