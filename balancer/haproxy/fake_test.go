@@ -2,13 +2,19 @@ package haproxy
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 )
 
 // fake listens like a HAProxy and calls a function for each answer. If the function returns false, fake closes the connection.
@@ -152,4 +158,42 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPartsKnowInstances checks that `quell config check --online` reports the servers as instances, also those that fill slots, and that
+// it changes no file.
+func TestPartsKnowInstances(t *testing.T) {
+	state := strings.Replace(stateText, " slot1 - 0 37 ", " slot1 127.0.0.1 2 4 ", 1)
+	stat := strings.Replace(statText, "b,late,", "b,slot1,0,0,0,0,,0,,,,,2,http,,\nb,late,", 1)
+	socket := fake(t, func(command string) (string, bool) {
+		switch command {
+		case "show info":
+			return "Pid: 7\nVersion: 2.6\n", true
+		case "show servers state b":
+			return state + "\n", true
+		case "show stat 3 6 -1":
+			return stat + "\n", true
+		}
+		return "", true
+	})
+	dir := t.TempDir()
+	path := filepath.Join(dir, "haproxy.json")
+	before := []byte(`[{"id": "i1", "server": "slot1", "address": "127.0.0.1:1", "numeric": "127.0.0.1:1", "probe": "127.0.0.1:2"}]`)
+	if err := os.WriteFile(path, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := Settings{Sockets: []string{socket}, Backend: "b", Slots: "slot"}
+	driver, err := s.Parts(balancer.Service{Data: dir})[0].Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer driver.(*Driver).Close()
+	states, err := driver.State(context.Background())
+	found := slices.IndexFunc(states, func(b quell.BackendState) bool { return b.ID == "i1" })
+	if err != nil || found < 0 || states[found].Draining || states[found].Probe != "127.0.0.1:2" {
+		t.Errorf("found %+v, %v", states, err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+		t.Errorf("the memory became %s, %v", after, err)
+	}
 }

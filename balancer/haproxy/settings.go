@@ -2,7 +2,9 @@ package haproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -98,9 +100,11 @@ func (s *Settings) OwnBackends(ownMembers bool) bool { return ownMembers }
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	return s.open(s.Sockets, Options{
-		Server: s.serverParameters(), Memory: filepath.Join(in.Data, "haproxy.json"), StateFile: s.StateFile, Drain: in.Drain, Logger: in.Logger,
+		Server: s.serverParameters(), Memory: memoryPath(in), StateFile: s.StateFile, Drain: in.Drain, Logger: in.Logger,
 	})
 }
+
+func memoryPath(in balancer.Service) string { return filepath.Join(in.Data, "haproxy.json") }
 
 // Parts returns one part for each process, which reports its servers.
 func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
@@ -108,11 +112,29 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 		parts = append(parts, balancer.Part{
 			About: fmt.Sprintf("HAProxy at %s: servers of backend %s", socket, s.Backend),
 			Open: func() (balancer.Driver, error) {
-				return s.open([]string{socket}, Options{Drain: in.Drain, Logger: slog.New(slog.DiscardHandler)})
+				return balancer.Made(s.reader(socket, in))
 			},
 		})
 	}
 	return parts
+}
+
+// reader makes a driver that reports one process's servers. It knows from the controller's memory which instances they stand for: slots of
+// no instance count as leaving. It never writes that memory, and does without if another user may not read it.
+func (s *Settings) reader(socket string, in balancer.Service) (*Driver, error) {
+	o := Options{
+		Sockets: []string{socket}, Backend: s.Backend, Slots: s.Slots, Memory: memoryPath(in), Drain: in.Drain,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	d, err := New(o)
+	if errors.Is(err, fs.ErrPermission) {
+		o.Memory = ""
+		d, err = New(o)
+	}
+	if err == nil {
+		d.opts.Memory = ""
+	}
+	return d, err
 }
 
 // Measure makes readings of the driver's instances and publishes them until the meter is stopped.
