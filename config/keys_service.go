@@ -9,6 +9,12 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
+// The least and the largest sampling period.
+const (
+	ShortestPeriod = 10 * time.Millisecond
+	LongestPeriod  = time.Hour
+)
+
 // Scheduling is the name of a balancer's scheduling.
 func Scheduling(dst *quell.Scheduling) keys.Value { return keys.OneOf(dst, quell.Schedulings) }
 
@@ -17,7 +23,7 @@ func ServiceKeys(s *quell.Service) keys.Table {
 	return keys.Table{
 		keys.Req("service", serviceName(&s.Name), "name of the service"),
 		keys.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
-		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(10*time.Millisecond, time.Hour),
+		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(ShortestPeriod, LongestPeriod),
 			"sampling period T: in each the controller makes one snapshot and one plan"),
 		keys.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
 		keys.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),

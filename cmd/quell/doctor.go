@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/sensor"
 )
@@ -33,8 +34,9 @@ func doctorCommand() *cobra.Command {
 			if !sensors {
 				return userErrorf("say what to examine: quell doctor --sensors")
 			}
-			if period <= 0 {
-				return userErrorf("--period: %v is no period", period)
+			if period < config.ShortestPeriod || period > config.LongestPeriod {
+				return userErrorf("--period %s: must be between %s and %s", keys.FormatDuration(period),
+					keys.FormatDuration(config.ShortestPeriod), keys.FormatDuration(config.LongestPeriod))
 			}
 			file, err := examined(cmd, path)
 			if err != nil {
