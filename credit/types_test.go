@@ -184,3 +184,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestTheDocumentedTableIsRead checks that the table of own types in docs/credits.md can be used as it is.
+func TestTheDocumentedTableIsRead(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "credits.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(page), "\n    types:\n")
+	text, _, ended := strings.Cut(rest, "\n\n")
+	if !found || !ended {
+		t.Fatal("docs/credits.md has no table of types")
+	}
+	path := filepath.Join(t.TempDir(), "types.yaml")
+	if err := os.WriteFile(path, []byte("types:\n"+text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if disk, err := own.Find("mine.disk"); err != nil || disk.Disk == nil || disk.Disk.Cap == nil || *disk.Disk.Cap != 1e6 {
+		t.Errorf("%+v, %v", disk, err)
+	}
+}

@@ -3,12 +3,14 @@ package keys
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 )
 
 // Scalar reads one single value of a file.
@@ -328,10 +330,15 @@ func (l *List[T]) read(d *Decoder, n ast.Node) {
 
 func isText(n ast.Node) bool { _, ok := n.(*ast.StringNode); return ok }
 
+var exponential = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+$`)
+
+// isNumber returns whether a value is a number in YAML 1.2. There 1e6 is one; the parser takes it for text, because YAML 1.1 wants 1.0e+6.
 func isNumber(n ast.Node) bool {
-	switch n.(type) {
+	switch n := n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode:
 		return true
+	case *ast.StringNode:
+		return n.Token.Type == token.StringType && exponential.MatchString(n.Value)
 	}
 	return false
 }
