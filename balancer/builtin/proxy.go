@@ -29,6 +29,7 @@ type proxy struct {
 	log      *slog.Logger
 	unrouted outage.Flood   // requests for which there is no instance
 	active   sync.WaitGroup // requests in progress, including upgraded connections
+	open     atomic.Int64   // their number
 	ending   atomic.Bool    // shutting down: connections are closed after their request
 }
 
@@ -88,7 +89,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.active.Add(1)
+	p.open.Add(1)
 	defer p.active.Done()
+	defer p.open.Add(-1)
 	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
 	x.client, _ = r.Context().Value(inboundKey{}).(*inbound)
 	if p.ending.Load() {

@@ -362,6 +362,9 @@ func (s *Server) drain(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
+		if s.proxy.open.Load() == 0 {
+			return nil // done is just about to be closed
+		}
 		return fmt.Errorf("upgraded connections were cut off: %w", ctx.Err())
 	}
 }

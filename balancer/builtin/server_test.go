@@ -113,6 +113,17 @@ func TestShutdownCutsUpgradedConnectionsInTheEnd(t *testing.T) {
 	}
 }
 
+// TestNothingIsCutOff checks that a balancer without open requests reports none as cut off when it must end at once.
+func TestNothingIsCutOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if err := start(t, Options{}).Shutdown(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestConnectionsAreLimited(t *testing.T) {
 	s := start(t, Options{MaxConns: 1})
 	in := newInstance(t, "i1", nil)
