@@ -5,6 +5,7 @@ package atomicfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -50,12 +51,21 @@ func Replace(path, by string) error {
 func begin(path string, data []byte, mode os.FileMode) (*renameio.PendingFile, error) {
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {
-		return nil, err
+		return nil, named(path, err)
 	}
 	if _, err := file.Write(data); err != nil {
-		return nil, errors.Join(err, file.Cleanup())
+		return nil, errors.Join(named(path, err), file.Cleanup())
 	}
 	return file, nil
+}
+
+// named replaces the temporary file's name in an error by that of the file.
+func named(path string, err error) error {
+	var of *fs.PathError
+	if !errors.As(err, &of) {
+		return err
+	}
+	return &fs.PathError{Op: of.Op, Path: path, Err: of.Err}
 }
 
 func syncFolder(path string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -40,7 +41,8 @@ func TestAFailureLeavesWhatWasThere(t *testing.T) {
 	if err := Write(path, []byte("text"), 0o644); err == nil {
 		t.Error("a folder was replaced by a file")
 	}
-	if err := Write(filepath.Join(dir, "none", "file"), nil, 0o644); !errors.Is(err, os.ErrNotExist) {
+	missing := filepath.Join(dir, "none", "file")
+	if err := Write(missing, nil, 0o644); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), " "+missing+": ") {
 		t.Errorf("in a folder that is not there: %v", err)
 	}
 	alone(t, dir)
