@@ -123,6 +123,8 @@ func (o *advising) check() error {
 		return userErrorf("--for %s: must be above 0 and at most a year", keys.FormatDuration(o.length))
 	case o.most < 1 || o.most > 100_000:
 		return userErrorf("--most %d: must be between 1 and 100000", o.most)
+	case o.top < 0:
+		return userErrorf("--top %d: must not be negative; 0 prints all types", o.top)
 	case !(o.cores >= 0) || o.cores > 10_000:
 		return userErrorf("--cores %g: must be a number of processors", o.cores)
 	}
@@ -147,7 +149,8 @@ func (o *advising) run(cmd *cobra.Command, files []string) error {
 		}
 	}
 	if o.demand.Mean() == 0 {
-		return userErrorf("the snapshots have no utilisation of processors: nothing is known of the load")
+		return userErrorf("the snapshots have no utilisation of processors, so nothing is known of the load: run an agent on each instance, " +
+			"with cpu in agent.probes or agent.capacity, and record again")
 	}
 	held := o.utilization
 	if held == 0 {
@@ -159,7 +162,11 @@ func (o *advising) run(cmd *cobra.Command, files []string) error {
 	}
 	advice := credit.Advice{Steps: o.demand.Steps, Seconds: math.Max(o.length.Seconds(), o.demand.Seconds()),
 		Utilization: min(1, held) * o.headroom, Miss: o.miss, Most: o.most, Full: o.full}
-	ranked := advice.Rank(table.Offers(o.considered))
+	offers := table.Offers(o.considered)
+	if len(offers) == 0 {
+		return userErrorf("--types %s: matches no type with a price: `--types '*' --top 0` shows all", strings.Join(o.types, ","))
+	}
+	ranked := advice.Rank(offers)
 	if len(ranked) == 0 {
 		return fmt.Errorf("no type holds the objective with at most %d instances: allow more (--most), other types (--types) or misses (--miss)",
 			o.most)
@@ -234,8 +241,8 @@ func (o *advising) write(w io.Writer, a credit.Advice, held float64, shown []cre
 		if r.Least != nil {
 			least = fmt.Sprintf("%.0f of %.0f, after %s", r.Least.Credits, *r.CPU.Cap, span(r.Least.Seconds))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.4f\t%s\t%.0f%%\t%.2g%%\t%s\n", quell.Printable(r.Name, longestText), r.Mode(), r.Number, r.Hourly, surplus,
-			100*r.Busiest, 100*r.Missed, least)
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.4f\t%s\t%.0f%%\t%s\t%s\n", quell.Printable(r.Name, longestText), r.Mode(), r.Number, r.Hourly, surplus,
+			100*r.Busiest, missedText(r.Missed), least)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -244,6 +251,14 @@ func (o *advising) write(w io.Writer, a credit.Advice, held float64, shown []cre
 		p.line("\n%d more with --top 0", more)
 	}
 	return p.err
+}
+
+// missedText prints a share with two digits, or as a whole number of percent.
+func missedText(share float64) string {
+	if share >= 0.1 {
+		return fmt.Sprintf("%.0f%%", 100*share)
+	}
+	return fmt.Sprintf("%.2g%%", 100*share)
 }
 
 // span prints a length of time in the largest unit that fits.

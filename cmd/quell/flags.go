@@ -91,6 +91,8 @@ func explainFlag(_ *cobra.Command, err error) error {
 		problem = "must be a whole number, not negative"
 	case "int", "int64":
 		problem = "must be a whole number"
+	case "float64":
+		problem = "must be a finite number"
 	case "bool":
 		problem = "must be true or false"
 	}

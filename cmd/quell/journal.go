@@ -250,10 +250,15 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	return nil
 }
 
-// reported describes a plan of an agent that changes nothing. An agent writes a plan into its journal when its reasons differ from
-// those of the plan before.
+// reported describes a plan of an agent, which reports or limits control groups. An agent writes a plan into its journal when its reasons
+// differ from those of the plan before.
 func reported(p *quell.Plan) string {
-	if len(p.Reasons) == 0 {
+	switch {
+	case len(p.Limits) == 1:
+		return "limits " + p.Limits[0].Instance
+	case len(p.Limits) > 1:
+		return fmt.Sprintf("sets %d limits", len(p.Limits))
+	case len(p.Reasons) == 0:
 		return "nothing to report any more"
 	}
 	return "reports"

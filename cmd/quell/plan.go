@@ -95,8 +95,12 @@ func eachSnapshot(cmd *cobra.Command, path string, visit func(r *quell.SnapshotR
 		return err
 	}
 	defer in.Close()
-	for r := quell.NewSnapshotReader(name, in); ; {
+	found := false
+	for r := quell.NewSnapshotReader(name, in); ; found = true {
 		s, err := r.Next()
+		if errors.Is(err, io.EOF) && !found {
+			return userErrorf("%s: no snapshots: `quell journal --snapshots` prints them", name)
+		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

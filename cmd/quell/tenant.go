@@ -41,7 +41,7 @@ func runCommand() *cobra.Command {
 				name = fmt.Sprintf("%s-%d", filepath.Base(args[0]), os.Getpid())
 			}
 			if !groupName.MatchString(name) {
-				return userErrorf("--name %s: a group's name is made of letters, digits, '.', '_' and '-', and begins with a letter or a digit",
+				return userErrorf("--name %s: a group's name is at most 200 letters, digits, '.', '_' and '-', and begins with a letter or a digit",
 					keys.Shorten(name))
 			}
 			t := &tenantRun{args: args, name: name, group: tenantsGroup + "/" + name, socket: socket, marks: marksOf(),
