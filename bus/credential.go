@@ -47,6 +47,12 @@ func parseCredential(text []byte) (*credential, error) {
 	return c, nil
 }
 
+// CheckCredential returns an error if a file's text is no credential.
+func CheckCredential(text []byte) error {
+	_, err := parseCredential(text)
+	return err
+}
+
 // Tags of a claim.
 const (
 	roleTag       = "role:"

@@ -56,7 +56,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	var named error
 	if file.Bus.Credentials != "" {
 		if id.Credential, named = os.ReadFile(file.Bus.Credentials); named == nil {
-			return id, nil
+			return id, badCredential(file.Bus.Credentials, id.Credential, g)
 		}
 	}
 	ring := bus.Keyring{Dir: file.Bus.Keyring}
@@ -74,6 +74,16 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	return id, &quell.UserError{Err: fmt.Errorf("no credential for the bus: on the controller's machine start the controller first, or "+
 		"run this as the user that "+
 		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
+}
+
+// badCredential returns an error if a file's text is no credential.
+func badCredential(path string, text []byte, g bus.Grant) error {
+	err := bus.CheckCredential(text)
+	if err == nil {
+		return nil
+	}
+	return &quell.UserError{Err: fmt.Errorf("bus.credentials: %s: %w; make one on the controller's machine with `quell credentials %s`",
+		path, err, g)}
 }
 
 // busOf describes the bus that a configuration names.
