@@ -14,21 +14,21 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 )
 
-// agentWatch is how long an agent is watched at one observation a second.
+// agentWatch is how long an agent is watched: whole sampling periods.
 const agentWatch = 30 * time.Second
 
-// agentUse is what an agent that makes one observation a second uses.
+// agentUse is what an agent uses.
 type agentUse struct {
 	Watched time.Duration
 	Memory  string  // anonymous memory
 	Core    float64 // share of one core
 }
 
-// agentConfig is the configuration of a controller and an agent, to be filled with the addresses of bus and probe server, and with the
-// agent's probes.
+// agentConfig is the configuration of a controller and an agent, to be filled with the sampling period, the addresses of bus and probe
+// server, and the agent's probes.
 const agentConfig = `service: web
 slo: {metric: mean, threshold: 75ms}
-sampling: 1s
+sampling: %v
 policy: {name: static}
 listen: off
 bus: {listen: %q}
@@ -36,9 +36,9 @@ probe: {listen: %q}
 agent: {instance: i1, interface: lo, capacity: {network: 1Gbps, disk: 1000}, probes: %s}
 `
 
-// agentCost runs bin/quell as a controller and as an agent with these probes (as in agent.probes), connected over loopback, and reads what
-// the agent used. It needs Linux.
-func agentCost(ctx context.Context, probes string) (*agentUse, error) {
+// agentCost runs bin/quell as a controller and as an agent with this sampling period and these probes (as in agent.probes), connected over
+// loopback, and reads what the agent used. It needs Linux.
+func agentCost(ctx context.Context, period time.Duration, probes string) (*agentUse, error) {
 	dir, err := os.MkdirTemp("", "quell-agent-")
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func agentCost(ctx context.Context, probes string) (*agentUse, error) {
 		return nil, err
 	}
 	config := filepath.Join(dir, "quell.yaml")
-	text := fmt.Sprintf(agentConfig, addrs[0], addrs[1], probes)
+	text := fmt.Sprintf(agentConfig, period, addrs[0], addrs[1], probes)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}

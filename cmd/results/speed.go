@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 )
 
 // speedFigures are the results of the benchmarks that have a goal, the size of the program and the cost of an agent.
@@ -33,7 +34,7 @@ func speedPage(ctx context.Context, dir string) error {
 	if info, err := os.Stat(filepath.Join("bin", "quell")); err == nil {
 		f.BinaryBytes = float64(info.Size())
 	}
-	f.Agent, f.AgentError = agentCost(ctx, "off")
+	f.Agent, f.AgentError = agentCost(ctx, time.Second, "off")
 	return writePage(dir, "speed", f)
 }
 

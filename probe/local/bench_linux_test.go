@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkProbes measures what all probes cost on an idle machine: the share of a core that this process uses with probes, minus the share
-// without them.
+// BenchmarkProbes measures what all probes cost on an idle machine at the shortest sampling period: the share of a core that this process
+// uses with probes, minus the share without them.
 func BenchmarkProbes(b *testing.B) {
 	const stretch = 10 * time.Second
 	var costs []float64
@@ -28,7 +28,7 @@ func BenchmarkProbes(b *testing.B) {
 		idle := processorTime()
 		time.Sleep(stretch)
 		idle = processorTime() - idle
-		stop := probing(b)
+		stop := probing(b, time.Second)
 		probed := processorTime()
 		time.Sleep(stretch)
 		probed = processorTime() - probed
@@ -40,15 +40,22 @@ func BenchmarkProbes(b *testing.B) {
 }
 
 // BenchmarkLoadedService measures how much all probes reduce the throughput of a service that keeps every processor busy and also uses
-// system calls and memory. The service is a process of its own, as it is beside an agent. Intervals with and without probes alternate.
+// system calls and memory, at the shortest and at the default sampling period. The service is a process of its own, as it is beside an
+// agent. Intervals with and without probes alternate.
 func BenchmarkLoadedService(b *testing.B) {
-	const stretch = 5 * time.Second
+	for _, period := range []time.Duration{time.Second, 10 * time.Second} {
+		b.Run(fmt.Sprintf("T=%v", period), func(b *testing.B) { benchmarkLoadedService(b, period) })
+	}
+}
+
+func benchmarkLoadedService(b *testing.B, period time.Duration) {
+	stretch := max(5*time.Second, period) // whole periods
 	s := startService(b)
 	s.served(stretch) // it is warm afterwards
 	var losses []float64
 	for b.Loop() {
 		without := s.served(stretch)
-		stop := probing(b)
+		stop := probing(b, period)
 		with := s.served(stretch)
 		stop()
 		losses = append(losses, 100*(1-with/without))
@@ -57,14 +64,14 @@ func BenchmarkLoadedService(b *testing.B) {
 	b.ReportMetric(slices.Max(losses), "%lost-max")
 }
 
-// probing runs all probes at the shortest period until stop is called.
-func probing(b *testing.B) (stop func()) {
+// probing runs all probes at this sampling period until stop is called.
+func probing(b *testing.B, period time.Duration) (stop func()) {
 	b.Helper()
 	folder, err := os.MkdirTemp("", "quell")
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := New(Options{Resources: Resources(), Period: time.Second, Folder: folder, Root: os.DirFS("/"), Operations: 1000, Cores: 1})
+	p, err := New(Options{Resources: Resources(), Period: period, Folder: folder, Root: os.DirFS("/"), Operations: 1000, Cores: 1})
 	if err != nil {
 		b.Fatal(err)
 	}
