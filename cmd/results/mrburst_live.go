@@ -15,8 +15,34 @@ import (
 	"github.com/quellhq/quell/credit"
 )
 
+// burstService is what the instances serve with.
+type burstService string
+
+const (
+	burstFTP   burstService = "vsftpd"    // a file server
+	burstStore burstService = "versitygw" // an object store on the disk
+)
+
+// login connects a user.
+func (s burstService) login(u *burstUsers, address string) (burstSession, error) {
+	if s == burstStore {
+		return loginStore(u, address)
+	}
+	return loginFTP(u, address)
+}
+
+// port is where it listens.
+func (s burstService) port() int {
+	if s == burstStore {
+		return 80
+	}
+	return 21
+}
+
 // burstSettings are an emulated burstable instance, its load, and the objective.
 type burstSettings struct {
+	Service burstService `json:"service"`
+
 	Link     float64       `json:"link"`     // bit/s with credits
 	Baseline float64       `json:"baseline"` // bit/s without
 	Credits  float64       `json:"credits"`  // of the network, of a new instance: megabits
@@ -25,6 +51,8 @@ type burstSettings struct {
 	File     int64         `json:"file"`     // bytes
 	Users    []int         `json:"users"`    // one number after the other
 	Each     time.Duration `json:"each"`     // for how long
+	Constant int           `json:"constant"` // users of the piece whose number never changes
+	Search   []float64     `json:"search"`   // limits of the network that are tried to find the best: bit/s
 	Margin   float64       `json:"margin"`
 
 	Objective time.Duration `json:"objective"` // of the 95th percentile of downloads in a window
@@ -32,10 +60,34 @@ type burstSettings struct {
 	Longest   time.Duration `json:"longest"`   // of a run
 }
 
-// burstLive scales the experiment of MRburst, section 4, down: credits last for 40 s at full speed instead of some minutes.
-var burstLive = burstSettings{
-	Link: 100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.2, CPUOf: 2, File: 256 << 10, Users: []int{50, 20, 35, 10, 45, 25},
-	Each: 30 * time.Second, Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
+// burstFiles scales the experiment of MRburst, section 4, with a file server down: credits last for 40 s at full speed instead of some
+// minutes.
+var burstFiles = burstSettings{
+	Service: burstFTP,
+	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.2, CPUOf: 2, File: 256 << 10, Users: []int{50, 20, 35, 10, 45, 25},
+	Each: 30 * time.Second, Constant: 35, Search: []float64{30e6, 45e6, 55e6, 70e6},
+	Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
+}
+
+// burstObjects does so with an object store, which needs more of the processor for as many bytes.
+var burstObjects = burstSettings{
+	Service: burstStore,
+	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.05, CPUOf: 0.1, File: 32 << 10, Users: []int{200, 80, 140, 40, 180, 100},
+	Each: 30 * time.Second, Constant: 140, Search: []float64{30e6, 45e6, 55e6, 70e6},
+	Margin: 0.12, Objective: 1250 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
+}
+
+// burstExperiment is a load with its settings.
+type burstExperiment struct {
+	part    string // of the page, and what the names of its pieces begin with
+	set     burstSettings
+	records burstRecords
+}
+
+// burstExperiments are all of them.
+var burstExperiments = []burstExperiment{
+	{"live", burstFiles, burstRecords(filepath.Join(labDir, "mrburst"))},
+	{"store", burstObjects, burstRecords(filepath.Join(labDir, "mrburst-store"))},
 }
 
 // usersAt is the number of users at a time since the beginning.
@@ -74,38 +126,38 @@ func (p burstPiece) Title() string {
 	return string(p.mode)
 }
 
-// burstPieces are all pieces, in the order in which they are played.
-func burstPieces() []burstPiece {
+// pieces are all pieces, in the order in which they are played.
+func (s burstSettings) pieces() []burstPiece {
 	list := []burstPiece{
 		{name: "profile", mode: burstProfile},
 		{name: "default", mode: burstDefault},
 		{name: "cpu", mode: burstCPU},
 		{name: "mrburst", mode: burstAll},
 	}
-	for _, limit := range []float64{30e6, 45e6, 55e6, 70e6} {
+	for _, limit := range s.Search {
 		list = append(list, burstPiece{name: fmt.Sprintf("search-%.0f", limit/1e6), mode: burstFixed, limit: limit})
 	}
 	return append(list,
-		burstPiece{name: "constant", mode: burstAll, users: 35},
+		burstPiece{name: "constant", mode: burstAll, users: s.Constant},
 		burstPiece{name: "replace-default", mode: burstDefault, replaces: true},
 		burstPiece{name: "replace-cpu", mode: burstCPU, replaces: true},
 		burstPiece{name: "replace-mrburst", mode: burstAll, replaces: true})
 }
 
-// burstPiecesOf returns the pieces with this name: live-mrburst is one of them, live are all.
-func burstPiecesOf(part string) (list []burstPiece, again, ok bool) {
-	name, live := strings.CutPrefix(part, "live")
-	if !live {
-		return nil, false, false
+// burstPiecesOf returns the experiment and the pieces with this name: live-mrburst is a piece of live, live are all.
+func burstPiecesOf(part string) (e burstExperiment, list []burstPiece, again, ok bool) {
+	for _, e := range burstExperiments {
+		name, of := strings.CutPrefix(part, e.part)
+		all := e.set.pieces()
+		i := slices.IndexFunc(all, func(p burstPiece) bool { return "-"+p.name == name })
+		switch {
+		case of && name == "":
+			return e, all, false, true
+		case of && i >= 0:
+			return e, all[i : i+1], true, true
+		}
 	}
-	if name == "" {
-		return burstPieces(), false, true
-	}
-	i := slices.IndexFunc(burstPieces(), func(p burstPiece) bool { return "-"+p.name == name })
-	if i < 0 {
-		return nil, false, false
-	}
-	return burstPieces()[i : i+1], true, true
+	return e, nil, false, false
 }
 
 // burstRun is one run, as its record has it.
@@ -148,9 +200,6 @@ type burstForecast struct {
 // burstRecords is a folder with a record of each piece that was played, and the profile.
 type burstRecords string
 
-// burstLiveRecords is where the records are.
-var burstLiveRecords = burstRecords(filepath.Join(labDir, "mrburst"))
-
 func (r burstRecords) file(piece string) string { return filepath.Join(string(r), piece+".json") }
 
 func (r burstRecords) read(piece string) (run burstRun, found bool, err error) {
@@ -165,7 +214,7 @@ func (r burstRecords) profile() string { return filepath.Join(string(r), "profil
 func (r burstRecords) rows() (rows []credit.ProfileRow, err error) {
 	data, err := os.ReadFile(r.profile())
 	if err != nil {
-		return nil, fmt.Errorf("the profile is not measured yet: go run ./cmd/results mrburst:live-profile: %w", err)
+		return nil, fmt.Errorf("the profile is not measured yet: go run ./cmd/results mrburst:live-profile, or mrburst:store-profile: %w", err)
 	}
 	for line := range bytes.Lines(data) {
 		var row credit.ProfileRow
@@ -177,57 +226,56 @@ func (r burstRecords) rows() (rows []credit.ProfileRow, err error) {
 	return rows, nil
 }
 
-// playBurst plays pieces: those that have no record, or, if again, all of them. Then it takes over all records into the page's figures.
-func playBurst(ctx context.Context, pieces []burstPiece, again bool, d *burstData) (err error) {
-	if err := os.MkdirAll(string(burstLiveRecords), 0o755); err != nil {
+// play plays pieces: those that have no record, or, if again, all of them.
+func (e burstExperiment) play(ctx context.Context, pieces []burstPiece, again bool) (err error) {
+	if err := os.MkdirAll(string(e.records), 0o755); err != nil {
 		return err
 	}
-	rig, err := newBurstRig(filepath.Join("bin", "quell"), burstLive, burstLiveRecords)
+	rig, err := newBurstRig(filepath.Join("bin", "quell"), e.set, e.records)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.close()) }()
 	for _, p := range pieces {
-		if _, found, err := burstLiveRecords.read(p.name); err != nil {
+		if _, found, err := e.records.read(p.name); err != nil {
 			return err
 		} else if found && !again {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "mrburst: %s, at most %v\n", p.name, burstLive.Longest+time.Minute)
+		fmt.Fprintf(os.Stderr, "mrburst: %s-%s, at most %v\n", e.part, p.name, e.set.Longest+time.Minute)
 		run, err := rig.play(ctx, p)
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+			return fmt.Errorf("%s-%s: %w", e.part, p.name, err)
 		}
-		if err := writeJSON(burstLiveRecords.file(p.name), run); err != nil {
+		if err := writeJSON(e.records.file(p.name), run); err != nil {
 			return err
 		}
 	}
-	return d.collect(burstLiveRecords)
+	return nil
 }
 
-// collect replaces the live figures by those of the records, if there are any.
-func (d *burstData) collect(records burstRecords) error {
-	live := &burstLiveData{Machine: here().Machine, Settings: burstLive}
-	for _, p := range burstPieces() {
-		run, found, err := records.read(p.name)
+// collect reads the records of what was played; nil if there are none.
+func (e burstExperiment) collect() (*burstLiveData, error) {
+	live := &burstLiveData{Machine: here().Machine, Settings: e.set}
+	for _, p := range e.set.pieces() {
+		run, found, err := e.records.read(p.name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if found {
 			live.Runs = append(live.Runs, run)
 		}
 	}
 	if len(live.Runs) == 0 {
-		return nil
+		return nil, nil
 	}
-	d.Live = live
-	rows, err := records.rows()
+	rows, err := e.records.rows()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	profile, err := credit.NewProfile(rows)
 	if err == nil {
 		live.Off = live.off(profile)
 	}
-	return err
+	return live, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -121,7 +120,8 @@ func (l *burstLiveData) kept(windows []burstWindow) float64 {
 
 // burstFigures are the live figures on the page.
 type burstFigures struct {
-	Machine                   string
+	Machine, Service          string
+	CPU, CPUCredits           float64 // always there; above that, in processor seconds
 	FileKiB                   int64
 	LinkMbit, BaselineMbit    float64
 	CreditSeconds, Operations float64
@@ -142,22 +142,22 @@ type burstSaid struct{ AtS, SaidS, TrueS float64 }
 // Error is |estimated - real| / real, as in MRburst, Table 2.
 func (s burstSaid) Error() float64 { return math.Abs(s.SaidS-s.TrueS) / s.TrueS }
 
-func newBurstFigures(l *burstLiveData) *burstFigures {
+func newBurstFigures(part string, l *burstLiveData) *burstFigures {
 	if l == nil {
 		return nil
 	}
 	s := l.Settings
-	f := &burstFigures{Machine: l.Machine, FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
+	f := &burstFigures{Machine: l.Machine, Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf, FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
 		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: keys.FormatDuration(s.Each),
 		Objective: keys.FormatDuration(s.Objective), Window: keys.FormatDuration(s.Window), Longest: keys.FormatDuration(s.Longest), Off: l.Off,
 		Best: l.best()}
 	var missing []string
-	for _, p := range burstPieces() {
+	for _, p := range l.Settings.pieces() {
 		r, ok := l.run(p.name)
 		f.Others = math.Max(f.Others, r.Others)
 		switch {
 		case !ok:
-			missing = append(missing, "`mrburst:live-"+p.name+"`")
+			missing = append(missing, "`mrburst:"+part+"-"+p.name+"`")
 		case p.mode == burstProfile:
 			f.Profile = "    " + strings.ReplaceAll(strings.TrimSpace(r.Profile), "\n", "\n    ")
 		case p.users > 0:
@@ -205,7 +205,7 @@ func (l *burstLiveData) best() string {
 	own, ok := l.run("mrburst")
 	var found *burstRow
 	longest := 0.0
-	for _, p := range burstPieces() {
+	for _, p := range l.Settings.pieces() {
 		r, played := l.run(p.name)
 		if p.mode != burstFixed || !played {
 			continue
@@ -231,7 +231,7 @@ func (l *burstLiveData) best() string {
 }
 
 // plot draws response times relative to the objective over time, and the number of users.
-func (l *burstLiveData) plot(dir string) error {
+func (l *burstLiveData) plot(path string) error {
 	drawn := plot.New()
 	drawn.Y.Label.Text, drawn.X.Label.Text = "95th percentile / objective", "seconds"
 	drawn.Legend.Top, drawn.Y.Min, drawn.Y.Max = true, 0, 4
@@ -260,5 +260,5 @@ func (l *burstLiveData) plot(dir string) error {
 		return err
 	}
 	drawn.X.Max, users.X.Max = l.Settings.Longest.Seconds(), l.Settings.Longest.Seconds()
-	return saveAbove(filepath.Join(dir, "mrburst-live.png"), drawn, users)
+	return saveAbove(path, drawn, users)
 }

@@ -29,7 +29,7 @@ const (
 type burstPlay struct {
 	rig     *burstRig
 	piece   burstPiece
-	users   *ftpUsers
+	users   *burstUsers
 	present *burstInstance
 	old     *burstInstance // that users are leaving; nil: none
 	began   time.Time
@@ -69,8 +69,8 @@ func (r *burstRig) play(ctx context.Context, piece burstPiece) (run burstRun, er
 		return run, err
 	}
 	usersCtx, breakOff := context.WithCancel(context.WithoutCancel(ctx))
-	p.users = &ftpUsers{place: client, ctx: usersCtx, report: p.report}
-	p.users.server.Store(&p.present.ftpServer)
+	p.users = &burstUsers{place: client, ctx: usersCtx, report: p.report}
+	p.users.server.Store(&p.present.burstServer)
 	defer func() {
 		breakOff()
 		p.users.all.Wait()
@@ -137,8 +137,7 @@ func (p *burstPlay) follow(ctx context.Context) error {
 
 // look enters what has changed since the last look.
 func (p *burstPlay) look(ctx context.Context, at time.Duration) {
-	count := p.present.counted()
-	if count.Slow && p.run.DepletedS == nil {
+	if p.run.DepletedS == nil && p.present.slowed() {
 		depleted := at.Seconds()
 		p.run.DepletedS = &depleted
 	}
@@ -238,7 +237,7 @@ func (p *burstPlay) replace(ctx context.Context, at time.Duration) error {
 	p.old, p.present = p.present, fresh
 	p.decided, p.left = 0, nil
 	p.run.Replaced = append(p.run.Replaced, at.Seconds())
-	p.users.server.Store(&fresh.ftpServer)
+	p.users.server.Store(&fresh.burstServer)
 	return nil
 }
 
@@ -253,7 +252,7 @@ func (p *burstPlay) profile(ctx context.Context) error {
 	out := filepath.Join(r.dir, "profile.jsonl")
 	const window, windows = 2 * time.Second, 3
 	cmd := exec.Command(r.program, "credits", "profile", "--group", r.group(p.present.host), "--interface", "eth0",
-		"--resources", "network,cpu", "--port", "21", "--log", p.log.Name(), "--pattern", `(?P<failed>^failed)|^ms=(?P<ms>[0-9.]+)$`,
+		"--resources", "network,cpu", "--port", fmt.Sprint(set.Service.port()), "--log", p.log.Name(), "--pattern", `(?P<failed>^failed)|^ms=(?P<ms>[0-9.]+)$`,
 		"--objective", set.Objective.String(), "--worst", "3", "--type", "lab", "--types", types, "--cgroup", "self",
 		"--window", window.String(), "--windows", fmt.Sprint(windows), "--longest", set.Longest.String(),
 		"--idle", "40s", "--out", out,

@@ -81,13 +81,13 @@ func (r *burstRig) close() error {
 // group is the control group of a host's instance.
 func (r *burstRig) group(host string) string { return "/" + r.prefix + "-lab/" + host + "/vm" }
 
-// burstInstance is an instance that serves: a file server with fresh credits and, in some modes, an agent.
+// burstInstance is an instance that serves: a server with fresh credits and, in some modes, an agent.
 type burstInstance struct {
-	ftpServer
+	burstServer
 	rig    *burstRig
 	host   string
 	place  kernel.Place
-	server *kernel.Vsftpd
+	server kernel.FileServer
 	agent  *burstAgent   // nil: there is none
 	fixed  *limit.Limits // nil: there is no fixed limit
 	stop   func() error  // stops counting credits
@@ -95,13 +95,14 @@ type burstInstance struct {
 	mu    sync.Mutex
 	first *kernel.Counted // of the network; nil: not counted yet
 	last  kernel.Counted
+	slow  bool // for lack of credits of the network or the processor
 }
 
-// counted returns the last count of the network's credits.
-func (i *burstInstance) counted() kernel.Counted {
+// slowed returns whether the instance has been slowed down for lack of credits.
+func (i *burstInstance) slowed() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.last
+	return i.slow
 }
 
 // sent is how many bits the instance has sent.
@@ -127,15 +128,15 @@ func (r *burstRig) start(ctx context.Context, host string, p burstPiece) (i *bur
 	}
 	files := map[string]int64{}
 	for user := range maxUsers(r.set) {
-		files[ftpFile(user)] = r.set.File
+		files[burstFile(user)] = r.set.File
 	}
-	i.server = &kernel.Vsftpd{Place: i.place, Dir: filepath.Join(r.dir, host), Files: files}
+	i.service, i.server = r.set.Service, r.server(filepath.Join(r.dir, host), i.place, files)
 	starting, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := i.server.Start(starting); err != nil {
 		return i, err
 	}
-	i.address, i.content = i.place.Address().String()+":21", i.server.Content()
+	i.address, i.content = fmt.Sprintf("%v:%d", i.place.Address(), r.set.Service.port()), i.server.Content()
 	if p.mode != burstProfile {
 		i.stop = i.spend()
 	}
@@ -150,6 +151,14 @@ func (r *burstRig) start(ctx context.Context, host string, p burstPiece) (i *bur
 		})
 	}
 	return i, err
+}
+
+// server is the server of an instance, which is not started yet.
+func (r *burstRig) server(dir string, place kernel.Place, files map[string]int64) kernel.FileServer {
+	if r.set.Service == burstStore {
+		return &kernel.ObjectStore{Place: place, Dir: dir, Port: r.set.Service.port(), Objects: files}
+	}
+	return &kernel.Vsftpd{Place: place, Dir: dir, Port: r.set.Service.port(), Files: files}
 }
 
 func maxUsers(s burstSettings) (most int) {
@@ -173,11 +182,16 @@ func (i *burstInstance) spend() (stop func() error) {
 	run(quell.Network, network, func(c kernel.Counted) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
+		i.slow = i.slow || c.Slow
 		if i.last = c; i.first == nil {
 			i.first = &c
 		}
 	})
-	run(quell.CPU, cpu, nil)
+	run(quell.CPU, cpu, func(c kernel.Counted) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.slow = i.slow || c.Slow
+	})
 	return func() error {
 		cancel()
 		return errors.Join(<-failed, <-failed)
@@ -248,8 +262,8 @@ func (r *burstRig) agent(i *burstInstance, mode burstMode) (*burstAgent, error) 
 	config := filepath.Join(dir, "agent.yaml")
 	text := fmt.Sprintf("data: %s\nagent:\n  interface: eth0\n  cgroup: self\n"+
 		"  policy: {name: mrburst, profile: %s, objective: %v, margin: %g%%,\n"+
-		"    type: lab, types: %s, fresh: true, %sport: 21, sampling: 1s, records: %s, groups: [{cgroup: %s}]}\n",
-		filepath.Join(dir, "data"), profile, r.set.Objective, 100*r.set.Margin, types, network, filepath.Join(dir, "records"),
+		"    type: lab, types: %s, fresh: true, %sport: %d, sampling: 1s, records: %s, groups: [{cgroup: %s}]}\n",
+		filepath.Join(dir, "data"), profile, r.set.Objective, 100*r.set.Margin, types, network, r.set.Service.port(), filepath.Join(dir, "records"),
 		r.group(i.host))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -337,6 +351,6 @@ func (m *burstMeters) end(run *burstRun) error {
 	}
 	self := (ownTime() - m.self).Seconds() / now.Sub(m.began).Seconds()
 	run.Others = max(0, machine.Counters[quell.CounterProcessors]-lab.Counters[quell.CounterProcessors]-self)
-	run.Operations = lab.Counters[quell.CounterOperations]
+	run.Operations = machine.Counters[quell.CounterOperations] // groups of version 1 count only what is limited
 	return nil
 }

@@ -36,15 +36,15 @@ func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burs
 		if at >= depleted {
 			own = 9000
 		}
-		users := burstLive.usersAt(time.Duration(at) * time.Second)
+		users := burstFiles.usersAt(time.Duration(at) * time.Second)
 		r.Windows = append(r.Windows, burstWindow{AtS: at, Users: users, N: 100, P95MS: &own, Mbits: 90, Limited: limits})
 	}
 	return r
 }
 
-func someBurst() *burstLiveData {
+func someBurst(set burstSettings) *burstLiveData {
 	network := burstLimit{quell.Network, 45e6}
-	l := &burstLiveData{Machine: somewhere.Machine, Settings: burstLive, Off: &burstOff{N: 12, Mean: 0.04, Bias: 0.01}}
+	l := &burstLiveData{Machine: somewhere.Machine, Settings: set, Off: &burstOff{N: 12, Mean: 0.04, Bias: 0.01}}
 	l.Runs = []burstRun{
 		{Piece: "profile", Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
 		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100, network),
@@ -66,7 +66,8 @@ func TestMRburstPageBeforeMeasuring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Not measured yet: `go run ./cmd/results mrburst:live`", "Not simulated yet"} {
+	for _, want := range []string{"Not measured yet: `go run ./cmd/results mrburst:live`", "Not measured yet: `go run ./cmd/results mrburst:store`",
+		"Not simulated yet"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -75,24 +76,27 @@ func TestMRburstPageBeforeMeasuring(t *testing.T) {
 
 // Pieces are chosen by name, and each lasts for at most five minutes.
 func TestBurstPieces(t *testing.T) {
-	if list, again, ok := burstPiecesOf("live"); !ok || again || len(list) != len(burstPieces()) {
-		t.Errorf("live: %d pieces, again %t", len(list), again)
-	}
-	for _, p := range burstPieces() {
-		if list, again, ok := burstPiecesOf("live-" + p.name); !ok || !again || len(list) != 1 || list[0] != p {
-			t.Errorf("live-%s: %v, again %t", p.name, list, again)
+	for _, e := range burstExperiments {
+		if of, list, again, ok := burstPiecesOf(e.part); !ok || again || len(list) != len(e.set.pieces()) || of.part != e.part {
+			t.Errorf("%s: %d pieces of %s, again %t", e.part, len(list), of.part, again)
+		}
+		for _, p := range e.set.pieces() {
+			name := e.part + "-" + p.name
+			if of, list, again, ok := burstPiecesOf(name); !ok || !again || len(list) != 1 || list[0] != p || of.part != e.part {
+				t.Errorf("%s: %v of %s, again %t", name, list, of.part, again)
+			}
+		}
+		if most := e.set.Longest + burstAfter; most > 5*time.Minute {
+			t.Errorf("a piece of %s takes %v", e.part, most)
 		}
 	}
-	for _, bad := range []string{"", "lives", "live-", "live-none", "default"} {
-		if _, _, ok := burstPiecesOf(bad); ok {
+	for _, bad := range []string{"", "lives", "live-", "live-none", "default", "store-none"} {
+		if _, _, _, ok := burstPiecesOf(bad); ok {
 			t.Errorf("%q is a piece", bad)
 		}
 	}
-	if most := burstLive.Longest + burstAfter; most > 5*time.Minute {
-		t.Errorf("a piece takes %v", most)
-	}
 	for at, want := range map[time.Duration]int{-time.Second: 50, 0: 50, 29 * time.Second: 50, 30 * time.Second: 20, 180 * time.Second: 50} {
-		if got := burstLive.usersAt(at); got != want {
+		if got := burstFiles.usersAt(at); got != want {
 			t.Errorf("%d users at %v, want %d", got, at, want)
 		}
 	}
@@ -100,8 +104,8 @@ func TestBurstPieces(t *testing.T) {
 
 // What the page concludes from runs.
 func TestBurstFigures(t *testing.T) {
-	l := someBurst()
-	f := newBurstFigures(l)
+	l := someBurst(burstFiles)
+	f := newBurstFigures("live", l)
 	row := f.Rows[1]
 	if row.Title != "MRburst" || row.Depleted != "190 s" || row.Times != "4.63" || row.Windows != 19 || row.Kept != "100%" {
 		t.Errorf("mrburst: %+v", row)
@@ -131,13 +135,13 @@ func TestBurstFigures(t *testing.T) {
 // someBurstProfile is what a profiler measures if nothing but the link takes time.
 func someBurstProfile() (rows []credit.ProfileRow) {
 	add := func(r quell.Resource, limit float64, users int) {
-		link := burstLive.Link
+		link := burstFiles.Link
 		if r == quell.Network {
 			link = limit
 		}
 		for range 3 {
 			rows = append(rows, credit.ProfileRow{Limited: r, Limit: limit, Load: float64(users),
-				LatencyMS: 1000 * float64(users) * 8 * float64(burstLive.File) / link,
+				LatencyMS: 1000 * float64(users) * 8 * float64(burstFiles.File) / link,
 				Use:       map[quell.Resource]float64{quell.Network: link, quell.CPU: 0.1}})
 		}
 	}
@@ -160,7 +164,7 @@ func TestBurstOnThisMachine(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, "github.com/quellhq/quell/cmd/quell").CombinedOutput(); err != nil {
 		t.Fatalf("building quell: %v\n%s", err, out)
 	}
-	set := burstLive
+	set := burstFiles
 	set.Credits, set.Users, set.Each, set.Window, set.Longest = 5*88, []int{10, 5}, 5*time.Second, 2*time.Second, 14*time.Second
 	records := burstRecords(t.TempDir())
 	var lines strings.Builder

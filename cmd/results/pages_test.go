@@ -83,7 +83,7 @@ func TestPages(t *testing.T) {
 		"outlier":  newOutlierFigures(someOutliers()),
 		"dial":     someDial(t),
 		"learn":    newLearnFigures(someLearning()),
-		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst()}),
+		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst(burstFiles), Store: someBurst(burstObjects)}),
 		"acs":      newACSFigures(someACS()),
 		"ice":      someICE(t),
 	} {
