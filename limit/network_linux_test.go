@@ -26,6 +26,9 @@ func TestThisMachinesInterfaces(t *testing.T) {
 		if value, limited := (network{}).value(must((network{}).read(name))); !limited || value != rate {
 			t.Errorf("%v bit/s are in force, want %v", value, rate)
 		}
+		if _, bucket, err := (network{}).ours(name); err != nil || bucket.Limit < 400*12*1514 {
+			t.Errorf("at %v bit/s, the windows of 400 connections do not fit into the queue: %+v, %v", rate, bucket, err)
+		}
 	}
 	if list, err := Show(o); err != nil || len(list) != 1 || list[0].Before != unlimited {
 		t.Errorf("shown: %+v, %v", list, err)

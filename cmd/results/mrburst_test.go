@@ -66,7 +66,8 @@ func TestMRburstPageBeforeMeasuring(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Not measured yet: `go run ./cmd/results mrburst:live`", "Not measured yet: `go run ./cmd/results mrburst:store`",
+	for _, want := range []string{
+		"Not measured yet: `go run ./cmd/results mrburst:live`", "Not measured yet: `go run ./cmd/results mrburst:store`",
 		"Not simulated yet"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in\n%s", want, text)
