@@ -72,9 +72,9 @@ var burstFiles = burstSettings{
 // burstObjects does so with an object store, which needs more of the processor for as many bytes.
 var burstObjects = burstSettings{
 	Service: burstStore,
-	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.05, CPUOf: 0.1, File: 32 << 10, Users: []int{200, 80, 140, 40, 180, 100},
-	Each: 30 * time.Second, Constant: 140, Search: []float64{30e6, 45e6, 55e6, 70e6},
-	Margin: 0.12, Objective: 1250 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
+	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.03, CPUOf: 0.04, File: 128 << 10, Users: []int{100, 40, 70, 20, 90, 50},
+	Each: 30 * time.Second, Constant: 70, Search: []float64{30e6, 45e6, 55e6, 70e6},
+	Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
 }
 
 // burstExperiment is a load with its settings.
