@@ -147,7 +147,8 @@ func newBurstFigures(part string, l *burstLiveData) *burstFigures {
 		return nil
 	}
 	s := l.Settings
-	f := &burstFigures{Machine: l.Machine, Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf, FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
+	f := &burstFigures{Machine: l.Machine, Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf,
+		FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
 		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: keys.FormatDuration(s.Each),
 		Objective: keys.FormatDuration(s.Objective), Window: keys.FormatDuration(s.Window), Longest: keys.FormatDuration(s.Longest), Off: l.Off,
 		Best: l.best()}

@@ -263,8 +263,8 @@ func (r *burstRig) agent(i *burstInstance, mode burstMode) (*burstAgent, error) 
 	text := fmt.Sprintf("data: %s\nagent:\n  interface: eth0\n  cgroup: self\n"+
 		"  policy: {name: mrburst, profile: %s, objective: %v, margin: %g%%,\n"+
 		"    type: lab, types: %s, fresh: true, %sport: %d, sampling: 1s, records: %s, groups: [{cgroup: %s}]}\n",
-		filepath.Join(dir, "data"), profile, r.set.Objective, 100*r.set.Margin, types, network, r.set.Service.port(), filepath.Join(dir, "records"),
-		r.group(i.host))
+		filepath.Join(dir, "data"), profile, r.set.Objective, 100*r.set.Margin, types, network, r.set.Service.port(),
+		filepath.Join(dir, "records"), r.group(i.host))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
