@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 
 // TestOtherKernel runs TestInGuest in a virtual machine: its kernel has control groups of version 2, and ifb.
 func TestOtherKernel(t *testing.T) {
-	guest.Run(t, "..", "ifb", "sch_ingress", "sch_tbf", "cls_matchall", "act_mirred")
+	guest.Run(t, "..", "ifb", "sch_ingress", "sch_tbf", "cls_matchall", "act_mirred", "sch_fq")
 }
 
 // TestInGuest runs in the virtual machine.
@@ -46,6 +47,7 @@ func TestInGuest(t *testing.T) {
 	t.Run("weights", TestThisMachinesWeights)
 	t.Run("proportions", guestProportions)
 	t.Run("receiving", guestReceiving)
+	t.Run("sending", guestSending)
 }
 
 // guestProportions checks that the kernel divides a processor by weights, and obeys a quota.
@@ -106,6 +108,43 @@ func during(t *testing.T, folders []string, d time.Duration) (seconds []float64)
 		seconds[i] += used(folder)
 	}
 	return seconds
+}
+
+// guestSending limits what an interface sends. This kernel has a queue that is fair to all connections.
+func guestSending(t *testing.T) {
+	l, target := New(Options{Records: t.TempDir()}), Target{Group: "lo", Resource: quell.Network}
+	for _, rate := range []float64{8e6, 4e6} {
+		wantNone(t, l.Apply(map[Target]float64{target: rate}))
+		if value, limited := sent.value(must(sent.read("lo"))); !limited || value != rate {
+			t.Errorf("%v bit/s are in force, want %v", value, rate)
+		}
+		if kinds := qdiscsOf(t); !slices.Equal(kinds, []string{"tbf", "fq"}) {
+			t.Errorf("queueing disciplines: %v", kinds)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if kinds := qdiscsOf(t); slices.Contains(kinds, "tbf") || slices.Contains(kinds, "fq") {
+		t.Errorf("left: %v", kinds)
+	}
+}
+
+// qdiscsOf lists the kinds of the loopback interface's queueing disciplines.
+func qdiscsOf(t *testing.T) (kinds []string) {
+	t.Helper()
+	link, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := netlink.QdiscList(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range list {
+		kinds = append(kinds, q.Type())
+	}
+	return kinds
 }
 
 // guestReceiving limits what the loopback interface receives.

@@ -10,18 +10,21 @@ import (
 )
 
 // ingress limits what an interface receives. The kernel shapes only what is sent, so everything that the interface receives is redirected
-// to an interface of kind ifb, which sends it on, through a token bucket. Settings are as for network.
+// to an interface of kind ifb, which sends it on, through a token bucket. Settings are as for network. Senders elsewhere would fill a long
+// queue, so its queue is short.
 type ingress struct{}
+
+var received network
 
 func newIngress() (kind, error) { return ingress{}, nil }
 
 func (ingress) unit() string { return "bit/s" }
 
-func (ingress) identity(name string) (uint64, error) { return network{}.identity(name) }
+func (ingress) identity(name string) (uint64, error) { return received.identity(name) }
 
-func (ingress) to(rate float64, now setting) setting { return network{}.to(rate, now) }
+func (ingress) to(rate float64, now setting) setting { return received.to(rate, now) }
 
-func (ingress) value(s setting) (float64, bool) { return network{}.value(s) }
+func (ingress) value(s setting) (float64, bool) { return received.value(s) }
 
 // sender is the name of the ifb of an interface.
 func sender(link netlink.Link) string { return fmt.Sprintf("quell-in%d", link.Attrs().Index) }
@@ -44,7 +47,7 @@ func (n ingress) read(name string) (setting, error) {
 		return "", err
 	}
 	if ifb != nil {
-		return network{}.read(ifb.Attrs().Name)
+		return received.read(ifb.Attrs().Name)
 	}
 	taken, err := redirecting(link)
 	if err == nil && taken {
@@ -78,7 +81,7 @@ func (n ingress) write(name string, s setting) error {
 	case !limited:
 		err = undirect(link, ifb)
 	case ifb != nil:
-		err = network{}.write(ifb.Attrs().Name, s)
+		err = received.write(ifb.Attrs().Name, s)
 	default:
 		if err = direct(link, s); err != nil {
 			_, ifb, _ = n.ours(name)
@@ -105,7 +108,7 @@ func direct(link netlink.Link, s setting) error {
 	if err := netlink.LinkAdd(ifb); err != nil {
 		return err
 	}
-	if err := (network{}).write(attrs.Name, s); err != nil {
+	if err := received.write(attrs.Name, s); err != nil {
 		return err
 	}
 	if err := netlink.LinkSetUp(ifb); err != nil {

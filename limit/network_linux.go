@@ -13,21 +13,30 @@ import (
 
 // network limits what an interface sends, with a token bucket (tbf). A setting is the rate in bit/s, or "max". A queueing discipline that
 // somebody else set is never removed or changed: it is an error.
-type network struct{}
+type network struct {
+	// queue is how many bytes may wait at least. Others wait no longer than queueTime.
+	queue float64
+}
 
-func newNetwork() (kind, error) { return network{}, nil }
+// sent limits what local connections send.
+var sent = network{queue: windows}
 
-// handle marks Quell's token buckets.
-var handle = netlink.MakeHandle(0x5155, 0)
+func newNetwork() (kind, error) { return sent, nil }
+
+// handle marks Quell's token buckets, and inside the queue in them.
+var (
+	handle = netlink.MakeHandle(0x5155, 0)
+	inside = netlink.MakeHandle(0x5156, 0)
+)
 
 // The bucket holds the bytes of a millisecond, but at least mostPacket, because a card sends that many bytes in one piece. What does not
-// fit waits. The queue has room for the first congestion windows of some hundred connections, because each lost packet delays its
-// connection by a time-out of at least 200 ms: with 200 connections and a queue of 50 ms, the 95th percentile was three times the mean. A
-// few connections do not fill the queue: the kernel lets a connection have only a few packets in it.
+// fit waits. There is room for the first congestion windows of some hundred connections, because each lost packet delays its connection by
+// a time-out of at least 200 ms: with 200 connections and a queue of 50 ms, the 95th percentile was three times the mean. A few
+// connections do not fill the queue: the kernel lets each have only a few packets in it.
 const (
 	mostPacket = 64 << 10 // bytes
-	queue      = 8 << 20  // bytes, at least
-	queueTime  = 0.05     // seconds, at least
+	windows    = 8 << 20  // bytes
+	queueTime  = 0.05     // seconds
 )
 
 func (network) unit() string { return "bit/s" }
@@ -93,9 +102,11 @@ func (n network) write(name string, s setting) error {
 	case !limited:
 		err = netlink.QdiscDel(bucket)
 	case bucket == nil:
-		err = netlink.QdiscAdd(tokenBucket(link, rate))
+		if err = netlink.QdiscAdd(n.bucket(link, rate)); err == nil {
+			err = fair(link)
+		}
 	default:
-		err = netlink.QdiscChange(tokenBucket(link, rate))
+		err = netlink.QdiscChange(n.bucket(link, rate))
 	}
 	if errors.Is(err, syscall.EPERM) {
 		err = explain(err)
@@ -106,12 +117,24 @@ func (n network) write(name string, s setting) error {
 	return nil
 }
 
-func tokenBucket(link netlink.Link, rate float64) *netlink.Tbf {
+// fair makes a queue in the interface's token bucket that gives all connections equal shares, if the kernel has one. In the bucket's own
+// queue, a connection that sends in small pieces gets a small share.
+func fair(link netlink.Link) error {
+	at := netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: inside, Parent: netlink.MakeHandle(0x5155, 1)}
+	for _, queue := range []netlink.Qdisc{netlink.NewFq(at), &netlink.Sfq{QdiscAttrs: at}} {
+		if err := netlink.QdiscAdd(queue); !errors.Is(err, syscall.ENOENT) { // the kernel does not have it
+			return err
+		}
+	}
+	return nil
+}
+
+func (n network) bucket(link netlink.Link, rate float64) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	burst := max(mostPacket, rate/8/1000)
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: handle, Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(burst+max(queue, rate/8*queueTime), math.MaxInt32)),
+		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(burst+max(n.queue, rate/8*queueTime), math.MaxInt32)),
 	}
 }
 

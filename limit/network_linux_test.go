@@ -23,10 +23,10 @@ func TestThisMachinesInterfaces(t *testing.T) {
 	target := Target{Group: name, Resource: quell.Network}
 	for _, rate := range []float64{1e6, 200e6, 40e9, 200e6} {
 		wantNone(t, l.Apply(map[Target]float64{target: rate}))
-		if value, limited := (network{}).value(must((network{}).read(name))); !limited || value != rate {
+		if value, limited := sent.value(must(sent.read(name))); !limited || value != rate {
 			t.Errorf("%v bit/s are in force, want %v", value, rate)
 		}
-		if _, bucket, err := (network{}).ours(name); err != nil || bucket.Limit < 400*12*1514 {
+		if _, bucket, err := sent.ours(name); err != nil || bucket.Limit < 400*12*1514 {
 			t.Errorf("at %v bit/s, the windows of 400 connections do not fit into the queue: %+v, %v", rate, bucket, err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestThisMachinesInterfaces(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if now, err := (network{}).read(name); err != nil || now != unlimited {
+	if now, err := sent.read(name); err != nil || now != unlimited {
 		t.Errorf("afterwards %q, %v", now, err)
 	}
 	wantRecords(t, o, 0)
@@ -52,7 +52,7 @@ func TestAQueueingDisciplineIsNeverRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := tokenBucket(link, 5e6)
+	theirs := sent.bucket(link, 5e6)
 	theirs.Handle = netlink.MakeHandle(1, 0)
 	if err := netlink.QdiscAdd(theirs); err != nil {
 		need.Skip(t, "needs tbf: "+err.Error())
@@ -85,7 +85,7 @@ func TestAKilledOwnersTokenBucketIsRemoved(t *testing.T) {
 	if err != nil || len(done) != 1 {
 		t.Errorf("restored %v, %v", done, err)
 	}
-	if now, err := (network{}).read(name); err != nil || now != unlimited {
+	if now, err := sent.read(name); err != nil || now != unlimited {
 		t.Errorf("afterwards %q, %v", now, err)
 	}
 	if _, err := os.Stat(pathOf(o.Records, target)); !errors.Is(err, os.ErrNotExist) {
