@@ -126,6 +126,11 @@ func (r *burstRig) start(ctx context.Context, host string, p burstPiece) (i *bur
 	if i.place, err = r.lab.Place(host, kernel.Instance); err != nil {
 		return i, err
 	}
+	if r.set.Service == burstStore { // it writes in small pieces, and the lab's kernel has no fair queue
+		if err := i.place.SinglePackets(); err != nil {
+			return i, err
+		}
+	}
 	files := map[string]int64{}
 	for user := range maxUsers(r.set) {
 		files[burstFile(user)] = r.set.File

@@ -103,6 +103,9 @@ func (p Place) Start(*exec.Cmd) error { return errNotLinux() }
 // Do fails.
 func (p Place) Do(func() error) error { return errNotLinux() }
 
+// SinglePackets fails.
+func (p Place) SinglePackets() error { return errNotLinux() }
+
 // Interfere fails.
 func (m *Machine) Interfere(map[quell.Resource]float64) error { return errNotLinux() }
 
