@@ -31,6 +31,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"resources": resourcesLab().play,
 	"scale":     scalePage,
 	"speed":     speedPage,
+	"stranger":  strangerPage,
 	"twin":      twinPage,
 }
 
@@ -45,6 +46,7 @@ var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"outlier":   single(outlierPagePart),
 	"prima":     primaLab().playPart,
 	"resources": resourcesLab().playPart,
+	"stranger":  strangerPagePart,
 }
 
 // single is a function of several parts for one part.

@@ -86,6 +86,7 @@ func TestPages(t *testing.T) {
 		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst(burstFiles), Store: someBurst(burstObjects)}),
 		"acs":      newACSFigures(someACS()),
 		"ice":      someICE(t),
+		"stranger": someStranger(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}

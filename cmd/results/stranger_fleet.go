@@ -1,0 +1,454 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/lab/testbed/kernel"
+)
+
+// strangerFleet is a service that runs already on machines of the lab: HAProxy and nginx, with files that a person wrote. Quell is put
+// beside it as docs/guide.md says. It is told nothing of the lab.
+type strangerFleet struct {
+	set     strangerSettings
+	dir     string
+	program string // of quell
+	lab     *kernel.Lab
+	names   []string // of the servers; the n-th is on host hn
+	edge    kernel.Place
+	client  kernel.Place
+	running []*exec.Cmd
+
+	// Processes hold the one end of a pipe, and this process the other one. So they end when this process is killed.
+	pipe, end *os.File
+}
+
+// strangerMachines is the number of servers.
+const strangerMachines = 3
+
+func newStrangerFleet(program string, set strangerSettings) (f *strangerFleet, err error) {
+	program, err = filepath.Abs(program)
+	if err == nil {
+		_, err = os.Stat(program)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the fleet needs the program (make build): %w", err)
+	}
+	f = &strangerFleet{set: set, program: program}
+	if f.pipe, f.end, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	if f.dir, err = os.MkdirTemp("", "qs-"); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	var hosts []kernel.Host
+	for n := range strangerMachines {
+		f.names = append(f.names, fmt.Sprintf("web-%d", n+1))
+		hosts = append(hosts, kernel.Host{ID: hostOf(n), Network: set.Link})
+	}
+	f.lab, err = kernel.New(kernel.Options{Prefix: fmt.Sprintf("qs%d", os.Getpid()), Dir: filepath.Join(f.dir, "lab"), Hosts: hosts})
+	if err == nil {
+		f.edge, err = f.lab.Place("", kernel.Balancer)
+	}
+	if err == nil {
+		f.client, err = f.lab.Place("", kernel.Client)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func hostOf(n int) string { return fmt.Sprintf("h%d", n+1) }
+
+func (f *strangerFleet) close() error {
+	var errs []error
+	for _, c := range f.running {
+		_ = c.Process.Signal(syscall.SIGTERM)
+	}
+	for _, c := range f.running {
+		stuck := time.AfterFunc(10*time.Second, func() { _ = c.Process.Kill() })
+		_ = c.Wait()
+		stuck.Stop()
+	}
+	if f.lab != nil {
+		errs = append(errs, f.lab.Close())
+	}
+	if f.dir != "" {
+		errs = append(errs, os.RemoveAll(f.dir))
+	}
+	return errors.Join(append(errs, f.end.Close(), f.pipe.Close())...)
+}
+
+// launch starts a program at a place. What it says is in a file of its name.
+func (f *strangerFleet) launch(at kernel.Place, name, program string, args ...string) error {
+	log, err := os.Create(filepath.Join(f.dir, name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c := exec.Command(program, args...)
+	c.Dir, c.Stdout, c.Stderr = f.dir, log, log
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	lifeline.Give(c, f.pipe)
+	if err := at.Start(c); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	f.running = append(f.running, c)
+	return nil
+}
+
+// keep writes a file.
+func (f *strangerFleet) keep(name, text string) (path string, err error) {
+	path = filepath.Join(f.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+// serve starts nginx and HAProxy, as they were before Quell came.
+func (f *strangerFleet) serve() error {
+	var servers strings.Builder
+	for n, name := range f.names {
+		place, err := f.lab.Place(hostOf(n), kernel.Instance)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&servers, "  server %s %v:80 check inter 1s\n", name, place.Address())
+		if err := os.MkdirAll(filepath.Join(f.dir, name), 0o755); err != nil {
+			return err
+		}
+		content := make([]byte, f.set.File)
+		_, _ = rand.Read(content) // it never fails
+		if _, err := f.keep(filepath.Join(name, "file"), string(content)); err != nil {
+			return err
+		}
+		path, err := f.keep(filepath.Join(name, "nginx.conf"), strings.ReplaceAll(fmt.Sprintf(strangerNginx, place.Address()), "DIR",
+			filepath.Join(f.dir, name)))
+		if err != nil {
+			return err
+		}
+		if err := f.launch(place, "nginx-"+name, "nginx", "-c", path); err != nil {
+			return err
+		}
+	}
+	path, err := f.keep("haproxy.cfg", fmt.Sprintf(strangerHAProxy, f.socket(), f.logs(), f.edge.Address(), servers.String()))
+	if err != nil {
+		return err
+	}
+	return f.launch(f.edge, "haproxy", "haproxy", "-db", "-f", path)
+}
+
+func (f *strangerFleet) socket() string { return filepath.Join(f.dir, "haproxy.sock") }
+
+// logs is where HAProxy sends its log.
+func (f *strangerFleet) logs() string { return "127.0.0.1:5514" }
+
+const strangerNginx = `daemon off;
+master_process off;
+user root;
+pid DIR/nginx.pid;
+error_log DIR/error.log;
+events {}
+http {
+  access_log off;
+  client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
+  server {
+    listen %v:80;
+    root DIR;
+    location = /healthz { return 200; }
+  }
+}
+`
+
+const strangerHAProxy = `global
+  stats socket %s mode 660 level admin expose-fd listeners
+  log %s local0
+  maxconn 4000
+
+defaults
+  mode http
+  log global
+  option httplog
+  timeout connect 1s
+  timeout client 30s
+  timeout server 30s
+
+frontend web
+  bind %v:8080
+  default_backend app
+
+backend app
+  balance leastconn
+  option httpchk GET /healthz
+%s`
+
+// quellConfig is the configuration on the machine of a server, or, with the name "", on HAProxy's.
+func (f *strangerFleet) quellConfig(name string) (path string, err error) {
+	var instances strings.Builder
+	probe := "127.0.0.1:8087"
+	for n, id := range f.names {
+		place, err := f.lab.Place(hostOf(n), kernel.Instance)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&instances, "    - {id: %s, address: \"%v:80\", probe: \"%v:8087\"}\n", id, place.Address(), place.Address())
+		if id == name {
+			probe = fmt.Sprintf("%v:8087", place.Address())
+		}
+	}
+	own := filepath.Join("quell", name)
+	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, f.set.Threshold, f.set.Sampling, filepath.Join(f.dir, own+"-data"), f.edge.Address(),
+		filepath.Join(f.dir, "quell", name+".creds"), f.socket(), f.logs(), instances.String(), probe, filepath.Join(f.dir, "quell", "token"),
+		f.set.Link/1e6))
+}
+
+const strangerQuell = `service: shop
+slo: {metric: mean, threshold: %v}
+sampling: %v
+data: %s
+listen: off
+bus: {listen: "%v:4222", credentials: %s}
+balancer:
+  kind: haproxy
+  haproxy: {sockets: [%s], backend: app, log: %q}
+scaler:
+  kind: fixed
+  instances:
+%sprobe: {listen: %q, token_file: %s}
+agent:
+  interface: eth0
+  capacity: {network: %gMbps}
+`
+
+// watch starts Quell beside the fleet.
+func (f *strangerFleet) watch() error {
+	if _, err := f.keep(filepath.Join("quell", "token"), rand.Text()+rand.Text()+"\n"); err != nil {
+		return err
+	}
+	control, err := f.quellConfig("edge")
+	if err != nil {
+		return err
+	}
+	if err := f.launch(f.edge, "controller", f.program, "controller", "--config", control); err != nil {
+		return err
+	}
+	for n, name := range f.names {
+		place, err := f.lab.Place(hostOf(n), kernel.Instance)
+		if err != nil {
+			return err
+		}
+		own, err := f.quellConfig(name)
+		if err != nil {
+			return err
+		}
+		if err := f.credential(control, name); err != nil {
+			return err
+		}
+		if err := f.launch(place, "agent-"+name, f.program, "agent", "--config", own, "--instance", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// credential makes the credential of a machine's agent, as soon as the controller has made its keys.
+func (f *strangerFleet) credential(control, name string) error {
+	out := filepath.Join(f.dir, "quell", name+".creds")
+	var said []byte
+	for range 50 {
+		var err error
+		if said, err = exec.Command(f.program, "credentials", "sensor", name, "--config", control, "--out", out).CombinedOutput(); err == nil {
+			return nil
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return fmt.Errorf("a credential for %s: %s", name, said)
+}
+
+// journal reads all plans.
+func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
+	c := exec.Command(f.program, "journal", "--json", "--all", "--since", "2h", "--config", filepath.Join(f.dir, "quell", "edge.yaml"))
+	var said, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &said, &complaint
+	if err := f.edge.Start(c); err != nil {
+		return nil, err
+	}
+	if err := c.Wait(); err != nil {
+		return nil, fmt.Errorf("quell journal: %w: %s", err, complaint.String())
+	}
+	lines := bufio.NewScanner(&said)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e bus.Entry
+		if err := quell.DecodeStrict(lines.Bytes(), &e); err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, lines.Err()
+}
+
+// strangerLoad are users who download from HAProxy.
+type strangerLoad struct {
+	requests, failed atomic.Int64
+	all              sync.WaitGroup
+}
+
+// offer sends requests at random times until ctx ends, and then waits for those that are open.
+func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
+	random := mathrand.New(mathrand.NewPCG(1, 1))
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200,
+		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
+			err = f.client.Do(func() error {
+				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return err
+			})
+			return conn, err
+		}}}
+	defer client.CloseIdleConnections()
+	url, began, due := fmt.Sprintf("http://%v:8080/file", f.edge.Address()), time.Now(), time.Duration(0)
+	for {
+		due += time.Duration(random.ExpFloat64() / f.set.rate(len(f.names), due) * float64(time.Second))
+		if wait(ctx, time.Until(began.Add(due))) != nil {
+			break
+		}
+		load.all.Go(func() {
+			load.requests.Add(1)
+			if err := f.download(client, url); err != nil {
+				load.failed.Add(1)
+				fmt.Fprintln(os.Stderr, "stranger:", err)
+			}
+		})
+	}
+	load.all.Wait()
+}
+
+func (f *strangerFleet) download(client *http.Client, url string) error {
+	answer, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	n, err := io.Copy(io.Discard, answer.Body)
+	if err == nil && (answer.StatusCode != http.StatusOK || n != f.set.File) {
+		err = fmt.Errorf("%s, %d bytes", answer.Status, n)
+	}
+	return err
+}
+
+// play lets Quell watch the fleet, first alone and then beside neighbours.
+func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
+	if err := f.serve(); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, 3*time.Second); err != nil { // HAProxy has checked its servers
+		return nil, err
+	}
+	loading, stop := context.WithCancel(ctx)
+	var load strangerLoad
+	var users sync.WaitGroup
+	users.Go(func() { f.offer(loading, &load) })
+	defer users.Wait()
+	defer stop()
+	r := &strangerRecord{Settings: f.set, Machines: f.names, Began: time.Now()}
+	if err := f.watch(); err != nil {
+		return nil, err
+	}
+	if err := f.awaitKnowing(ctx, r); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx, f.set.Calm); err != nil {
+		return nil, err
+	}
+	r.Calm = time.Now()
+	for i, use := range f.set.Uses {
+		if err := f.visit(ctx, r, i%len(f.names), use); err != nil {
+			return nil, err
+		}
+	}
+	stop()
+	users.Wait()
+	r.Requests, r.Failed = int(load.requests.Load()), int(load.failed.Load())
+	entries, err := f.journal()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e.Plan != nil {
+			r.Told = append(r.Told, toldBy(e.Plan))
+		}
+	}
+	return r, nil
+}
+
+// awaitKnowing waits until each machine has a severity.
+func (f *strangerFleet) awaitKnowing(ctx context.Context, r *strangerRecord) error {
+	var entries []bus.Entry
+	for time.Since(r.Began) < f.set.Patience {
+		if err := wait(ctx, max(2*time.Second, f.set.Sampling)); err != nil {
+			return err
+		}
+		var err error
+		if entries, err = f.journal(); err != nil {
+			continue // the controller is starting
+		}
+		at, ok := knowing(entries, len(f.names))
+		if ok {
+			fmt.Fprintf(os.Stderr, "stranger: each machine has a severity after %v\n", at.Sub(r.Began).Round(time.Second))
+			r.Knows = at
+			return nil
+		}
+	}
+	said, _ := os.ReadFile(filepath.Join(f.dir, "controller.log"))
+	return fmt.Errorf("not every machine has a severity within %v; %d entries in the journal; the controller said:\n%s", f.set.Patience,
+		len(entries), said)
+}
+
+// visit lets a neighbour use a machine's link for some time.
+func (f *strangerFleet) visit(ctx context.Context, r *strangerRecord, n int, use float64) error {
+	machine := f.lab.Machine(hostOf(n))
+	v := strangerVisit{Instance: f.names[n], Use: use, From: time.Now()}
+	_, before, err := machine.Carried()
+	if err != nil {
+		return err
+	}
+	if err := machine.Interfere(map[quell.Resource]float64{quell.Network: use}); err != nil {
+		return err
+	}
+	if err := wait(ctx, f.set.Present); err != nil {
+		return err
+	}
+	_, after, err := machine.Carried()
+	if err != nil {
+		return err
+	}
+	v.To = time.Now()
+	v.True = (after - before) / v.To.Sub(v.From).Seconds()
+	r.Visits = append(r.Visits, v)
+	fmt.Fprintf(os.Stderr, "stranger: a neighbour used %.2f of the link of %s\n", v.True, v.Instance)
+	if err := machine.Interfere(nil); err != nil {
+		return err
+	}
+	return wait(ctx, f.set.Away)
+}

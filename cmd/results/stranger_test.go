@@ -1,0 +1,69 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// someStranger is a run with one neighbour, which is named in all plans but the first, and a false alarm.
+func someStranger() strangerFigures {
+	set := strangerRuns["fast"]
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	r := &strangerRecord{Settings: set, Machines: []string{"web-1", "web-2", "web-3"}, Began: began, Knows: at(20), Calm: at(60),
+		Visits: []strangerVisit{{Instance: "web-2", Use: 0.5, True: 0.48, From: at(60), To: at(90)}}, Requests: 1000}
+	for s := 21; s < 100; s++ {
+		told := strangerTold{At: at(s)}
+		switch {
+		case s == 30:
+			told.Use = map[string]float64{"web-3": 0.1}
+		case s > 61 && s < 90:
+			told.Use = map[string]float64{"web-2": 0.45}
+		}
+		r.Told = append(r.Told, told)
+	}
+	f := newStrangerFigures(map[string]*strangerRecord{"fast": r})
+	f.place = somewhere
+	return f
+}
+
+func TestStrangerFigures(t *testing.T) {
+	row := someStranger().Rows[0]
+	if row.Known != 20 || row.Calm != 117 || row.Alarms != 1 {
+		t.Errorf("%+v", row)
+	}
+	want := strangerSeen{Instance: "web-2", True: 0.48, Plans: 29, Right: 28, Told: 0.45, Near: 28, FirstS: 2}
+	if got := row.Visits[0]; got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Plans are read as a person reads them.
+func TestToldBy(t *testing.T) {
+	plan := &quell.Plan{Reasons: []quell.Reason{
+		{Code: "interference", Instance: "web-1",
+			Text: "severity 1.02 at own use 0.310: neighbours take about 0.480 of the network, so it can carry 0.2 within 75 ms"},
+		{Code: "interference", Instance: "web-2", Text: "severity 1.02 at own use 0.310: neighbours take about 0.480 of the cpu, so it can"},
+		{Code: "scale", Text: "about 0.3 of the network"},
+	}}
+	if told := toldBy(plan); len(told.Use) != 1 || told.Use["web-1"] != 0.48 {
+		t.Errorf("told %v", told.Use)
+	}
+	if _, ok := knowing([]bus.Entry{{Plan: plan}}, 1); ok {
+		t.Error("a plan without severities knows something")
+	}
+}
+
+// The load goes up and down around its mean.
+func TestStrangerRate(t *testing.T) {
+	set := strangerRuns["fast"]
+	if mean := set.rate(3, 0); mean < 112 || mean > 113 {
+		t.Errorf("%v requests/s", mean)
+	}
+	if most := set.rate(3, 15*time.Second) / set.rate(3, 0); most < 1.49 || most > 1.51 {
+		t.Errorf("at most %v times the mean", most)
+	}
+}
