@@ -132,9 +132,10 @@ func fair(link netlink.Link) error {
 func (n network) bucket(link netlink.Link, rate float64) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	burst := max(mostPacket, rate/8/1000)
+	most := burst + max(n.queue, rate/8*queueTime)
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: handle, Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(burst+max(n.queue, rate/8*queueTime), math.MaxInt32)),
+		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(most, math.MaxInt32)),
 	}
 }
 

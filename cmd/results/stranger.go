@@ -33,10 +33,16 @@ type strangerSettings struct {
 
 // strangerRuns are the runs of the page, by their names.
 var strangerRuns = map[string]strangerSettings{
-	"fast": {Link: 100e6, File: 100_000, Load: 0.3, Swing: 0.5, Sampling: time.Second, Patience: 5 * time.Minute, Calm: 4 * time.Minute,
-		Present: 30 * time.Second, Away: 20 * time.Second, Uses: []float64{0.5, 0.3, 0.6}, Threshold: 75 * time.Millisecond},
-	"default": {Link: 100e6, File: 100_000, Load: 0.3, Swing: 0.5, Sampling: 10 * time.Second, Patience: 5 * time.Minute, Calm: 5 * time.Minute,
-		Present: time.Minute, Away: 40 * time.Second, Uses: []float64{0.5, 0.3, 0.6}, Threshold: 75 * time.Millisecond},
+	"fast":    strangerAt(time.Second, 4*time.Minute, 30*time.Second, 20*time.Second),
+	"default": strangerAt(10*time.Second, 5*time.Minute, time.Minute, 40*time.Second),
+}
+
+// strangerAt are the settings of a run with this sampling period.
+func strangerAt(sampling, calm, present, away time.Duration) strangerSettings {
+	return strangerSettings{
+		Link: 100e6, File: 100_000, Load: 0.3, Swing: 0.5, Threshold: 75 * time.Millisecond, Sampling: sampling,
+		Patience: 5 * time.Minute, Calm: calm, Present: present, Away: away, Uses: []float64{0.5, 0.3, 0.6},
+	}
 }
 
 // strangerNames are the names of the runs, in the order of the page.
