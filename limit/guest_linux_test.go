@@ -46,8 +46,8 @@ func TestInGuest(t *testing.T) {
 	t.Run("processors", TestThisMachinesProcessors)
 	t.Run("weights", TestThisMachinesWeights)
 	t.Run("proportions", guestProportions)
-	t.Run("receiving", guestReceiving)
 	t.Run("sending", guestSending)
+	t.Run("receiving", guestReceiving) // leaves a queueing discipline of somebody else's
 }
 
 // guestProportions checks that the kernel divides a processor by weights, and obeys a quota.
