@@ -72,7 +72,7 @@ var burstFiles = burstSettings{
 // burstObjects does so with an object store, which needs more of the processor for as many bytes.
 var burstObjects = burstSettings{
 	Service: burstStore,
-	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.03, CPUOf: 0.04, File: 128 << 10, Users: []int{100, 40, 70, 20, 90, 50},
+	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.04, CPUOf: 0.08, File: 128 << 10, Users: []int{100, 40, 70, 20, 90, 50},
 	Each: 30 * time.Second, Constant: 70, Search: []float64{30e6, 45e6, 55e6, 70e6},
 	Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
 }
