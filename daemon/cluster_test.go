@@ -318,7 +318,7 @@ func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
 }
 
 func leaseLeader(address string) string {
-	nc, err := nats.Connect("nats://"+address, nats.Timeout(time.Second))
+	nc, err := nats.Connect("nats://"+address, nats.Timeout(5*time.Second))
 	if err != nil {
 		return ""
 	}
@@ -327,7 +327,7 @@ func leaseLeader(address string) string {
 	if err != nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	stream, err := js.Stream(ctx, "KV_quell_lease")
 	if err != nil || stream.CachedInfo().Cluster == nil {
