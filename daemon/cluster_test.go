@@ -298,42 +298,44 @@ func (c *clustered) wantDecisions(when string, election time.Duration) {
 func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
 	c.t.Helper()
 	deadline := time.Now().Add(3 * patience)
+	said := map[string]string{} // by node
 	for time.Now().Before(deadline) {
 		for _, n := range c.nodes {
 			if n == other {
 				continue
 			}
-			if name := leaseLeader(n.Listen); name != "" {
-				for _, l := range c.nodes {
-					if l.Name == name && l != other {
-						return l
-					}
+			name, err := leaseLeader(n.Listen)
+			said[n.Name] = fmt.Sprintf("leader %q, %v", name, err)
+			for _, l := range c.nodes {
+				if l.Name == name && l != other {
+					return l
 				}
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	c.t.Fatal("waited in vain for the stores to have a leader")
+	c.t.Fatalf("waited in vain for the stores to have a leader; nodes say %v", said)
 	return nil
 }
 
-func leaseLeader(address string) string {
+// leaseLeader asks a node which node leads the store of the leases.
+func leaseLeader(address string) (name string, err error) {
 	nc, err := nats.Connect("nats://"+address, nats.Timeout(5*time.Second))
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	stream, err := js.Stream(ctx, "KV_quell_lease")
 	if err != nil || stream.CachedInfo().Cluster == nil {
-		return ""
+		return "", err
 	}
-	return stream.CachedInfo().Cluster.Leader
+	return stream.CachedInfo().Cluster.Leader, nil
 }
 
 // wantRecord checks that the journal is in order, has no decision twice and has every decision that was seen.
