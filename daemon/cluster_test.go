@@ -304,8 +304,11 @@ func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
 			if n == other {
 				continue
 			}
-			name, err := leaseLeader(n.Listen)
-			said[n.Name] = fmt.Sprintf("leader %q, %v", name, err)
+			name, copies, err := leaseLeader(n.Listen)
+			said[n.Name] = fmt.Sprintf("leader %q, %d copies, %v", name, copies, err)
+			if other == nil && copies < len(c.nodes)-1 { // one that has only begun could not elect a leader after a loss
+				continue
+			}
 			for _, l := range c.nodes {
 				if l.Name == name && l != other {
 					return l
@@ -318,24 +321,30 @@ func (c *clustered) storeLeader(other *natsNode) (found *natsNode) {
 	return nil
 }
 
-// leaseLeader asks a node which node leads the store of the leases.
-func leaseLeader(address string) (name string, err error) {
+// leaseLeader asks a node which node leads the store of the leases, and how many others have a copy of it that is up to date.
+func leaseLeader(address string) (name string, copies int, err error) {
 	nc, err := nats.Connect("nats://"+address, nats.Timeout(5*time.Second))
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	stream, err := js.Stream(ctx, "KV_quell_lease")
 	if err != nil || stream.CachedInfo().Cluster == nil {
-		return "", err
+		return "", 0, err
 	}
-	return stream.CachedInfo().Cluster.Leader, nil
+	cluster := stream.CachedInfo().Cluster
+	for _, r := range cluster.Replicas {
+		if r.Current && !r.Offline {
+			copies++
+		}
+	}
+	return cluster.Leader, copies, nil
 }
 
 // wantRecord checks that the journal is in order, has no decision twice and has every decision that was seen.
