@@ -79,6 +79,15 @@ type mrburstMemory struct {
 	At      time.Time    `json:"at,omitzero"`    // when the load was last updated
 	Tracks  creditTracks `json:"tracks,omitempty"`
 	Limited *quell.Limit `json:"limited,omitempty"` // the limit of the last plan
+
+	CatchUp *mrburstCatchUp `json:"catch_up,omitempty"`
+}
+
+// mrburstCatchUp is a looser limit for a short time, for users who came while the limit was too tight for them.
+type mrburstCatchUp struct {
+	Value float64   `json:"value"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
 }
 
 // Constants of mrburst.
@@ -93,6 +102,7 @@ type burst struct {
 	mem     *mrburstMemory
 	s       *quell.Snapshot
 	group   *quell.Instance // nil: it is not there
+	came    float64         // for how many seconds users who came since the last decision have been there, at most; 0: none came
 	buckets map[quell.Resource]credit.Bucket
 	plan    quell.Plan
 }
@@ -167,8 +177,11 @@ func (b *burst) average(load, window float64, rising bool) bool {
 		return false
 	}
 	part := math.Min(1, window/mrburstWindow.Seconds())
-	if b.mem.Load == 0 || part <= 0 || b.s.At.Sub(b.mem.At) > 3*mrburstWindow || rising && load > b.mem.Load {
+	switch {
+	case b.mem.Load == 0 || part <= 0 || b.s.At.Sub(b.mem.At) > 3*mrburstWindow:
 		part = 1
+	case rising && load > b.mem.Load:
+		part, b.came = 1, window
 	}
 	b.mem.Load += part * (load - b.mem.Load)
 	b.mem.At = b.s.At
@@ -336,8 +349,12 @@ func (b *burst) limit(c credit.Choice) {
 			next.Unit = quell.ReceivedUnit
 		}
 	}
-	if now := b.mem.Limited; now != nil && now.Instance == next.Instance && now.Resource == next.Resource && now.Unit == next.Unit &&
-		now.Value >= next.Value && now.Value <= next.Value*(1+mrburstMoves) {
+	now := b.mem.Limited
+	if now != nil && (now.Instance != next.Instance || now.Resource != next.Resource || now.Unit != next.Unit) {
+		now, b.mem.CatchUp = nil, nil
+	}
+	caught := b.catchUp(now, &next, c.LatencyMS/1000)
+	if now != nil && now.Value >= next.Value && now.Value <= next.Value*(1+mrburstMoves) {
 		next = *now
 	}
 	b.mem.Limited = &next
@@ -349,13 +366,36 @@ func (b *burst) limit(c credit.Choice) {
 		left := time.Duration(math.Min(*c.Depleted, mostForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
 		why = fmt.Sprintf("the first credits to run out are those of the %s, in %s", c.First, left)
 	}
+	if caught {
+		why += "; looser for a moment, because users came while the limit was tighter"
+	}
 	b.reason("burst_limited", fmt.Sprintf("at a load of %.4g the %s is limited to %.4g %s: %.4g ms expected, and %s", b.mem.Load, c.Limited,
 		next.Value, next.Unit, c.LatencyMS, why))
 }
 
+// catchUp loosens the next limit for users who came while the limit now in force was too tight for them, and returns whether it did. Under
+// the next limit r', a response takes `response` seconds. Those who came have been waiting for w seconds under the limit r, so they still
+// get their responses in time if the rest of the work is done at (r' response - r w) / (response - w).
+func (b *burst) catchUp(now, next *quell.Limit, response float64) bool {
+	if now != nil && b.came > 0 && next.Value > now.Value {
+		waited := math.Min(b.came, response/2)
+		b.mem.CatchUp = &mrburstCatchUp{
+			Value: (next.Value*response - now.Value*waited) / (response - waited),
+			Since: b.s.At, Until: b.s.At.Add(time.Duration(response * float64(time.Second))),
+		}
+	}
+	up := b.mem.CatchUp
+	if up == nil || b.s.At.Before(up.Since) || !b.s.At.Before(up.Until) || up.Value <= next.Value {
+		b.mem.CatchUp = nil
+		return false
+	}
+	next.Value = up.Value
+	return true
+}
+
 // free lifts the limit.
 func (b *burst) free(code, text string) {
-	b.mem.Limited = nil
+	b.mem.Limited, b.mem.CatchUp = nil, nil
 	b.reason(code, text)
 }
 

@@ -308,6 +308,8 @@ func TestMRburstCountsConnections(t *testing.T) {
 	decide(20, 561e6)
 	few := limit()
 	decide(60, 561e6)
+	decide(60, 561e6)
+	decide(60, 561e6)
 	many := limit()
 	decide(20, 561e6)
 	fewer := limit()
@@ -317,8 +319,51 @@ func TestMRburstCountsConnections(t *testing.T) {
 	if b := plan.Credits["web-1"][quell.Network]; b.DepletedS == nil || math.Abs(*b.DepletedS-b.Left/500) > 0.05*b.Left/500 {
 		t.Errorf("at 500 Mbit/s above the baseline: %+v", b)
 	}
+	decide(60, 561e6)
 	decide(0, 0)
 	if len(plan.Limits) > 0 || plan.Reasons[0].Code != "burst_no_load" {
 		t.Errorf("without connections: %v", plan.Reasons)
+	}
+}
+
+// Users who come find a limit that is too tight for them. Until their responses are due, the limit is so loose that these still come in
+// time. A clock that is set back does not make that last.
+func TestMRburstCatchesUp(t *testing.T) {
+	h := newBurstableHost(t, 20)
+	set := h.settings(t)
+	e := mrburst(t, set)
+	var st State
+	at := start
+	decide := func(connections float64, later time.Duration) float64 {
+		at = at.Add(later)
+		s, _ := h.step()
+		s.At, s.Instances[0].Observation.Counters = at, nil
+		s.Machine.WindowS = later.Abs().Seconds()
+		s.Machine.Counters = map[string]float64{quell.CounterConnections: connections}
+		var plan quell.Plan
+		plan, st = e.Decide(s, st)
+		if len(plan.Limits) == 0 {
+			t.Fatalf("%v", plan.Reasons)
+		}
+		return plan.Limits[0].Value
+	}
+	few := decide(20, 2*time.Second)
+	loose := decide(60, 2*time.Second)
+	if again := decide(60, 2*time.Second); again != loose {
+		t.Errorf("%.4g, two seconds later %.4g", loose, again)
+	}
+	many := decide(60, 20*time.Second)
+	response := 60 * 80e6 / many
+	if waited, want := 2.0, 60*80e6; math.Abs(few*waited+loose*(response-waited)-want) > 0.03*want {
+		t.Errorf("limits %.4g, %.4g, %.4g: %.4g bits in %.4g s, want %.4g", few, loose, many, few*waited+loose*(response-waited), response, want)
+	}
+	for i := 0; decide(20, 2*time.Second) > 1.05*few; i++ {
+		if i > 50 {
+			t.Fatal("the limit does not come back")
+		}
+	}
+	decide(60, 2*time.Second)
+	if after := decide(60, -time.Hour); after > 1.05*many {
+		t.Errorf("after the clock was set back %.4g, want %.4g", after, many)
 	}
 }
