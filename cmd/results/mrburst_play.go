@@ -43,6 +43,7 @@ type burstPlay struct {
 	before  float64  // bits of instances that were replaced
 	decided int      // the agent's decisions that were seen
 	left    *float64 // seconds for which credits last, as the agent said last
+	heeded  int      // windows whose verdict led to a replacement, or came before one
 	log     *os.File
 }
 
@@ -211,7 +212,7 @@ func (w burstWindow) keeps(objective time.Duration) bool {
 // window missed the objective.
 func (p *burstPlay) due() bool {
 	if p.piece.mode != burstAll {
-		return p.missed()
+		return p.missed() && len(p.run.Windows) > p.heeded
 	}
 	return p.left != nil && *p.left <= burstMigrate
 }
@@ -235,7 +236,7 @@ func (p *burstPlay) replace(ctx context.Context, at time.Duration) error {
 		return err
 	}
 	p.old, p.present = p.present, fresh
-	p.decided, p.left = 0, nil
+	p.decided, p.left, p.heeded = 0, nil, len(p.run.Windows)+1 // the window in which users move is the old one's, too
 	p.run.Replaced = append(p.run.Replaced, at.Seconds())
 	p.users.server.Store(&fresh.burstServer)
 	return nil
