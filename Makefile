@@ -93,8 +93,8 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of:
-# acs cluster demo dial ice outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page. The outlier
-# and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
+# acs cluster demo dial ice outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page.
+# The outlier and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
 # dial:live-calibrate, dial:live-detect, dial:live-classify and dial:live-compare.
 results: build programs envoy store
 	$(GO) run ./cmd/results $(PAGES)

@@ -118,22 +118,22 @@ func guestSending(t *testing.T) {
 		if value, limited := sent.value(must(sent.read("lo"))); !limited || value != rate {
 			t.Errorf("%v bit/s are in force, want %v", value, rate)
 		}
-		if kinds := qdiscsOf(t); !slices.Equal(kinds, []string{"tbf", "fq"}) {
+		if kinds := qdiscsOf(t, "lo"); !slices.Equal(kinds, []string{"tbf", "fq"}) {
 			t.Errorf("queueing disciplines: %v", kinds)
 		}
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if kinds := qdiscsOf(t); slices.Contains(kinds, "tbf") || slices.Contains(kinds, "fq") {
+	if kinds := qdiscsOf(t, "lo"); slices.Contains(kinds, "tbf") || slices.Contains(kinds, "fq") {
 		t.Errorf("left: %v", kinds)
 	}
 }
 
-// qdiscsOf lists the kinds of the loopback interface's queueing disciplines.
-func qdiscsOf(t *testing.T) (kinds []string) {
+// qdiscsOf lists the kinds of an interface's queueing disciplines.
+func qdiscsOf(t *testing.T, name string) (kinds []string) {
 	t.Helper()
-	link, err := netlink.LinkByName("lo")
+	link, err := netlink.LinkByName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +162,9 @@ func guestReceiving(t *testing.T) {
 	wantNone(t, l.Apply(map[Target]float64{target: rate}))
 	if value, limited := (ingress{}).value(must((ingress{}).read("lo"))); !limited || value != rate {
 		t.Errorf("%v bit/s are in force, want %v", value, float64(rate))
+	}
+	if kinds := qdiscsOf(t, sender(lo)); !slices.Equal(kinds, []string{"tbf"}) { // whose queue is short
+		t.Errorf("queueing disciplines: %v", kinds)
 	}
 	if took := transfer(t, bytes); took < time.Second { // 2 s, less what the bucket holds
 		t.Errorf("%d bytes took %v", bytes, took)

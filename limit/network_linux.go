@@ -14,12 +14,13 @@ import (
 // network limits what an interface sends, with a token bucket (tbf). A setting is the rate in bit/s, or "max". A queueing discipline that
 // somebody else set is never removed or changed: it is an error.
 type network struct {
-	// queue is how many bytes may wait at least. Others wait no longer than queueTime.
-	queue float64
+	// own says that local connections send it: then there is a long queue, fair to all. Otherwise what does not fit waits for queueTime at
+	// most.
+	own bool
 }
 
 // sent limits what local connections send.
-var sent = network{queue: windows}
+var sent = network{own: true}
 
 func newNetwork() (kind, error) { return sent, nil }
 
@@ -102,9 +103,7 @@ func (n network) write(name string, s setting) error {
 	case !limited:
 		err = netlink.QdiscDel(bucket)
 	case bucket == nil:
-		if err = netlink.QdiscAdd(n.bucket(link, rate)); err == nil {
-			err = fair(link)
-		}
+		err = n.add(link, rate)
 	default:
 		err = netlink.QdiscChange(n.bucket(link, rate))
 	}
@@ -113,6 +112,17 @@ func (n network) write(name string, s setting) error {
 	}
 	if err != nil {
 		return fmt.Errorf("limiting what %s sends: %w", name, err)
+	}
+	return nil
+}
+
+func (n network) add(link netlink.Link, rate float64) error {
+	bucket := n.bucket(link, rate)
+	if err := netlink.QdiscAdd(bucket); err != nil || !n.own {
+		return err
+	}
+	if err := fair(link); err != nil {
+		return errors.Join(err, netlink.QdiscDel(bucket))
 	}
 	return nil
 }
@@ -132,7 +142,10 @@ func fair(link netlink.Link) error {
 func (n network) bucket(link netlink.Link, rate float64) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	burst := max(mostPacket, rate/8/1000)
-	most := burst + max(n.queue, rate/8*queueTime)
+	most := burst + rate/8*queueTime
+	if n.own {
+		most = max(most, burst+windows)
+	}
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: handle, Parent: netlink.HANDLE_ROOT},
 		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(most, math.MaxInt32)),

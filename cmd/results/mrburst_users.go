@@ -96,12 +96,10 @@ func (u *burstUsers) use(ctx context.Context, server *burstServer, file string) 
 }
 
 // dial connects from the users' place.
-func (u *burstUsers) dial(address string) (conn net.Conn, err error) {
-	err = u.place.Do(func() error {
-		conn, err = (&net.Dialer{Timeout: burstPatience}).DialContext(u.ctx, "tcp4", address)
-		return err
-	})
-	return conn, err
+func (u *burstUsers) dial(address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(u.ctx, burstPatience)
+	defer cancel()
+	return u.place.Dial(ctx, "tcp4", address)
 }
 
 // dropCache drops a file's pages from the kernel's cache.

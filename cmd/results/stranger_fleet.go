@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	mathrand "math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -318,14 +317,7 @@ type strangerLoad struct {
 // offer sends requests at random times until ctx ends, and then waits for those that are open.
 func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 	random := mathrand.New(mathrand.NewPCG(1, 1))
-	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200,
-		DialContext: func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-			err = f.client.Do(func() error {
-				conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
-				return err
-			})
-			return conn, err
-		}}}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: f.client.Dial}}
 	defer client.CloseIdleConnections()
 	url, began, due := fmt.Sprintf("http://%v:8080/file", f.edge.Address()), time.Now(), time.Duration(0)
 	for {

@@ -202,14 +202,7 @@ func accepts(socket string) bool {
 
 // visit gets every page once, so that a page that cannot be answered is an error now, and compiling it delays no client.
 func (c *Calendar) visit(ctx context.Context) error {
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = c.Place.Do(func() (err error) {
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
-	}
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: c.Place.Dial, DisableKeepAlives: true}}
 	for _, page := range []string{"HomePage", "TagSearch", "EventDetail"} {
 		url := fmt.Sprintf("http://%s:%d%s", c.Place.address, c.Port, CalendarPage(page, 1))
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -97,14 +96,7 @@ func place(t testing.TB, l *Lab, host string, role Role) Place {
 
 // client returns an HTTP client that runs in the lab's network namespace for clients. keep sets whether connections are reused.
 func client(p Place, keep bool) *http.Client {
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = p.Do(func() (err error) {
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
-	}
-	return &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: !keep, MaxIdleConnsPerHost: 1000}}
+	return &http.Client{Transport: &http.Transport{DialContext: p.Dial, DisableKeepAlives: !keep, MaxIdleConnsPerHost: 1000}}
 }
 
 func get(c *http.Client, url string) (int64, error) {

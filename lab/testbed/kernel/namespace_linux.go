@@ -1,9 +1,11 @@
 package kernel
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +82,15 @@ func (p Place) Do(f func() error) error {
 		}
 		return f()
 	})
+}
+
+// Dial connects from the place.
+func (p Place) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
+	err = p.Do(func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
 }
 
 func (p Place) open() (netns.NsHandle, error) {

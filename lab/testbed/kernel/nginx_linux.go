@@ -76,16 +76,24 @@ func (n *Nginx) write() error {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.Files)) {
-		if !filepath.IsLocal(name) || n.Files[name] < 0 {
-			return userErrorf("nginx: %q of %d bytes: give a path below the server's root, and a size", name, n.Files[name])
-		}
-		if err := writeNoise(filepath.Join(content, name), n.Files[name]); err != nil {
-			return err
-		}
+	if err := writeFiles("nginx", content, n.Files); err != nil {
+		return err
 	}
 	text := fmt.Sprintf(configuration, n.Place.address, n.Port)
 	return os.WriteFile(filepath.Join(n.Dir, "nginx.conf"), []byte(text), 0o644)
+}
+
+// writeFiles writes files of these sizes below a server's folder.
+func writeFiles(server, folder string, sizes map[string]int64) error {
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		if !filepath.IsLocal(name) || sizes[name] < 0 {
+			return userErrorf("%s: %q of %d bytes: give a path below the server's root, and a size", server, name, sizes[name])
+		}
+		if err := writeNoise(filepath.Join(folder, name), sizes[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeNoise writes a file that cannot be compressed on the way. Its content is always the same.

@@ -5,6 +5,7 @@ package kernel
 import (
 	"context"
 	"errors"
+	"net"
 	"os/exec"
 	"runtime"
 	"time"
@@ -102,6 +103,9 @@ func (p Place) Start(*exec.Cmd) error { return errNotLinux() }
 
 // Do fails.
 func (p Place) Do(func() error) error { return errNotLinux() }
+
+// Dial connects from the place.
+func (p Place) Dial(context.Context, string, string) (net.Conn, error) { return nil, errNotLinux() }
 
 // SinglePackets fails.
 func (p Place) SinglePackets() error { return errNotLinux() }

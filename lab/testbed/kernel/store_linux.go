@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 )
 
@@ -60,13 +58,5 @@ func (s *ObjectStore) write() (err error) {
 	if err := os.MkdirAll(s.Content(), 0o755); err != nil {
 		return err
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.Objects)) {
-		if !filepath.IsLocal(key) || s.Objects[key] < 0 {
-			return userErrorf("object store: %q of %d bytes: give a key without .. at its beginning, and a size", key, s.Objects[key])
-		}
-		if err := writeNoise(filepath.Join(s.Content(), key), s.Objects[key]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return writeFiles("object store", s.Content(), s.Objects)
 }

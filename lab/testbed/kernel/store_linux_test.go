@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -29,14 +28,7 @@ func TestObjectStore(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = place(t, l, "", Client).Do(func() error {
-			c, err = (&net.Dialer{}).DialContext(ctx, network, address)
-			return err
-		})
-		return c, err
-	}}}
-	response, err := client.Get("http://" + s.Place.Address().String() + "/" + StoreBucket + "/one")
+	response, err := client(place(t, l, "", Client), false).Get("http://" + s.Place.Address().String() + "/" + StoreBucket + "/one")
 	if err != nil {
 		t.Fatal(err)
 	}

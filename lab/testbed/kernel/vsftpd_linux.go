@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 )
 
@@ -54,13 +52,8 @@ func (v *Vsftpd) write() (err error) {
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(v.Files)) {
-		if !filepath.IsLocal(name) || v.Files[name] < 0 {
-			return userErrorf("vsftpd: %q of %d bytes: give a path below the server's root, and a size", name, v.Files[name])
-		}
-		if err := writeNoise(filepath.Join(v.Content(), name), v.Files[name]); err != nil {
-			return err
-		}
+	if err := writeFiles("vsftpd", v.Content(), v.Files); err != nil {
+		return err
 	}
 	text := fmt.Sprintf(vsftpdConfiguration, v.Place.address, v.Port, v.Content(), filepath.Join(v.Dir, "empty"))
 	return os.WriteFile(filepath.Join(v.Dir, "vsftpd.conf"), []byte(text), 0o600)
