@@ -256,7 +256,7 @@ func (p *burstPlay) profile(ctx context.Context) error {
 		"--resources", "network,cpu", "--port", fmt.Sprint(set.Service.port()), "--log", p.log.Name(), "--pattern", `(?P<failed>^failed)|^ms=(?P<ms>[0-9.]+)$`,
 		"--objective", set.Objective.String(), "--worst", "3", "--type", "lab", "--types", types, "--cgroup", "self",
 		"--window", window.String(), "--windows", fmt.Sprint(windows), "--longest", set.Longest.String(),
-		"--idle", "40s", "--out", out,
+		"--idle", set.Longest.String(), "--out", out,
 		"--records", filepath.Join(r.dir, "profiled"))
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, os.Stderr
