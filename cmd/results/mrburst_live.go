@@ -90,6 +90,16 @@ var burstExperiments = []burstExperiment{
 	{"store", burstObjects, burstRecords(filepath.Join(labDir, "mrburst-store"))},
 }
 
+// fixed is the limit that a piece has all the time; none if it has none.
+func (s burstSettings) fixed(piece string) burstLimit {
+	for _, p := range s.pieces() {
+		if p.name == piece && p.mode == burstFixed {
+			return burstLimit{quell.Network, p.limit}
+		}
+	}
+	return burstLimit{}
+}
+
 // usersAt is the number of users at a time since the beginning.
 func (s burstSettings) usersAt(at time.Duration) int {
 	if at < 0 {

@@ -54,11 +54,12 @@ func (l *burstLiveData) off(p *credit.Profile) *burstOff {
 	var errs, magnitudes []float64
 	for _, r := range l.Runs {
 		windows := r.before(l.Settings.Window)
+		fixed := l.Settings.fixed(r.Piece)
 		for i, w := range windows {
 			if i == 0 || w.P95MS == nil || windows[i-1].Users != w.Users || len(w.Limited) > 1 {
 				continue
 			}
-			now := burstLimit{}
+			now := fixed
 			if len(w.Limited) == 1 {
 				now = w.Limited[0]
 			}

@@ -47,8 +47,8 @@ func someBurst(set burstSettings) *burstLiveData {
 	l := &burstLiveData{Machine: somewhere.Machine, Settings: set, Off: &burstOff{N: 12, Mean: 0.04, Bias: 0.01}}
 	l.Runs = []burstRun{
 		{Piece: "profile", Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
-		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100, network),
-		someBurstRun("search-30", 2800, 150, network), someBurstRun("constant", 2100, 150, network),
+		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100),
+		someBurstRun("search-30", 2800, 150), someBurstRun("constant", 2100, 150, network),
 	}
 	constant := &l.Runs[5]
 	for at := 1.0; at < 150; at++ {
@@ -130,6 +130,21 @@ func TestBurstFigures(t *testing.T) {
 	// At 45 Mbit/s, users wait for users * 2.1 Mbit / 45 Mbit/s; the runs say 2.1 s whatever the number of users.
 	if off := l.off(profile); off == nil || off.N < 20 || off.Mean < 0.1 {
 		t.Errorf("off by %+v", off)
+	}
+	for i, r := range l.Runs {
+		for k, w := range r.Windows {
+			link := 45e6
+			switch r.Piece {
+			case "default":
+				link = burstFiles.Link
+			case "search-30":
+				link = 30e6
+			}
+			*l.Runs[i].Windows[k].P95MS = 1000 * float64(w.Users) * 8 * float64(burstFiles.File) / link
+		}
+	}
+	if off := l.off(profile); off == nil || off.N < 20 || off.Mean > 0.02 {
+		t.Errorf("off by %+v where all is as profiled", off)
 	}
 }
 
