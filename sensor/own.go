@@ -24,7 +24,9 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 		return nil, err
 	}
 	tasks := newTaskReader(c.root)
-	tasks.disks = accountsDelays(c.root)
+	if tasks.disks = accountsDelays(c.root); tasks.disks {
+		tasks.own = ownTasks(c.root)
+	}
 	account, partial := readGroup(layout, now, tasks)
 	if account == nil {
 		return nil, c.failed(partial)
@@ -43,6 +45,16 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 func accountsDelays(root fs.FS) bool {
 	text, err := fs.ReadFile(root, "proc/sys/kernel/task_delayacct")
 	return err == nil && string(bytes.TrimSpace(text)) == "1"
+}
+
+// ownTasks lists the tasks of this process.
+func ownTasks(root fs.FS) map[string]bool {
+	entries, _ := fs.ReadDir(root, "proc/self/task") // without them, all tasks count
+	own := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		own[e.Name()] = true
+	}
+	return own
 }
 
 // until returns what the group did between two moments. cores is the group's capacity. machine is the observation of the whole machine
@@ -76,8 +88,9 @@ func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, c
 	return obs, nil
 }
 
-// disk returns how long the group's tasks waited for disks, in seconds; nil if the kernel does not report it. Pressure is the time in which
-// at least one task waited.
+// disk returns how long the group's tasks waited for disks, in seconds; nil if the kernel does not report it. Pressure is the time in
+// which at least one task waited. The agent's own tasks do not count: its probes of the disk wait nearly all the time. Neither does a
+// task that is said to have waited for longer than the window: kernels from 6.12 on add times that were none.
 func (before *ownAccount) disk(after *ownAccount, pressure map[string]float64, window time.Duration) *float64 {
 	if some, ok := pressure["io"]; ok {
 		seconds := some * window.Seconds()
@@ -88,8 +101,9 @@ func (before *ownAccount) disk(after *ownAccount, pressure map[string]float64, w
 	}
 	var sum time.Duration
 	for id, now := range after.tasks {
-		if then, known := before.tasks[id]; known && now.disk >= then.disk && now.run >= then.run {
-			sum += now.disk - then.disk
+		then, known := before.tasks[id]
+		if waited := now.disk - then.disk; known && now.run >= then.run && waited >= 0 && waited <= window+tick {
+			sum += waited
 		}
 	}
 	seconds := sum.Seconds()

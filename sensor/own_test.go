@@ -115,9 +115,11 @@ func TestOwnIOWait(t *testing.T) {
 		disk   int
 		want   *float64
 	}{
-		{"more than the idle time", func(fstest.MapFS) {}, 5000, new(.8)},
+		{"more than the idle time", func(fstest.MapFS) {}, 900, new(.8)},
 		{"delays are not counted", func(tree fstest.MapFS) { tree["proc/sys/kernel/task_delayacct"].Data = []byte("0\n") }, 30, nil},
 		{"an old kernel", func(tree fstest.MapFS) { delete(tree, "proc/sys/kernel/task_delayacct") }, 30, nil},
+		{"the task is the agent's", func(tree fstest.MapFS) { tree["proc/self/task/7/stat"] = &fstest.MapFile{} }, 30, new(0.)},
+		{"hours in seconds", func(fstest.MapFS) {}, 800_000, new(0.)},
 		{"the task is new", func(tree fstest.MapFS) { tree["cg/cpuacct/h/vm/tasks"].Data = []byte("8\n") }, 30, new(0.)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,10 +26,13 @@ func parseTaskSchedstat(text []byte) (taskTimes, error) {
 	return taskTimes{run: time.Duration(ran), wait: time.Duration(waited)}, nil
 }
 
+// tick is the unit of times in /proc/TASK/stat.
+const tick = 10 * time.Millisecond
+
 // parseTaskDisk reads, in /proc/PID/stat, how long a task has waited for disks: the 42nd field, in ticks of 10 ms. The second field is the
 // program's name in parentheses, which may itself contain spaces and parentheses.
 func parseTaskDisk(text []byte) (time.Duration, error) {
-	const column, tick = 42, 10 * time.Millisecond
+	const column = 42
 	after := bytes.LastIndexByte(text, ')')
 	fields := bytes.Fields(text[after+1:]) // from the third field on
 	if after < 0 || len(fields) <= column-3 {

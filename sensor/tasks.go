@@ -15,13 +15,14 @@ const mostTasks = 20_000
 // taskReader reads how long tasks ran and waited.
 type taskReader struct {
 	root   fs.FS
-	told   bool       // the kernel reports it
-	disks  bool       // also how long they waited for disks
-	always bool       // also where pressure tells how long the group waits
-	left   int        // tasks that may still be read
-	kept   int        // of these, for groups that are read later
-	short  bool       // there were more
-	files  *keptFiles // nil: files are opened anew each time
+	told   bool            // the kernel reports it
+	disks  bool            // also how long those of other processes waited for disks
+	own    map[string]bool // tasks of this process
+	always bool            // also where pressure tells how long the group waits
+	left   int             // tasks that may still be read
+	kept   int             // of these, for groups that are read later
+	short  bool            // there were more
+	files  *keptFiles      // nil: files are opened anew each time
 }
 
 func newTaskReader(root fs.FS) *taskReader {
@@ -123,7 +124,7 @@ func (t *taskReader) add(times map[int]taskTimes, id string) {
 	if err != nil {
 		return
 	}
-	if t.disks {
+	if t.disks && !t.own[id] {
 		text, err := fs.ReadFile(t.root, "proc/"+id+"/stat")
 		if err != nil {
 			return
