@@ -62,14 +62,20 @@ func TestNobodyWaitsForAStoreThatIsAway(t *testing.T) {
 			}
 		}
 	}
-	signal(syscall.SIGSTOP)
+	signal(syscall.SIGSTOP) // takes effect when the servers next run
+	within(t, 60*time.Second, "the servers to stop", func() error {
+		if err := write(0); !errors.Is(err, ErrLater) {
+			return fmt.Errorf("a write was answered: %v", err)
+		}
+		return nil
+	})
 	const written = 50
 	for n := 1; n <= written; n++ {
 		if err := write(n); !errors.Is(err, ErrLater) {
 			t.Errorf("a write without a server: %v", err)
 		}
 	}
-	if waits := len(w.queue); waits > written+2 {
+	if waits := len(w.queue); waits > written+3 {
 		t.Errorf("%d writings wait: a value that waits was not replaced", waits)
 	}
 	signal(syscall.SIGCONT)
