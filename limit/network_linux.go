@@ -14,8 +14,8 @@ import (
 // network limits what an interface sends, with a token bucket (tbf). A setting is the rate in bit/s, or "max". A queueing discipline that
 // somebody else set is never removed or changed: it is an error.
 type network struct {
-	// own says that local connections send it: then there is a long queue, fair to all. Otherwise what does not fit waits for queueTime at
-	// most.
+	// own says that this machine's own connections send: their queue is long, and fair to all of them. Otherwise the queue is short
+	// (queueTime).
 	own bool
 }
 
@@ -142,13 +142,13 @@ func fair(link netlink.Link) error {
 func (n network) bucket(link netlink.Link, rate float64) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	burst := max(mostPacket, rate/8/1000)
-	most := burst + rate/8*queueTime
+	queue := rate / 8 * queueTime
 	if n.own {
-		most = max(most, burst+windows)
+		queue = max(queue, windows)
 	}
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: handle, Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(most, math.MaxInt32)),
+		Rate:       bytes, Buffer: netlink.Xmittime(bytes, uint32(burst)), Limit: uint32(min(burst+queue, math.MaxInt32)),
 	}
 }
 

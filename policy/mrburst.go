@@ -373,9 +373,9 @@ func (b *burst) limit(c credit.Choice) {
 		next.Value, next.Unit, c.LatencyMS, why))
 }
 
-// catchUp loosens the next limit for users who came while the limit now in force was too tight for them, and returns whether it did. Under
-// the next limit r', a response takes `response` seconds. Those who came have been waiting for w seconds under the limit r, so they still
-// get their responses in time if the rest of the work is done at (r' response - r w) / (response - w).
+// catchUp loosens the next limit for users who came while the limit in force was too tight for them, and returns whether it did. Under the
+// next limit r', a response takes t seconds (the argument response). New users have waited for up to w seconds under the old limit r. Their
+// responses still come within t if the rest is sent at the rate (r' t - r w) / (t - w).
 func (b *burst) catchUp(now, next *quell.Limit, response float64) bool {
 	if now != nil && b.came > 0 && next.Value > now.Value {
 		waited := math.Min(b.came, response/2)
