@@ -53,7 +53,7 @@ func (s *Spending) Sample(now time.Time, obs *quell.Observation) error {
 	if s.opts.Port == 0 {
 		return err
 	}
-	n, errPort := s.connections()
+	n, errPort := s.Connections()
 	if errPort == nil {
 		obs.Counters[quell.CounterConnections] = float64(n)
 	}
@@ -132,8 +132,8 @@ func (s *Spending) disks() (map[string]diskUse, error) {
 	return d.read()
 }
 
-// connections counts the established connections to the port.
-func (s *Spending) connections() (n int, err error) {
+// Connections counts the connections that clients have open to the port at present.
+func (s *Spending) Connections() (n int, err error) {
 	for _, file := range []string{"proc/net/tcp", "proc/net/tcp6"} {
 		text, err := fs.ReadFile(s.opts.Root, file)
 		if errors.Is(err, fs.ErrNotExist) && file == "proc/net/tcp6" { // a kernel without IPv6

@@ -21,9 +21,22 @@ type Live struct {
 	Spending  *sensor.Spending
 	Latencies Latencies
 	Received  bool             // the network's use is what is received, not what is sent
-	Progress  *progress.Server // the load is what programs report; nil: it is the number of connections
+	Progress  *progress.Server // the load is what programs report; nil: it is the mean number of connections
 	Group     string           // path of the control group whose reports count
 	last      time.Time
+
+	connections, looked int // the sum of the counts since the last window, and how many counts those are
+}
+
+// Glance implements Source: it counts the connections.
+func (l *Live) Glance() error {
+	if l.Progress != nil {
+		return nil
+	}
+	n, err := l.Spending.Connections()
+	l.connections += n
+	l.looked++
+	return err
 }
 
 // Take implements Source.
@@ -37,17 +50,9 @@ func (l *Live) Take(now time.Time) (w Window, err error) {
 	if err = errors.Join(errUse, err); err != nil {
 		return w, fmt.Errorf("measuring the service: %w", err)
 	}
-	load := obs.Counters[quell.CounterConnections]
-	if l.Progress != nil {
-		units, err := l.Progress.Take()
-		if err != nil {
-			return w, err
-		}
-		sum, _ := progress.Within(units, l.Group)
-		load = sum / seconds
-	}
-	if first {
-		return w, nil
+	load, err := l.load(seconds)
+	if err != nil || first {
+		return w, err
 	}
 	network := quell.CounterSent
 	if l.Received {
@@ -61,4 +66,19 @@ func (l *Live) Take(now time.Time) (w Window, err error) {
 		}
 	}
 	return w, nil
+}
+
+// load is the mean of the counts of connections, or the rate of what programs report, since the last window.
+func (l *Live) load(seconds float64) (float64, error) {
+	if l.Progress == nil {
+		mean := float64(l.connections) / float64(max(1, l.looked))
+		l.connections, l.looked = 0, 0
+		return mean, nil
+	}
+	units, err := l.Progress.Take()
+	if err != nil {
+		return 0, err
+	}
+	sum, _ := progress.Within(units, l.Group)
+	return sum / seconds, nil
 }

@@ -26,6 +26,8 @@ type Window struct {
 type Source interface {
 	// Take returns what was measured since the previous call. The first call only sets the starting point.
 	Take(now time.Time) (Window, error)
+	// Glance looks at what comes and goes within a window, such as connections. It is called several times in each window.
+	Glance() error
 }
 
 // Limiter limits the service.
@@ -48,6 +50,9 @@ type Options struct {
 
 // fewest is the smallest number of response times whose percentile counts.
 const fewest = 5
+
+// mostScarce is the number of windows in a row with too few response times after which the profiler gives up.
+const mostScarce = 10
 
 // Run measures until everything is known at the loads that come, or ctx ends, which is no error. Afterwards no limit is in force; if one
 // cannot be lifted, that is an error. A service without response times or load is a *quell.UserError.
@@ -86,15 +91,25 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
+// glances is how often the source looks at what comes and goes within a window.
+const glances = 10
+
 // window waits for a window, and returns what was measured in it.
 func (o *Options) window(ctx context.Context) (Window, error) {
-	timer := time.NewTimer(o.Window)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return Window{}, ctx.Err()
-	case now := <-timer.C:
-		return o.Source.Take(now)
+	ticker := time.NewTicker(o.Window / glances)
+	defer ticker.Stop()
+	for looked := 1; ; looked++ {
+		select {
+		case <-ctx.Done():
+			return Window{}, ctx.Err()
+		case now := <-ticker.C:
+			if err := o.Source.Glance(); err != nil {
+				return Window{}, err
+			}
+			if looked == glances {
+				return o.Source.Take(now)
+			}
+		}
 	}
 }
 
@@ -111,6 +126,7 @@ func (o *Options) measure(ctx context.Context, c credit.SparseCell) (err error) 
 	var rows []credit.ProfileRow
 	settling := c.Limited != ""
 	settled := time.Duration(0)
+	scarce := 0
 	for len(rows) < o.Windows {
 		w, err := o.window(ctx)
 		if err != nil {
@@ -137,11 +153,12 @@ func (o *Options) measure(ctx context.Context, c credit.SparseCell) (err error) 
 			settling = ok && settled.Seconds()*1000 < row.LatencyMS
 			continue
 		}
-		if !ok {
+		if ok {
+			rows, scarce = append(rows, row), 0
+		} else if scarce++; scarce == mostScarce {
 			return &quell.UserError{Err: fmt.Errorf("%s: %d response times in %v, and at least %d are needed: make windows longer, or send "+
 				"more requests", name(c), len(w.LatenciesMS), o.Window, fewest)}
 		}
-		rows = append(rows, row)
 	}
 	o.Plan.Add(c, rows)
 	o.Tell(told(c, rows))

@@ -24,7 +24,11 @@ type service struct {
 	cpu     float64 // of the processors; 0: none
 	set     []float64
 	worst   float64 // longest response time
-	silent  bool
+	silent  bool    // it gives no response times
+	pauses  []int   // windows in which it gives none
+	windows int
+	glances int
+	blind   error // of looking at connections
 	stuck   error // of lifting a limit
 }
 
@@ -43,13 +47,19 @@ func (s *service) Take(now time.Time) (Window, error) {
 	ms := 1000 * users / link
 	s.worst = math.Max(s.worst, ms)
 	w := Window{Load: users, Use: map[quell.Resource]float64{quell.Network: link, quell.CPU: link / 100}}
-	if !s.silent {
+	s.windows++
+	if !s.silent && !slices.Contains(s.pauses, s.windows) {
 		w.LatenciesMS = slices.Repeat([]float64{ms}, 10)
 	}
 	if s.fails != nil {
 		w.Failed = s.fails(s.limit)
 	}
 	return w, nil
+}
+
+func (s *service) Glance() error {
+	s.glances++
+	return s.blind
 }
 
 func (s *service) Limit(r quell.Resource, value float64) error {
@@ -166,9 +176,28 @@ func TestProfileOfWhatCannotBeMeasured(t *testing.T) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
+	s = &service{users: constant(50), blind: errors.New("no connections")}
+	if _, _, err := profiled(t, s, time.Hour); !errors.Is(err, s.blind) {
+		t.Errorf("connections that cannot be counted: %v", err)
+	}
 	s = &service{users: constant(50), stuck: errors.New("it stays")}
 	if _, _, err := profiled(t, s, time.Hour); err == nil || !strings.Contains(err.Error(), "it stays") {
 		t.Errorf("a limit that cannot be lifted: %v", err)
+	}
+}
+
+// A window with too few response times is not measured, and one after it is.
+func TestProfileWaitsForResponses(t *testing.T) {
+	s := &service{users: constant(50), pauses: []int{3, 4}}
+	plan, told, err := profiled(t, s, time.Hour)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, told)
+	}
+	if s.glances != glances*(s.windows-1) {
+		t.Errorf("%d looks at the connections in %d windows", s.glances, s.windows-1)
+	}
+	if rows := plan.Rows(); len(rows) < 3 || rows[0].Limited != "" || rows[2].Limited != "" {
+		t.Errorf("without a limit three windows are measured: %+v", rows)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -72,6 +73,7 @@ func startProfiledService(t *testing.T, users int) profiledService {
 			for ctx.Err() == nil {
 				request, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 				if answer, err := client.Do(request); err == nil {
+					_, _ = io.Copy(io.Discard, answer.Body)
 					_ = answer.Body.Close()
 				}
 			}
