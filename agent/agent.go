@@ -21,9 +21,10 @@ import (
 )
 
 // Sampler reads the machine. Sample returns what was measured since the previous call, and the sensors that failed. The first call only
-// sets the starting point. *sensor.Set is a Sampler.
+// sets the starting point. Glance is called several times between two samples. *sensor.Set is a Sampler.
 type Sampler interface {
 	Sample(now time.Time) (quell.Observation, []sensor.Failure)
+	Glance()
 }
 
 var _ Sampler = (*sensor.Set)(nil)
@@ -114,17 +115,41 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer stop()
 	}
 	a.sample() // sets the starting point; there is nothing to publish yet
-	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Period)) {
+	for a.wait(ctx, a.opts.Period, a.opts.Sampler) {
 		a.report(ctx)
 	}
 	return nil
+}
+
+const (
+	// glanceEvery is the time between two glances. It is no whole part of a second, so that programs with a rhythm are not always seen in the
+	// same state.
+	glanceEvery = 170 * time.Millisecond
+	// glanceCost bounds the time for glances: the pause after one is at least this many times as long as it took.
+	glanceCost = 250
+)
+
+// wait waits for the end of a period. Meanwhile the sampler glances at the machine.
+func (a *Agent) wait(ctx context.Context, period time.Duration, s Sampler) bool {
+	begin := a.opts.Now()
+	end := begin.Add(tick.Until(begin, period))
+	often := glanceEvery
+	for end.Sub(a.opts.Now()) > often {
+		if !tick.Sleep(ctx, often) {
+			return false
+		}
+		looked := a.opts.Now()
+		s.Glance()
+		often = max(glanceEvery, glanceCost*a.opts.Now().Sub(looked))
+	}
+	return tick.Sleep(ctx, end.Sub(a.opts.Now()))
 }
 
 // hurry publishes a reading of the machine once per fast period. Failures of its sensors are not logged, because the same sensors are read
 // once per sampling period as well.
 func (a *Agent) hurry(ctx context.Context) {
 	a.opts.FastSampler.Sample(a.opts.Now()) // sets the starting point
-	for tick.Sleep(ctx, tick.Until(a.opts.Now(), a.opts.Fast)) {
+	for a.wait(ctx, a.opts.Fast, a.opts.FastSampler) {
 		observation, _ := a.opts.FastSampler.Sample(a.opts.Now())
 		a.publish(ctx, observation, true)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -25,6 +26,8 @@ import (
 type machine struct {
 	samples int
 	fails   map[int][]string
+	glances int
+	slow    time.Duration // of a glance
 }
 
 func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
@@ -35,6 +38,12 @@ func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 		failures = append(failures, sensor.Failure{Sensor: name, Err: errors.New(name + " is broken")})
 	}
 	return obs, failures
+}
+
+// Glance takes as long as reading many tasks.
+func (m *machine) Glance() {
+	m.glances++
+	time.Sleep(m.slow)
 }
 
 // journal is a bus that records readings. For some of them it is slow or fails.
@@ -251,6 +260,8 @@ func (l *lacking) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return quell.Observation{At: now}, []sensor.Failure{{Sensor: "counters", Err: why}}
 }
 
+func (*lacking) Glance() {}
+
 // A sensor that the machine does not offer is logged once, with what to do, and is no error.
 func TestASensorThatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -365,5 +376,18 @@ func TestRunRefusesAnOpenProbeServer(t *testing.T) {
 	var user *quell.UserError
 	if err := a.Run(context.Background()); !errors.As(err, &user) {
 		t.Errorf("got %v, want a user's mistake", err)
+	}
+}
+
+// Between two samples the sampler glances at the machine, less often if that takes long, and periods still end in time.
+func TestGlances(t *testing.T) {
+	for slow, want := range map[time.Duration]int{0: 290, 4 * time.Millisecond: 50, time.Hour: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			m, j := &machine{slow: slow}, &journal{}
+			run(t, Options{Service: "video", Instance: "i1", Period: 10 * time.Second, Sampler: m, Publish: j.publish}, 51*time.Second)
+			if math.Abs(float64(m.glances-want)) > 0.05*float64(want) || slow < time.Second && len(j.readings) != 5 {
+				t.Errorf("a glance takes %v: %d glances, want about %d; %d readings", slow, m.glances, want, len(j.readings))
+			}
+		})
 	}
 }

@@ -320,8 +320,12 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 	go func() { stopped <- probes.Run(probing) }()
 	defer func() { stop(); <-stopped }()
 	sensors.Sample(time.Now()) // sets the starting point
-	if !tick.Sleep(ctx, 2*period) {
-		return nil, ctx.Err()
+	const glances = 10
+	for range glances {
+		if !tick.Sleep(ctx, 2*period/glances) {
+			return nil, ctx.Err()
+		}
+		sensors.Glance()
 	}
 	obs, failures := sensors.Sample(time.Now())
 	return sensor.Signals(o, &obs, failures), nil

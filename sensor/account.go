@@ -13,7 +13,6 @@ type groupAccount struct {
 	user, system *time.Duration
 	pressure     map[string]stall
 	tasks        map[int]taskTimes // nil if they were not read
-	disks        bool              // tasks has the time for which each waited for disks
 }
 
 // readGroup returns what could be read of a group, and an error about what could not. If the processor time cannot be read, it returns only
@@ -29,7 +28,7 @@ func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount,
 		account.pressure, err = readStalls(l.root, l.cpu, ".pressure")
 	}
 	if _, told := account.pressure["cpu"]; !told || tasks.always {
-		account.tasks, account.disks = tasks.read(l), tasks.disks
+		account.tasks = tasks.read(l)
 	}
 	return account, err
 }

@@ -17,6 +17,7 @@ type CPU struct {
 	cores *float64 // as configured
 	group *cgroupAccount
 	last  *cpuReading
+	waits diskWaits
 }
 
 // cpuReading is the state of the accounts at one moment.
@@ -47,9 +48,16 @@ func NewCPU(o Options) (*CPU, error) {
 // Name is "cpu".
 func (c *CPU) Name() string { return "cpu" }
 
+// Glance counts the control group's tasks that wait for disks. Without a few calls between two samples, the iowait of a group is unknown.
+func (c *CPU) Glance() {
+	if c.last != nil && c.last.group != nil {
+		c.waits.look(c.last.group.layout)
+	}
+}
+
 // Sample implements Sensor.
 func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
-	before := c.last
+	before, waiting := c.last, c.waits.take()
 	c.last = nil // after a failure below, the next call only sets the starting point: a reading covers exactly one window
 	after, partial, err := c.read(now)
 	if err != nil {
@@ -59,7 +67,7 @@ func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 	if before == nil {
 		return partial
 	}
-	own, err := c.between(before, after)
+	own, err := c.between(before, after, waiting)
 	if err != nil {
 		return errors.Join(partial, err)
 	}
@@ -79,8 +87,8 @@ func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 	return partial
 }
 
-// between returns what the instance did between two readings.
-func (c *CPU) between(before, after *cpuReading) (*quell.Observation, error) {
+// between returns what the instance did between two readings. waiting is how many tasks of its group waited for disks.
+func (c *CPU) between(before, after *cpuReading, waiting *float64) (*quell.Observation, error) {
 	window := after.at.Sub(before.at)
 	if window <= 0 {
 		return nil, errors.New("no time passed since the last reading: reading skipped")
@@ -97,7 +105,7 @@ func (c *CPU) between(before, after *cpuReading) (*quell.Observation, error) {
 		cores = *c.cores
 	}
 	if c.group != nil {
-		return before.group.until(after.group, own, cores)
+		return before.group.until(after.group, own, cores, waiting)
 	}
 	own.Sched.Cores = cores
 	return own, nil

@@ -233,13 +233,13 @@ func TestWaited(t *testing.T) {
 		before, after map[int]taskTimes
 		wait, run     float64 // run -1: absent
 	}{
-		{"the mean run counts by waiting", map[int]taskTimes{1: {s(1), s(1), 0}, 2: {s(5), s(2), 0}},
-			map[int]taskTimes{1: {s(3), s(2), 0}, 2: {s(6), s(5), 0}}, 4, 1.25},
-		{"nobody waited", map[int]taskTimes{1: {s(1), s(1), 0}}, map[int]taskTimes{1: {s(3), s(1), 0}}, 0, -1},
-		{"a young task counts whole", nil, map[int]taskTimes{1: {s(2), s(1), 0}}, 1, 2},
-		{"one that was moved here does not", nil, map[int]taskTimes{1: {s(200), s(100), 0}}, 0, -1},
-		{"a number that was given anew", map[int]taskTimes{1: {s(5), s(5), 0}}, map[int]taskTimes{1: {s(1), s(1), 0}}, 0, -1},
-		{"one that ended", map[int]taskTimes{1: {s(5), s(5), 0}}, nil, 0, -1},
+		{"the mean run counts by waiting", map[int]taskTimes{1: {s(1), s(1)}, 2: {s(5), s(2)}},
+			map[int]taskTimes{1: {s(3), s(2)}, 2: {s(6), s(5)}}, 4, 1.25},
+		{"nobody waited", map[int]taskTimes{1: {s(1), s(1)}}, map[int]taskTimes{1: {s(3), s(1)}}, 0, -1},
+		{"a young task counts whole", nil, map[int]taskTimes{1: {s(2), s(1)}}, 1, 2},
+		{"one that was moved here does not", nil, map[int]taskTimes{1: {s(200), s(100)}}, 0, -1},
+		{"a number that was given anew", map[int]taskTimes{1: {s(5), s(5)}}, map[int]taskTimes{1: {s(1), s(1)}}, 0, -1},
+		{"one that ended", map[int]taskTimes{1: {s(5), s(5)}}, nil, 0, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wait, run := waited(c.before, c.after, 10*time.Second)

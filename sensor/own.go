@@ -1,9 +1,7 @@
 package sensor
 
 import (
-	"bytes"
 	"errors"
-	"io/fs"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -13,7 +11,8 @@ import (
 // tenant of a virtual machine sees no more.
 type ownAccount struct {
 	groupAccount
-	cores float64 // the least quota of the group and of those above it; 0: none
+	layout *groupLayout
+	cores  float64 // the least quota of the group and of those above it; 0: none
 }
 
 // readOwn reads the group. Of the quotas that stop it, only the group's own is reported: neighbours may use up the quota of a group above.
@@ -24,14 +23,11 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 		return nil, err
 	}
 	tasks := newTaskReader(c.root)
-	if tasks.disks = accountsDelays(c.root); tasks.disks {
-		tasks.own = ownTasks(c.root)
-	}
 	account, partial := readGroup(layout, now, tasks)
 	if account == nil {
 		return nil, c.failed(partial)
 	}
-	own := &ownAccount{groupAccount: *account, cores: account.quota}
+	own := &ownAccount{groupAccount: *account, layout: layout, cores: account.quota}
 	if own.quotaReading, err = layout.leastQuota(layout.cpu); err != nil {
 		return nil, c.failed(err)
 	}
@@ -41,25 +37,11 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 	return own, nil
 }
 
-// accountsDelays returns whether the kernel counts how long each task waits for disks.
-func accountsDelays(root fs.FS) bool {
-	text, err := fs.ReadFile(root, "proc/sys/kernel/task_delayacct")
-	return err == nil && string(bytes.TrimSpace(text)) == "1"
-}
-
-// ownTasks lists the tasks of this process.
-func ownTasks(root fs.FS) map[string]bool {
-	entries, _ := fs.ReadDir(root, "proc/self/task") // without them, all tasks count
-	own := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		own[e.Name()] = true
-	}
-	return own
-}
-
 // until returns what the group did between two moments. cores is the group's capacity. machine is the observation of the whole machine
-// over the same time; it tells how much of the group's processors the hypervisor took.
-func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, cores float64) (*quell.Observation, error) {
+// over the same time; it tells how much of the group's processors the hypervisor took. waiting is how many tasks waited for disks on
+// average, nil if that is not known.
+func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, cores float64, waiting *float64) (*quell.Observation,
+	error) {
 	window := after.at.Sub(before.at)
 	obs, err := before.groupAccount.until(&after.groupAccount, after.at, window)
 	if err != nil {
@@ -81,31 +63,9 @@ func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, c
 		obs.CPU.Steal = min(idle, stolen*s.RunS/run/whole)
 		idle -= obs.CPU.Steal
 	}
-	if waited := before.disk(after, obs.Pressure, window); waited != nil {
-		share := min(idle, *waited/whole)
+	if waiting != nil {
+		share := min(idle, *waiting/cores)
 		obs.CPU.IOWait = &share
 	}
 	return obs, nil
-}
-
-// disk returns how long the group's tasks waited for disks, in seconds; nil if the kernel does not report it. Pressure is the time in
-// which at least one task waited. The agent's own tasks do not count: its probes of the disk wait nearly all the time. Neither does a
-// task that is said to have waited for longer than the window: Linux 6.18 was seen to add times that were none.
-func (before *ownAccount) disk(after *ownAccount, pressure map[string]float64, window time.Duration) *float64 {
-	if some, ok := pressure["io"]; ok {
-		seconds := some * window.Seconds()
-		return &seconds
-	}
-	if !before.disks || !after.disks || before.tasks == nil || after.tasks == nil {
-		return nil
-	}
-	var sum time.Duration
-	for id, now := range after.tasks {
-		then, known := before.tasks[id]
-		if waited := now.disk - then.disk; known && now.run >= then.run && waited >= 0 && waited <= window+tick {
-			sum += waited
-		}
-	}
-	seconds := sum.Seconds()
-	return &seconds
 }

@@ -1,13 +1,16 @@
 package sensor
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"math"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -56,8 +59,8 @@ func nearTimes(a, b *quell.CPUTime) bool {
 }
 
 // shared is a machine of one processor with two groups of version 1, /h/vm and /h/nb. Numbers are in units of 10 ms: what each group ran,
-// how often the quota of both stopped them, and how long the instance's only task waited for a disk.
-func shared(own, neighbour, stopped, disk int) fs.FS {
+// and how often the quota of both stopped them. state is that of the instance's only task.
+func shared(own, neighbour, stopped int, state rune) fstest.MapFS {
 	text := map[string]string{
 		"proc/stat": fmt.Sprintf("cpu %d 0 0 1000 %d 0 0 0 0 0\ncpu0 1\n", own+neighbour, neighbour/2),
 		"proc/self/mountinfo": "31 30 0:27 / /cg/cpu rw - cgroup cgroup rw,cpu\n32 30 0:28 / /cg/cpuacct rw - cgroup cgroup rw,cpuacct\n" +
@@ -65,14 +68,15 @@ func shared(own, neighbour, stopped, disk int) fs.FS {
 		"proc/self/cgroup":                   "3:blkio:/h\n2:cpuacct:/h/vm\n1:cpu:/h/vm\n",
 		"proc/self/schedstat":                "0 0 0\n",
 		"proc/pressure/cpu":                  fmt.Sprintf("some avg10=%d.00 avg60=0 avg300=0 total=1\n", min(90, neighbour)),
-		"proc/sys/kernel/task_delayacct":     "1\n",
 		"proc/7/schedstat":                   fmt.Sprintf("%d 0 5\n", own*10_000_000),
-		"proc/7/stat":                        taskStat(disk),
+		"proc/7/stat":                        fmt.Sprintf("7 (a (b) c) %c 1 7\n", state),
+		"proc/8/stat":                        "8 (neighbour) D 1 8\n",
 		"cg/cpu/h/cpu.cfs_quota_us":          "50000\n",
 		"cg/cpu/h/cpu.cfs_period_us":         "100000\n",
 		"cg/cpu/h/cpu.stat":                  fmt.Sprintf("nr_periods 900\nnr_throttled %d\nthrottled_time %d\n", stopped, stopped*10_000_000),
 		"cg/cpu/h/vm/cpu.cfs_quota_us":       "-1\n",
 		"cg/cpuacct/h/vm/tasks":              "7\n",
+		"cg/cpuacct/h/nb/tasks":              "8\n",
 		"cg/cpuacct/h/vm/cpuacct.usage":      fmt.Sprintln(own * 10_000_000),
 		"cg/cpuacct/h/nb/cpuacct.usage":      fmt.Sprintln(neighbour * 10_000_000),
 		"cg/cpuacct/h/vm/cpuacct.usage_user": fmt.Sprintln(own * 10_000_000),
@@ -85,61 +89,90 @@ func shared(own, neighbour, stopped, disk int) fs.FS {
 	return tree
 }
 
-// taskStat is /proc/TASK/stat of a task that waited this many ticks for disks.
-func taskStat(disk int) string {
-	text := "7 (a (b) c) S"
-	for range 38 {
-		text += " 0"
+// glance samples the processors of an own group that ran for a second of ten. In between it glances at trees with a task in each of these
+// states, changed as wanted.
+func glance(t *testing.T, states string, neighbour int, change func(fstest.MapFS)) quell.Observation {
+	t.Helper()
+	m := &machine{shared(0, 0, 0, 'S')}
+	cpu, err := NewCPU(Options{Root: m, Cgroup: OwnCgroup})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return text + fmt.Sprintf(" %d 0 0\n", disk)
+	var obs quell.Observation
+	if err := cpu.Sample(start, &obs); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range states {
+		tree := shared(100, neighbour, neighbour/8, state)
+		change(tree)
+		m.FS = tree
+		cpu.Glance()
+	}
+	m.FS = shared(100, neighbour, neighbour/8, 'S')
+	if err := cpu.Sample(start.Add(10*time.Second), &obs); err != nil {
+		t.Fatal(err)
+	}
+	return obs
 }
 
-// A busy neighbour, which uses up the quota of both groups, changes nothing that an instance reads of its processors.
+// A busy neighbour, which uses up the quota of both groups and waits for disks, changes nothing that an instance reads of its processors.
 func TestNeighbourIsNotSeen(t *testing.T) {
-	before := shared(0, 0, 0, 0)
-	calm, busy := readOwnGroup(t, OwnCgroup, before, shared(20, 0, 0, 30)), readOwnGroup(t, OwnCgroup, before, shared(20, 400, 45, 30))
+	as := func(fstest.MapFS) {}
+	calm, busy := glance(t, "SSRDSSSS", 0, as), glance(t, "SSRDSSSS", 400, as)
 	if !reflect.DeepEqual(calm, busy) {
 		t.Errorf("without a neighbour %+v %+v, beside one %+v %+v", calm.CPU, calm.Sched, busy.CPU, busy.Sched)
 	}
-	want := quell.CPUTime{User: .04, IOWait: new(.06)}
-	if !nearTimes(calm.CPU, &want) || calm.Utilization[quell.CPU] != .04 || calm.Counters != nil || calm.Pressure != nil {
+	want := quell.CPUTime{User: .2, IOWait: new(.25)}
+	if !nearTimes(calm.CPU, &want) || calm.Utilization[quell.CPU] != .2 || calm.Counters != nil || calm.Pressure != nil {
 		t.Errorf("%+v, use %v, %v, %v", calm.CPU, calm.Utilization, calm.Counters, calm.Pressure)
 	}
 }
 
-// Waiting for disks counts as idle time only, and is absent if the kernel does not count it.
+// Waiting for disks counts as idle time only, and is absent if nobody looked.
 func TestOwnIOWait(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		change func(tree fstest.MapFS)
-		disk   int
-		want   *float64
+		name, states string
+		change       func(tree fstest.MapFS)
+		want         *float64
 	}{
-		{"more than the idle time", func(fstest.MapFS) {}, 900, new(.8)},
-		{"delays are not counted", func(tree fstest.MapFS) { tree["proc/sys/kernel/task_delayacct"].Data = []byte("0\n") }, 30, nil},
-		{"an old kernel", func(tree fstest.MapFS) { delete(tree, "proc/sys/kernel/task_delayacct") }, 30, nil},
-		{"the task is the agent's", func(tree fstest.MapFS) { tree["proc/self/task/7/stat"] = &fstest.MapFile{} }, 30, new(0.)},
-		{"hours in seconds", func(fstest.MapFS) {}, 800_000, new(0.)},
-		{"the task is new", func(tree fstest.MapFS) { tree["cg/cpuacct/h/vm/tasks"].Data = []byte("8\n") }, 30, new(0.)},
+		{"never", "SSSSRRRR", func(fstest.MapFS) {}, new(0.)},
+		{"a quarter of the time, on half a processor", "SSRDSSRD", func(fstest.MapFS) {}, new(.5)},
+		{"more than the idle time", "DDDD", func(fstest.MapFS) {}, new(.8)},
+		{"hardly looked at", "DD", func(fstest.MapFS) {}, nil},
+		{"too many tasks", "DDDD", func(tree fstest.MapFS) {
+			tree["cg/cpuacct/h/vm/tasks"].Data = []byte(strings.Repeat("7\n", mostLooked+1))
+		}, nil},
+		{"the task is the agent's", "DDDD", func(tree fstest.MapFS) { tree["proc/self/task/7/stat"] = &fstest.MapFile{} }, new(0.)},
+		{"the task has ended", "DDDD", func(tree fstest.MapFS) { delete(tree, "proc/7/stat") }, new(0.)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			after := shared(100, 0, 0, c.disk).(fstest.MapFS)
-			c.change(after)
-			obs := readOwnGroup(t, OwnCgroup, shared(0, 0, 0, 0), after)
-			if !nearPointers(obs.CPU.IOWait, c.want) {
+			if obs := glance(t, c.states, 0, c.change); !nearPointers(obs.CPU.IOWait, c.want) {
 				t.Errorf("got %v, want %v", obs.CPU.IOWait, c.want)
 			}
 		})
 	}
 }
 
-func FuzzParseTaskDisk(f *testing.F) {
-	f.Add([]byte(taskStat(30)))
-	f.Add([]byte("7 (x) S 1 2 3"))
+// A sensor that has not sampled yet, or that measures a whole machine, glances at nothing.
+func TestGlanceWithoutAGroup(t *testing.T) {
+	for _, group := range []string{"", OwnCgroup} {
+		cpu, err := NewCPU(Options{Root: shared(0, 0, 0, 'D'), Cgroup: group})
+		if err != nil {
+			t.Fatal(err)
+		}
+		NewSet(cpu).Glance()
+		if cpu.waits.moments > 0 {
+			t.Errorf("group %q: %+v", group, cpu.waits)
+		}
+	}
+}
+
+func FuzzStateOf(f *testing.F) {
+	f.Add([]byte("7 (a (b) c) D 1"))
 	f.Add([]byte(") ) )"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if got, err := parseTaskDisk(text); got < 0 || err != nil && got != 0 {
-			t.Errorf("got %v, %v", got, err)
+		if got := stateOf(text); got != 0 && !bytes.Contains(text, []byte{')', ' ', got, ' '}) {
+			t.Errorf("%q of %q", got, text)
 		}
 	})
 }

@@ -1,8 +1,6 @@
 package sensor
 
 import (
-	"bytes"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -101,7 +99,7 @@ func (g *Groups) Glance(now time.Time) {
 
 func (g *Groups) look(l *groupLayout, counts *readyCounts) {
 	tasks := &taskReader{root: g.root, left: mostLooked, files: g.files}
-	if ready, ok := tasks.ready(l); ok {
+	if ready, ok := tasks.count(l, func(_ string, state byte) bool { return state == runnable }); ok {
 		counts.add(ready)
 	}
 }
@@ -125,21 +123,4 @@ func (g *Groups) estimate(l *groupLayout, known float64, counts *readyCounts, ob
 	}
 	counts.fresh = 0
 	return counts
-}
-
-// ready returns how many tasks of a group run or wait for a processor; ok is false if it has too many tasks.
-func (t *taskReader) ready(l *groupLayout) (count int, ok bool) {
-	t.walk(l.usage, l.taskList(), func(id string) {
-		if text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat"); err == nil && runnable(text) {
-			count++
-		}
-	})
-	return count, t.left >= 0
-}
-
-// runnable returns whether the task with this /proc/PID/stat runs or waits for a processor. The state follows the program's name, which is
-// in parentheses and may contain others.
-func runnable(stat []byte) bool {
-	end := bytes.LastIndexByte(stat, ')')
-	return end >= 0 && bytes.HasPrefix(stat[end+1:], []byte(" R "))
 }

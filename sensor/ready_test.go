@@ -73,13 +73,13 @@ func TestReadyCountsStayWithinBounds(t *testing.T) {
 	})
 }
 
-func TestRunnable(t *testing.T) {
-	for stat, want := range map[string]bool{
-		"12 (awk) R 1 12": true, "12 (a) S) R 1 12": true, "12 (sh) S 1 12": false, "12 (sh) D 1 12": false, "12 (R ) Z 1 12": false, "": false,
-		"12 (sh": false, "12 (sh) ": false,
+func TestStateOf(t *testing.T) {
+	for stat, want := range map[string]byte{
+		"12 (awk) R 1 12": 'R', "12 (a) S) R 1 12": 'R', "12 (sh) S 1 12": 'S', "12 (sh) D 1 12": 'D', "12 (R ) Z 1 12": 'Z', "": 0, "12 (sh": 0,
+		"12 (sh) ": 0, "12 (sh) RR": 0,
 	} {
-		if got := runnable([]byte(stat)); got != want {
-			t.Errorf("%q: %v", stat, got)
+		if got := stateOf([]byte(stat)); got != want {
+			t.Errorf("%q: %q", stat, got)
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// taskTimes are how long a task has run, and how long it has waited in run queues and for disks, since it began.
-type taskTimes struct{ run, wait, disk time.Duration }
+// taskTimes are how long a task has run, and how long it has waited in run queues, since it began.
+type taskTimes struct{ run, wait time.Duration }
 
 // parseTaskSchedstat reads /proc/PID/schedstat: processor time, time in run queues, both in nanoseconds, and the number of turns.
 func parseTaskSchedstat(text []byte) (taskTimes, error) {
@@ -24,29 +24,6 @@ func parseTaskSchedstat(text []byte) (taskTimes, error) {
 		return taskTimes{}, fmt.Errorf("schedstat: %w", err)
 	}
 	return taskTimes{run: time.Duration(ran), wait: time.Duration(waited)}, nil
-}
-
-// tick is the unit of times in /proc/TASK/stat.
-const tick = 10 * time.Millisecond
-
-// parseTaskDisk reads, in /proc/PID/stat, how long a task has waited for disks: the 42nd field, in ticks of 10 ms. The second field is the
-// program's name in parentheses, which may itself contain spaces and parentheses.
-func parseTaskDisk(text []byte) (time.Duration, error) {
-	const column = 42
-	after := bytes.LastIndexByte(text, ')')
-	fields := bytes.Fields(text[after+1:]) // from the third field on
-	if after < 0 || len(fields) <= column-3 {
-		return 0, fmt.Errorf("stat: want at least %d fields, got %q", column, text)
-	}
-	const most = 1 << 40 // ticks; far above real values, and their sums still fit
-	n, err := strconv.ParseUint(string(fields[column-3]), 10, 63)
-	if err == nil && n > most {
-		err = fmt.Errorf("%d ticks are out of range", n)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("stat: %w", err)
-	}
-	return time.Duration(n) * tick, nil
 }
 
 // parseSchedstat reads /proc/schedstat and returns the time that tasks spent in run queues, in seconds, summed over processors. This time

@@ -114,6 +114,15 @@ func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 	return obs, failures
 }
 
+// Glance lets the sensors look at what comes and goes between two samples. The more often it is called, the more accurate they are.
+func (s *Set) Glance() {
+	for _, one := range s.sensors {
+		if g, ok := one.(interface{ Glance() }); ok {
+			g.Glance()
+		}
+	}
+}
+
 // Close closes the sensors that keep something open.
 func (s *Set) Close() error {
 	var errs []error

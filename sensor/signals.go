@@ -48,7 +48,7 @@ var signals = []signal{
 	{"probe.disk", "probe of disk", probed(quell.Disk), notProbed(quell.Disk)},
 	{"cpu.user", "cpu", processors(func(c *quell.CPUTime) *float64 { return &c.User }), notRead},
 	{"cpu.system", "cpu", processors(func(c *quell.CPUTime) *float64 { return &c.System }), notRead},
-	{"cpu.iowait", "cpu", processors(func(c *quell.CPUTime) *float64 { return c.IOWait }), noDelays},
+	{"cpu.iowait", "cpu", processors(func(c *quell.CPUTime) *float64 { return c.IOWait }), noDiskWaits},
 	{"utilization.cpu", "cpu", used(quell.CPU), notRead},
 	{"utilization.network", "network", used(quell.Network), notRead},
 	{"utilization.disk", "disk", used(quell.Disk), notWanted(quell.Disk)},
@@ -206,11 +206,11 @@ func noPressure(o *Options) (why, do string) {
 	return "the kernel does not report it for control groups of version 1", "use version 2; sched.wait_s takes the place of pressure.cpu"
 }
 
-func noDelays(o *Options) (why, do string) {
-	if o.Cgroup != "" && !versionTwo(o) {
-		return "the kernel does not count how long tasks wait for disks", "run sysctl kernel.task_delayacct=1"
+func noDiskWaits(o *Options) (why, do string) {
+	if o.Cgroup == "" {
+		return notRead(o)
 	}
-	return "the kernel does not report it", "use a kernel with CONFIG_PSI, booted with psi=1"
+	return fmt.Sprintf("the control group's tasks were hardly looked at, or there are more than %d", mostLooked), "measure for longer"
 }
 
 func notProbed(r quell.Resource) func(*Options) (why, do string) {

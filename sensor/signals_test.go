@@ -33,6 +33,9 @@ func TestSignals(t *testing.T) {
 				t.Fatal(err)
 			}
 			set.Sample(start)
+			for range fewestMoments {
+				set.Glance()
+			}
 			m.FS = os.DirFS("testdata/" + c.after)
 			obs, failures := set.Sample(start.Add(10 * time.Second))
 			golden.Compare(t, filepath.Join("testdata", "signals", c.name+".txt"), []byte(described(Signals(c.options, &obs, failures))))

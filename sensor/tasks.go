@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"path"
@@ -12,17 +13,15 @@ import (
 // mostTasks is how many tasks are read in one period. If there are more, that is reported as a failure.
 const mostTasks = 20_000
 
-// taskReader reads how long tasks ran and waited.
+// taskReader reads how long tasks ran and waited, and in which state they are.
 type taskReader struct {
 	root   fs.FS
-	told   bool            // the kernel reports it
-	disks  bool            // also how long those of other processes waited for disks
-	own    map[string]bool // tasks of this process
-	always bool            // also where pressure tells how long the group waits
-	left   int             // tasks that may still be read
-	kept   int             // of these, for groups that are read later
-	short  bool            // there were more
-	files  *keptFiles      // nil: files are opened anew each time
+	told   bool       // the kernel reports it
+	always bool       // also where pressure tells how long the group waits
+	left   int        // tasks that may still be read
+	kept   int        // of these, for groups that are read later
+	short  bool       // there were more
+	files  *keptFiles // nil: files are opened anew each time
 }
 
 func newTaskReader(root fs.FS) *taskReader {
@@ -124,14 +123,31 @@ func (t *taskReader) add(times map[int]taskTimes, id string) {
 	if err != nil {
 		return
 	}
-	if t.disks && !t.own[id] {
-		text, err := fs.ReadFile(t.root, "proc/"+id+"/stat")
-		if err != nil {
-			return
-		}
-		if one.disk, err = parseTaskDisk(text); err != nil {
-			return
-		}
-	}
 	times[number] = one
+}
+
+// States of tasks in /proc/PID/stat.
+const (
+	runnable    = 'R' // it runs or waits for a processor
+	diskWaiting = 'D' // it waits for a disk or for another device, and cannot be interrupted
+)
+
+// count returns how many of a group's tasks are to be counted; ok is false if it has too many tasks to look at.
+func (t *taskReader) count(l *groupLayout, counts func(id string, state byte) bool) (n int, ok bool) {
+	t.walk(l.usage, l.taskList(), func(id string) {
+		if text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat"); err == nil && counts(id, stateOf(text)) {
+			n++
+		}
+	})
+	return n, t.left >= 0
+}
+
+// stateOf returns the state in /proc/PID/stat, 0 if there is none. It follows the program's name, which is in parentheses and may contain
+// others.
+func stateOf(stat []byte) byte {
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 || len(stat) < end+4 || stat[end+1] != ' ' || stat[end+3] != ' ' {
+		return 0
+	}
+	return stat[end+2]
 }

@@ -2,11 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -94,11 +91,6 @@ func playDial(ctx context.Context, name string) error {
 func playPiece(ctx context.Context, piece string) error {
 	lab := dialLab()
 	parts := slices.DeleteFunc(lab.parts, func(p labPart) bool { return p.piece != piece })
-	if piece != calibratePiece {
-		if err := diskWaits(delayAccounting); err != nil {
-			return err
-		}
-	}
 	if piece == classifyPiece || piece == comparePiece {
 		uses, err := readUses()
 		if err != nil {
@@ -115,18 +107,6 @@ func playPiece(ctx context.Context, piece string) error {
 		return calibrate()
 	}
 	return nil
-}
-
-// delayAccounting is the kernel's setting without which nothing tells how long tasks wait for disks.
-const delayAccounting = "/proc/sys/kernel/task_delayacct"
-
-// diskWaits returns an error if the kernel does not account waiting for disks: DIAL would not recognise neighbours there.
-func diskWaits(setting string) error {
-	text, err := os.ReadFile(setting)
-	if err == nil && strings.TrimSpace(string(text)) != "1" {
-		return errors.New("waiting for disks is not accounted, so contention of disks has no sign: sysctl kernel.task_delayacct=1")
-	}
-	return err
 }
 
 // episode is a time of a scenario in which a neighbour is beside one instance, or in which there are more users.

@@ -191,21 +191,9 @@ func TestCalmLive(t *testing.T) {
 	}
 }
 
-// Without the accounting of waits for disks, and without a calibration, the pieces that need them say so. Each piece has a name of its own.
+// Without a calibration, the pieces that need it say so. Each piece has a name of its own.
 func TestPiecesNeedPreparation(t *testing.T) {
 	t.Chdir(t.TempDir())
-	setting := "task_delayacct"
-	if err := diskWaits(setting); err == nil {
-		t.Error("a kernel without the setting is taken for one that accounts")
-	}
-	for text, want := range map[string]string{"0\n": "sysctl kernel.task_delayacct=1", "1\n": ""} {
-		if err := os.WriteFile(setting, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := diskWaits(setting); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
 	if _, err := readUses(); err == nil || !strings.Contains(err.Error(), "play dial:live-calibrate first") {
 		t.Errorf("got %v", err)
 	}

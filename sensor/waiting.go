@@ -1,0 +1,43 @@
+package sensor
+
+import "io/fs"
+
+// diskWaits are how many tasks of a group waited for disks at several moments. Linux also adds up how long each task waited
+// (/proc/PID/stat, field 42), but only if the operator switched that on, and Linux 6.18 was seen to add times in which a task only slept.
+type diskWaits struct {
+	sum, moments int
+}
+
+// fewestMoments is the number of moments from which a mean is made.
+const fewestMoments = 3
+
+// look counts the tasks that wait at present. The agent's own do not count: its probes of a disk wait nearly all the time.
+func (w *diskWaits) look(l *groupLayout) {
+	own := ownTasks(l.root)
+	tasks := &taskReader{root: l.root, left: mostLooked}
+	n, ok := tasks.count(l, func(id string, state byte) bool { return state == diskWaiting && !own[id] })
+	if ok {
+		w.sum += n
+		w.moments++
+	}
+}
+
+// take returns the mean number of waiting tasks since the last call; nil if there were too few moments.
+func (w *diskWaits) take() *float64 {
+	mean, known := float64(w.sum)/float64(max(1, w.moments)), w.moments >= fewestMoments
+	*w = diskWaits{}
+	if !known {
+		return nil
+	}
+	return &mean
+}
+
+// ownTasks lists the tasks of this process.
+func ownTasks(root fs.FS) map[string]bool {
+	entries, _ := fs.ReadDir(root, "proc/self/task") // without them, all tasks count
+	own := make(map[string]bool, len(entries))
+	for _, e := range entries {
+		own[e.Name()] = true
+	}
+	return own
+}
