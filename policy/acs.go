@@ -38,13 +38,13 @@ type ACSSettings struct {
 	Cores     float64 // processors that the groups share; 0: all of the machine
 	Gain      float64 // how much of a group's distance from the mean one step of the damped rule makes up for
 
-	Window time.Duration // with weights, slowdowns are averaged over it: the weight of a value falls to 37% after this time
+	Window time.Duration // with weights, slowdowns are averaged over it, or since the last change if that is shorter
 	Solo   time.Duration // how often each group that reports progress runs nearly alone, which tells its best rate; 0: never
 }
 
 var acsSpec = hostSpec[ACSSettings]{
 	name: "acs", about: "divides processor time among control groups so that all are slowed down by the same factor",
-	defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 3 * time.Second},
+	defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 10 * time.Second},
 	keys: func(s *ACSSettings) keys.Table {
 		return keys.Table{
 			keys.Opt("rule", keys.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
@@ -80,11 +80,14 @@ type acsMemory struct {
 
 // acsGroup is what acs remembers of a control group.
 type acsGroup struct {
-	Part   float64 `json:"part,omitempty"`   // of the processors, when no group is idle; a fraction; 0: none was given yet
-	Cap    float64 `json:"cap,omitempty"`    // cap of the last plan, in processors; 0: none
-	Weight float64 `json:"weight,omitempty"` // of the last plan, relative to the kernel's usual one; 0: none
-	Level  float64 `json:"level,omitempty"`  // slowdown times share, averaged
-	Away   int     `json:"away,omitempty"`   // consecutive snapshots in which it was idle
+	Part    float64 `json:"part,omitempty"`    // of the processors, when no group is idle; a fraction; 0: none was given yet
+	Cap     float64 `json:"cap,omitempty"`     // cap of the last plan, in processors; 0: none
+	Held    float64 `json:"held,omitempty"`    // cap beside its weight, in processors; 0: none
+	Weight  float64 `json:"weight,omitempty"`  // of the last plan, relative to the kernel's usual one; 0: none
+	Level   float64 `json:"level,omitempty"`   // slowdown times share, averaged
+	Counted int     `json:"counted,omitempty"` // slowdowns in that average since the group changed
+	Off     int     `json:"off,omitempty"`     // consecutive slowdowns that were far above the average; negative: below
+	Away    int     `json:"away,omitempty"`    // consecutive snapshots in which it was idle
 
 	Unwaited float64         `json:"unwaited,omitempty"` // units of work per second that it would have reported without waiting, averaged
 	Best     float64         `json:"best,omitempty"`     // most of these that were seen
@@ -192,10 +195,7 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 		d.tenants = append(d.tenants, t)
 	}
 	d.full = d.full || wanted >= acsFull*d.total
-	fresh := d.fresh()
-	for i := range d.tenants {
-		d.tenants[i].average(fresh)
-	}
+	d.averageAll()
 	d.free = d.total
 	for i := range d.tenants {
 		switch t := &d.tenants[i]; {
@@ -212,7 +212,7 @@ func (t *acsTenant) compare(limits map[quell.Resource]float64, total float64) {
 	const rounding = 1.05
 	const shortest = 0.01 // of a processor: the kernel may round smaller quotas up
 	t.quota = limits[quell.CPU]
-	if t.before.Weight > 0 {
+	if t.before.Weight > 0 && t.before.Cap == 0 {
 		t.bounded = t.quota > 0 && t.quota*rounding < total && t.run*rounding > t.quota
 		return
 	}
@@ -275,7 +275,7 @@ func (d *hostCaps) spread() (least, most float64) {
 // lift removes all caps and weights. The groups' parts stay in the memory for the next time.
 func (d *hostCaps) lift() {
 	for i := range d.tenants {
-		d.tenants[i].next.Cap, d.tenants[i].next.Weight = 0, 0
+		d.tenants[i].next.Cap, d.tenants[i].next.Held, d.tenants[i].next.Weight = 0, 0, 0
 	}
 }
 

@@ -58,7 +58,7 @@ func (d *hostCaps) literal() {
 
 // cap sets a cap of the next plan. A cap of the whole machine is none.
 func (t *acsTenant) cap(processors, total float64) {
-	t.next.Cap, t.next.Weight = 0, 0
+	t.next.Cap, t.next.Held, t.next.Weight = 0, 0, 0
 	if processors > 0 && processors < total*(1-quell.SumTolerance) {
 		t.next.Cap = processors
 	}

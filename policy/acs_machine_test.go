@@ -31,6 +31,7 @@ type sharer struct {
 	weight float64 // of the kernel
 	share  float64 // given to acs; 0: none
 	lies   float64 // slowdown that it reports; 0: none
+	first  bool    // it runs at once, whatever its weight, as a program that hardly runs does
 }
 
 // run returns what each group gets.
@@ -53,7 +54,7 @@ func (m *shared) run() []float64 {
 			if processors, ok := m.caps[g.id]; ok {
 				limit = min(limit, processors)
 			}
-			if open[i] && limit <= left*g.weight/weights {
+			if open[i] && (g.first || limit <= left*g.weight/weights) {
 				got[i], open[i], full = limit, false, true
 				left -= limit
 				break

@@ -16,6 +16,9 @@ const (
 	acsSlowest   = 1000  // largest slowdown that is told apart
 	acsPlausible = 3.0   // a reported slowdown counts up to this many times that of scheduling
 	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay, and of a new rate without waiting
+	acsFar       = 1.5   // slowdowns this many times the average, or the average this many times these, are far from it;
+	acsChanged   = 2     // after so many in a row, the group has changed
+	acsMemorable = 1000  // most slowdowns that are counted
 	acsGone      = 2     // after this many idle snapshots, a group is idle for longer than a moment
 	acsKept      = 0.999 // what is left of the best progress after one period: programs change
 	acsForget    = 0.98  // weight that the model's rows keep in each period
@@ -120,18 +123,32 @@ func (t *acsTenant) foretell(scheduled float64) {
 	}
 }
 
-// fresh is the weight of a new slowdown in a group's average. Readings of a moment in which one group ran nearly alone count for nothing.
-// When a group has become idle, or busy again, what was before tells nothing of what is now.
-func (d *hostCaps) fresh() float64 {
+// averageAll updates the groups' average levels. Readings of a moment in which one group ran nearly alone count for nothing. When a group
+// has become idle, or busy again, what was before tells nothing of what is now.
+func (d *hostCaps) averageAll() {
+	if d.mem.Solo.Group != "" {
+		return
+	}
+	turned := slices.ContainsFunc(d.tenants, acsTenant.turned)
+	for i := range d.tenants {
+		t := &d.tenants[i]
+		if turned {
+			t.next.Counted, t.next.Off = 0, 0
+		}
+		t.average(d.fresh(t), d.window)
+	}
+}
+
+// fresh is the weight of a new slowdown in a group's average. By weights, the average is of all slowdowns since the last change, the k-th
+// with a weight in proportion to k, until these span the window.
+func (d *hostCaps) fresh(t *acsTenant) float64 {
 	switch {
-	case d.mem.Solo.Group != "":
-		return 0
-	case slices.ContainsFunc(d.tenants, acsTenant.turned):
+	case t.next.Counted == 0:
 		return 1
+	case d.weighs && d.set.Window > 0:
+		return max(2/float64(t.next.Counted+2), 1-math.Exp(-d.window/d.set.Window.Seconds()))
 	case d.mem.Even:
 		return acsSmoothing
-	case d.weighs && d.set.Window > 0:
-		return 1 - math.Exp(-d.window/d.set.Window.Seconds())
 	}
 	return 1
 }
@@ -143,7 +160,7 @@ func (t acsTenant) turned() bool {
 
 // average updates the group's average level. It averages 1 / level, the rate of its work, so that the average over several periods is the
 // time that the work took in all of them over its time alone. Idle periods do not count.
-func (t *acsTenant) average(fresh float64) {
+func (t *acsTenant) average(fresh, window float64) {
 	if t.idle {
 		t.next.Away++
 		return
@@ -151,8 +168,32 @@ func (t *acsTenant) average(fresh float64) {
 	if t.slowdown == 0 { // it was not read
 		return
 	}
-	t.next.Away, t.next.Level = 0, t.slowdown*t.share
+	level := t.slowdown * t.share
+	t.next.Away, t.next.Level = 0, level
 	if before := t.before.Level; before > 0 {
-		t.next.Level = 1 / ((1-fresh)/before + fresh/t.next.Level)
+		t.next.Level = 1 / ((1-fresh)/before + fresh/level)
+		t.notice(level/before, window)
+	}
+	t.next.Counted = min(t.next.Counted+1, acsMemorable)
+}
+
+// notice looks whether a group's slowdowns are far from their average on the same side several times in a row. Then the group has changed,
+// and the average begins anew. Few units of work vary by chance.
+func (t *acsTenant) notice(ratio, window float64) {
+	far := acsFar
+	if t.rate > 0 {
+		far = max(far, math.Exp(2/math.Sqrt(t.rate*window)))
+	}
+	side := 0
+	if ratio > far {
+		side = 1
+	} else if ratio < 1/far {
+		side = -1
+	}
+	if side == 0 || side*t.next.Off < 0 {
+		t.next.Off = 0
+	}
+	if t.next.Off += side; t.next.Off == acsChanged || t.next.Off == -acsChanged {
+		t.next.Counted, t.next.Off = 1, 0
 	}
 }

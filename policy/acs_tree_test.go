@@ -68,9 +68,21 @@ func TestACSWeightsBesideAnIdleGroup(t *testing.T) {
 	}
 }
 
+// capsOf returns the caps of a plan as the kernel's limits of each group.
+func capsOf(p quell.Plan) map[string]map[quell.Resource]float64 {
+	caps := map[string]map[quell.Resource]float64{}
+	for _, l := range p.Limits {
+		if l.Unit != quell.WeightUnit {
+			caps[l.Instance] = map[quell.Resource]float64{l.Resource: l.Value}
+		}
+	}
+	return caps
+}
+
 // A plan has the weights of groups around as long as groups lie in different groups, and processors are wanted.
 func TestACSPlansWeightsAround(t *testing.T) {
 	e, st := acsEngine(t, byWeights), State{}
+	var caps map[string]map[quell.Resource]float64
 	for _, c := range []struct {
 		name        string
 		wait        float64
@@ -88,7 +100,11 @@ func TestACSPlansWeightsAround(t *testing.T) {
 		for range acsCalm + 1 {
 			s := during(waiter("a", 0.1, c.wait, 0.1, 0), waiter("b", 0.6, c.wait/3, 0.6, 0))
 			s.Instances[0].Within, s.Instances[1].Within = c.left, c.right
+			for i := range s.Instances {
+				s.Instances[i].Limits = caps[s.Instances[i].ID]
+			}
 			plan, st = e.Decide(s, reread(t, st))
+			caps = capsOf(plan)
 		}
 		around := slices.Sorted(maps.Keys(st.Memory.(*acsMemory).Around))
 		if !slices.Equal(around, c.want) {

@@ -16,6 +16,7 @@ const (
 // stay, because they count only when the group wants to run.
 func (d *hostCaps) weigh() {
 	d.enter()
+	d.release()
 	before, parts := make([]float64, len(d.active)), 0.0
 	for i, t := range d.active {
 		before[i] = t.next.Part
@@ -28,25 +29,32 @@ func (d *hostCaps) weigh() {
 	for i, t := range d.active {
 		t.expect(before[i], t.next.Part, parts)
 	}
+	d.hold()
 }
 
-// shift changes the parts of the active groups, whose sum stays.
+// shift changes the parts of the active groups, whose sum stays. Groups that a cap holds back keep theirs.
 func (d *hostCaps) shift(parts float64) {
 	mean, sum := d.mean(), 0.0
+	var free []*acsTenant
 	for _, t := range d.active {
+		if t.next.Held > 0 {
+			parts -= t.next.Part
+			continue
+		}
 		factor := min(max(math.Pow(t.level()/mean, d.set.Gain), 1/acsStep), acsStep)
 		if t.slowdown <= 1+d.set.Tolerance/2 {
 			factor = min(factor, 1) // a group that is not slowed down cannot be helped
 		}
 		t.next.Part *= factor
 		sum += t.next.Part
+		free = append(free, t)
 	}
-	fractions := make([]fraction, len(d.active))
-	for i, t := range d.active {
+	fractions := make([]fraction, len(free))
+	for i, t := range free {
 		fractions[i] = fraction{t.next.Part / sum, acsLightest / float64(len(d.active)), 1}
 	}
 	for i, got := range within(fractions) {
-		d.active[i].next.Part = got * parts
+		free[i].next.Part = got * parts
 	}
 }
 

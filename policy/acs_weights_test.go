@@ -45,6 +45,40 @@ func TestACSWeights(t *testing.T) {
 	})
 }
 
+// A group that runs at once, whatever its weight, gets a cap beside it. When it wants much more, or was idle for long, the cap goes.
+func TestACSHoldsBackWhatAlwaysRuns(t *testing.T) {
+	m := machineOf(2, sharer{want: 4}, sharer{want: 4}, sharer{want: 0.3, first: true})
+	e := acsEngine(t, byWeights)
+	cap := func(p quell.Plan) float64 {
+		for _, l := range p.Limits {
+			if l.Instance == "g2" && l.Unit != quell.WeightUnit {
+				return l.Value
+			}
+		}
+		return 0
+	}
+	held := 0.0
+	st := m.play(e, State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
+		if u := unfairness(slowdowns); period > 15 && u > 1.15 {
+			t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
+		}
+		held = cap(p)
+	})
+	if held == 0 {
+		t.Fatal("there is no cap")
+	}
+	for name, want := range map[string]float64{"it is idle": 0, "it wants more": 4} {
+		other := *m
+		other.groups = slices.Clone(m.groups)
+		other.groups[2].want, other.groups[2].first = want, false
+		other.play(e, st, 5, func(period int, _ []float64, p quell.Plan) {
+			if left := cap(p); period > 4 && left > 0 {
+				t.Errorf("%s: in period %d it still has a cap of %.2f", name, period, left)
+			}
+		})
+	}
+}
+
 // A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
 func TestACSWeightBesideAQuota(t *testing.T) {
 	m := machineOf(2, sharer{want: 2}, sharer{want: 2}, sharer{want: 1})

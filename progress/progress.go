@@ -252,25 +252,52 @@ func Within(units map[string]float64, group string) (sum float64, ok bool) {
 	return min(sum, math.MaxFloat64), ok
 }
 
-// Pace turns the units of successive periods into units per second, for programs that report less often than once per period.
+// Pace turns the units of successive periods into units per second, for programs that report seldom. The rate is that between the last
+// report and the latest one before it since which there were at least enough units: a single one would tell little.
 type Pace struct {
-	since    time.Time     // of the last report
-	interval time.Duration // between the last two
-	rate     float64
+	reports []report // the oldest first; its units do not count, because the time for which it worked is not known
 }
 
+// report is what was reported in a period.
+type report struct {
+	at    time.Time // end of the period
+	units float64
+}
+
+const (
+	// enough is the number of units from which a rate is computed.
+	enough = 4
+	// mostReports are remembered.
+	mostReports = 20
+	// stopped is how many mean times between reports after the last one they have stopped.
+	stopped = 4
+)
+
 // Next returns the units per second after one more period, which ended at now; ok is false until a second report, and when reports have
-// stopped for more than twice the time between two.
+// stopped. If the next report is late, the rate falls.
 func (p *Pace) Next(now time.Time, units float64, reported bool) (rate float64, ok bool) {
-	gap := now.Sub(p.since)
-	switch {
-	case reported && (p.since.IsZero() || gap <= 0):
-		p.since = now
-	case reported:
-		p.since, p.interval, p.rate = now, gap, units/gap.Seconds()
-	case gap > 2*p.interval:
-		*p = Pace{since: p.since, interval: p.interval}
+	n := len(p.reports)
+	if n > 0 && !now.After(p.reports[n-1].at) { // the clock was set
+		p.reports, n = nil, 0
+	}
+	if reported {
+		p.reports = append(p.reports, report{now, units})
+		n++
+	}
+	if n < 2 {
 		return 0, false
 	}
-	return p.rate, p.rate > 0
+	first, sum := n-1, 0.0
+	for first > max(0, n-mostReports) && sum < enough {
+		sum += p.reports[first].units
+		first--
+	}
+	p.reports = slices.Delete(p.reports, 0, first)
+	begin, last := p.reports[0].at, p.reports[n-first-1].at
+	between := last.Sub(begin) / time.Duration(n-first-1)
+	if now.Sub(last) > stopped*between {
+		p.reports = slices.Delete(p.reports, 0, n-first-1)
+		return 0, false
+	}
+	return sum / max(last.Sub(begin), now.Sub(begin)-between).Seconds(), sum > 0
 }
