@@ -342,9 +342,10 @@ type acsLiveRun struct {
 
 // acsMoment is a decision of the agent.
 type acsMoment struct {
-	AtS    float64            `json:"at_s"` // since the start of the run
-	Code   string             `json:"code"` // reason of the host
-	Limits map[string]float64 `json:"limits,omitempty"`
+	AtS    float64            `json:"at_s"`             // since the start of the run
+	Code   string             `json:"code"`             // reason of the host
+	Limits map[string]float64 `json:"limits,omitempty"` // weights, or else caps
+	Caps   map[string]float64 `json:"caps,omitempty"`   // in processors, also those beside weights
 }
 
 // alone returns the run of a tenant that has the machine to itself.

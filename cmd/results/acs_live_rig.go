@@ -311,7 +311,7 @@ func (w *acsWatch) look(ctx context.Context) {
 
 // newACSMoment takes the decision from an agent's status. During a solo run, groups have weights and caps; it takes the weights.
 func newACSMoment(s host.Status, at time.Duration) acsMoment {
-	m := acsMoment{AtS: at.Seconds(), Limits: map[string]float64{}}
+	m := acsMoment{AtS: at.Seconds(), Limits: map[string]float64{}, Caps: map[string]float64{}}
 	for _, reason := range s.Plan.Reasons {
 		if reason.Instance == "" {
 			m.Code = reason.Code
@@ -321,6 +321,9 @@ func newACSMoment(s host.Status, at time.Duration) acsMoment {
 	for _, l := range s.Plan.Limits {
 		if _, known := m.Limits[l.Instance]; !known || l.Unit == quell.WeightUnit {
 			m.Limits[l.Instance] = l.Value
+		}
+		if l.Unit != quell.WeightUnit {
+			m.Caps[l.Instance] = l.Value
 		}
 	}
 	return m
