@@ -115,7 +115,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer stop()
 	}
 	a.sample() // sets the starting point; there is nothing to publish yet
-	for a.wait(ctx, a.opts.Period, a.opts.Sampler) {
+	var looks glances
+	for a.wait(ctx, a.opts.Period, a.opts.Sampler, &looks) {
 		a.report(ctx)
 	}
 	return nil
@@ -129,18 +130,24 @@ const (
 	glanceCost = 250
 )
 
+// glances knows when the next glance is due.
+type glances struct{ next time.Time }
+
 // wait waits for the end of a period. Meanwhile the sampler glances at the machine.
-func (a *Agent) wait(ctx context.Context, period time.Duration, s Sampler) bool {
-	begin := a.opts.Now()
-	end := begin.Add(tick.Until(begin, period))
-	often := glanceEvery
-	for end.Sub(a.opts.Now()) > often {
-		if !tick.Sleep(ctx, often) {
+func (a *Agent) wait(ctx context.Context, period time.Duration, s Sampler, looks *glances) bool {
+	now := a.opts.Now()
+	end := now.Add(tick.Until(now, period))
+	if soon := now.Add(glanceEvery); looks.next.Before(now) {
+		looks.next = soon
+	}
+	for looks.next.Before(end) {
+		if !tick.Sleep(ctx, looks.next.Sub(a.opts.Now())) {
 			return false
 		}
-		looked := a.opts.Now()
+		began := a.opts.Now()
 		s.Glance()
-		often = max(glanceEvery, glanceCost*a.opts.Now().Sub(looked))
+		ended := a.opts.Now()
+		looks.next = ended.Add(max(glanceEvery, glanceCost*ended.Sub(began)))
 	}
 	return tick.Sleep(ctx, end.Sub(a.opts.Now()))
 }
@@ -149,7 +156,8 @@ func (a *Agent) wait(ctx context.Context, period time.Duration, s Sampler) bool 
 // once per sampling period as well.
 func (a *Agent) hurry(ctx context.Context) {
 	a.opts.FastSampler.Sample(a.opts.Now()) // sets the starting point
-	for a.wait(ctx, a.opts.Fast, a.opts.FastSampler) {
+	var looks glances
+	for a.wait(ctx, a.opts.Fast, a.opts.FastSampler, &looks) {
 		observation, _ := a.opts.FastSampler.Sample(a.opts.Now())
 		a.publish(ctx, observation, true)
 	}

@@ -57,21 +57,21 @@ func (r *reporting) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
 		}
 		kept[path] = pace
 		sum, reported := progress.Within(units, path)
-		rate, ok := pace.Next(now, sum, reported)
+		rate, span, ok := pace.Next(now, sum, reported)
 		if obs := s.Instances[i].Observation; ok && obs != nil {
-			enter(obs, rate, entry.Alone)
+			enter(obs, rate, span, entry.Alone)
 		}
 	}
 	r.paces = kept
 	return s, failures
 }
 
-// enter enters a rate of work into an observation and, if the rate of the group alone is given, the slowdown.
-func enter(obs *quell.Observation, rate, alone float64) {
+// enter enters a rate of work over a time into an observation and, if the rate of the group alone is given, the slowdown.
+func enter(obs *quell.Observation, rate float64, span time.Duration, alone float64) {
 	if obs.Counters == nil {
 		obs.Counters = map[string]float64{}
 	}
-	obs.Counters[quell.CounterProgress] = rate
+	obs.Counters[quell.CounterProgress], obs.Counters[quell.CounterProgressSpan] = rate, span.Seconds()
 	if alone > 0 {
 		slowdown := min(alone/rate, 1e6) // what is larger would be refused as a reading
 		obs.Slowdown = &slowdown

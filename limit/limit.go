@@ -178,7 +178,7 @@ func (l *Limits) set(t Target, value float64) error {
 	if err != nil {
 		return err
 	}
-	next := h.kind.to(value, now)
+	next := h.kind.to(value, h.Before)
 	if next != now {
 		if err := h.kind.write(t.Group, next); err != nil {
 			return errors.Join(err, l.dropUnused(t, now))

@@ -83,6 +83,7 @@ type acsGroup struct {
 	Part    float64 `json:"part,omitempty"`    // of the processors, when no group is idle; a fraction; 0: none was given yet
 	Cap     float64 `json:"cap,omitempty"`     // cap of the last plan, in processors; 0: none
 	Held    float64 `json:"held,omitempty"`    // cap beside its weight, in processors; 0: none
+	Unheld  bool    `json:"unheld,omitempty"`  // such a cap could not be set
 	Weight  float64 `json:"weight,omitempty"`  // of the last plan, relative to the kernel's usual one; 0: none
 	Level   float64 `json:"level,omitempty"`   // slowdown times share, averaged
 	Counted int     `json:"counted,omitempty"` // slowdowns in that average since the group changed
@@ -117,6 +118,7 @@ type acsTenant struct {
 	bounded   bool    // somebody else's quota, which is smaller than its cap, stops it
 	doubt     float64 // the reported slowdown, if it is not plausible
 	rate      float64 // units of work per second that it reports; 0: none
+	periods   float64 // over which that was measured
 	eased     float64 // by which factor the next weight changes the excess of the slowdown over 1; 0: not known
 	blind     bool    // the kernel does not report how long it waits
 	next      acsGroup
@@ -140,6 +142,7 @@ type hostCaps struct {
 	active  []*acsTenant
 	weighs  bool    // by weights, not by caps
 	free    float64 // processors that are left by groups that somebody else limits
+	wanted  float64 // processors that the groups want
 	full    bool    // the groups want nearly all processors, or report that they are slowed down
 }
 
@@ -174,7 +177,6 @@ func decideACS(s *quell.Snapshot, set ACSSettings, st *State) quell.Plan {
 
 // look measures every group.
 func (d *hostCaps) look(s *quell.Snapshot) {
-	wanted := 0.0
 	for _, in := range s.Instances {
 		t := acsTenant{id: in.ID, within: in.Within, share: 1, before: d.mem.Groups[in.ID]}
 		t.next = t.before
@@ -190,11 +192,11 @@ func (d *hostCaps) look(s *quell.Snapshot) {
 		if t.unknown() {
 			t.slowdown = 0
 		}
-		wanted += t.want
+		d.wanted += t.want
 		d.full = d.full || t.from == quell.FromProgress && t.slowdown > 1+d.set.Tolerance
 		d.tenants = append(d.tenants, t)
 	}
-	d.full = d.full || wanted >= acsFull*d.total
+	d.full = d.full || d.wanted >= acsFull*d.total
 	d.averageAll()
 	d.free = d.total
 	for i := range d.tenants {
@@ -220,6 +222,10 @@ func (t *acsTenant) compare(limits map[quell.Resource]float64, total float64) {
 		return
 	}
 	t.loose = t.quota == 0 || t.quota > t.before.Cap*rounding
+	if t.before.Held > 0 && t.loose { // it is left to its weight alone
+		t.loose, t.next.Held, t.next.Unheld = false, 0, true
+		return
+	}
 	t.bounded = !t.loose && t.quota < t.before.Cap/rounding && t.run*rounding > t.quota
 }
 
@@ -253,11 +259,7 @@ func (d *hostCaps) judge() (why quell.Reason) {
 }
 
 func (d *hostCaps) wants() string {
-	sum := 0.0
-	for i := range d.tenants {
-		sum += d.tenants[i].want
-	}
-	return fmt.Sprintf("%d active groups want %.2f of %g processors", len(d.active), sum, d.total)
+	return fmt.Sprintf("%d active groups want %.2f of %g processors", len(d.active), d.wanted, d.total)
 }
 
 // spread returns the smallest and the largest level of the active groups; 1 and 1 if there are none.
@@ -275,7 +277,8 @@ func (d *hostCaps) spread() (least, most float64) {
 // lift removes all caps and weights. The groups' parts stay in the memory for the next time.
 func (d *hostCaps) lift() {
 	for i := range d.tenants {
-		d.tenants[i].next.Cap, d.tenants[i].next.Held, d.tenants[i].next.Weight = 0, 0, 0
+		next := &d.tenants[i].next
+		next.Cap, next.Held, next.Unheld, next.Weight = 0, 0, false, 0
 	}
 }
 

@@ -18,7 +18,9 @@ const (
 	acsSmoothing = 0.3   // weight of a new slowdown in the average, while caps or weights stay, and of a new rate without waiting
 	acsFar       = 1.5   // slowdowns this many times the average, or the average this many times these, are far from it;
 	acsChanged   = 2     // after so many in a row, the group has changed
-	acsMemorable = 1000  // most slowdowns that are counted
+	acsMemorable = 1e6   // most slowdowns that are counted
+	acsBrief     = 1.5   // a rate over more periods than this is of few units of work, which vary by chance:
+	acsFarther   = 2.7   // then this takes the place of acsFar
 	acsGone      = 2     // after this many idle snapshots, a group is idle for longer than a moment
 	acsKept      = 0.999 // what is left of the best progress after one period: programs change
 	acsForget    = 0.98  // weight that the model's rows keep in each period
@@ -50,7 +52,7 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	if t.idle {
 		return
 	}
-	reported, ok := t.reported(obs, scheduled)
+	reported, ok := t.reported(obs, scheduled, window)
 	if !ok {
 		t.foretell(scheduled)
 		return
@@ -91,8 +93,9 @@ func (t *acsTenant) scheduled(sched *quell.Sched, ready, window, total float64) 
 // reported returns the slowdown by what the group reports of its work: the best rate over the present one. The best is that of a moment in
 // which the group ran nearly alone. If there was none, it is the best rate without waiting that was seen, which is less than alone if the
 // group always had neighbours in its caches.
-func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdown float64, ok bool) {
+func (t *acsTenant) reported(obs *quell.Observation, scheduled, window float64) (slowdown float64, ok bool) {
 	rate, told := obs.Counters[quell.CounterProgress]
+	t.periods = max(1, obs.Counters[quell.CounterProgressSpan]/window)
 	switch {
 	case obs.Slowdown != nil:
 		return *obs.Slowdown, true
@@ -105,7 +108,8 @@ func (t *acsTenant) reported(obs *quell.Observation, scheduled float64) (slowdow
 	}
 	t.next.Unwaited = rate * scheduled
 	if before := t.before.Unwaited; before > 0 {
-		t.next.Unwaited = (1-acsSmoothing)*before + acsSmoothing*t.next.Unwaited
+		fresh := acsSmoothing / t.periods // a rate of several periods says less of this one
+		t.next.Unwaited = (1-fresh)*before + fresh*t.next.Unwaited
 	}
 	t.next.Best = max(t.next.Unwaited, t.before.Best*acsKept)
 	return t.next.Best / rate, true
@@ -135,7 +139,7 @@ func (d *hostCaps) averageAll() {
 		if turned {
 			t.next.Counted, t.next.Off = 0, 0
 		}
-		t.average(d.fresh(t), d.window)
+		t.average(d.fresh(t))
 	}
 }
 
@@ -160,7 +164,7 @@ func (t acsTenant) turned() bool {
 
 // average updates the group's average level. It averages 1 / level, the rate of its work, so that the average over several periods is the
 // time that the work took in all of them over its time alone. Idle periods do not count.
-func (t *acsTenant) average(fresh, window float64) {
+func (t *acsTenant) average(fresh float64) {
 	if t.idle {
 		t.next.Away++
 		return
@@ -172,17 +176,19 @@ func (t *acsTenant) average(fresh, window float64) {
 	t.next.Away, t.next.Level = 0, level
 	if before := t.before.Level; before > 0 {
 		t.next.Level = 1 / ((1-fresh)/before + fresh/level)
-		t.notice(level/before, window)
+		if fresh < 1 {
+			t.notice(level / before)
+		}
 	}
 	t.next.Counted = min(t.next.Counted+1, acsMemorable)
 }
 
 // notice looks whether a group's slowdowns are far from their average on the same side several times in a row. Then the group has changed,
 // and the average begins anew. Few units of work vary by chance.
-func (t *acsTenant) notice(ratio, window float64) {
+func (t *acsTenant) notice(ratio float64) {
 	far := acsFar
-	if t.rate > 0 {
-		far = max(far, math.Exp(2/math.Sqrt(t.rate*window)))
+	if t.periods > acsBrief {
+		far = acsFarther
 	}
 	side := 0
 	if ratio > far {

@@ -37,7 +37,10 @@ func (d *hostCaps) solo(now time.Time) (why quell.Reason, alone bool) {
 			d.mem.Solo.Periods++
 			return d.alone(t), true
 		}
-		t.next.Alone = acsAlone{Rate: t.rate, At: now}
+		t.next.Alone = acsAlone{At: now}
+		if t.periods < acsSoloPeriods+0.5 { // else it is a rate of periods before, too
+			t.next.Alone.Rate = t.rate
+		}
 	}
 	d.mem.Solo = acsSolo{}
 	for i := range d.tenants {
@@ -62,7 +65,10 @@ func (d *hostCaps) tenant(id string) *acsTenant {
 func (d *hostCaps) alone(only *acsTenant) quell.Reason {
 	for i := range d.tenants {
 		t := &d.tenants[i]
-		if t.next.Cap = acsIdle; t == only {
+		if t.next.Cap = acsIdle; t.next.Held > 0 {
+			t.next.Cap = min(t.next.Held, acsIdle)
+		}
+		if t == only {
 			t.next.Cap = 0
 		}
 	}

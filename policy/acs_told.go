@@ -92,7 +92,7 @@ func (t *acsTenant) why(total float64) (code, text string) {
 		return "acs_doubt", fmt.Sprintf("reports a slowdown of %.2f, but its tasks waited so little that %.2f is used", t.doubt, t.slowdown)
 	case t.next.Held > 0:
 		return "acs_held", fmt.Sprintf("slowdown %.2f (from %s): it runs at once when it wakes up, whatever its weight, so it has a cap of %.3f "+
-			"processors, too", t.slowdown, t.from, t.next.Cap)
+			"processors, too", t.slowdown, t.from, t.next.Held)
 	case t.next.Weight > 0:
 		return "acs_weighted", fmt.Sprintf("slowdown %.2f (from %s): weight %.2f, expected slowdown %.2f", t.slowdown, t.from, t.next.Weight,
 			t.predicted(total))

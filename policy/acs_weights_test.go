@@ -45,37 +45,58 @@ func TestACSWeights(t *testing.T) {
 	})
 }
 
-// A group that runs at once, whatever its weight, gets a cap beside it. When it wants much more, or was idle for long, the cap goes.
-func TestACSHoldsBackWhatAlwaysRuns(t *testing.T) {
-	m := machineOf(2, sharer{want: 4}, sharer{want: 4}, sharer{want: 0.3, first: true})
-	e := acsEngine(t, byWeights)
-	cap := func(p quell.Plan) float64 {
-		for _, l := range p.Limits {
-			if l.Instance == "g2" && l.Unit != quell.WeightUnit {
-				return l.Value
-			}
+// capOf returns the cap of a group in a plan, 0 if it has none.
+func capOf(p quell.Plan, id string) float64 {
+	for _, l := range p.Limits {
+		if l.Instance == id && l.Unit != quell.WeightUnit {
+			return l.Value
 		}
-		return 0
 	}
+	return 0
+}
+
+// Groups that run at once, whatever their weights, get a cap beside it. The cap goes when the group wants much more, when it was idle for
+// long, and when nobody else wants the processors, even if the group reports that it is slow.
+func TestACSHoldsBackWhatAlwaysRuns(t *testing.T) {
+	m := machineOf(2, sharer{want: 4}, sharer{want: 4}, sharer{want: 0.3, first: true}, sharer{want: 0.2, first: true})
+	e := acsEngine(t, byWeights)
 	held := 0.0
 	st := m.play(e, State{}, 40, func(period int, slowdowns []float64, p quell.Plan) {
 		if u := unfairness(slowdowns); period > 15 && u > 1.15 {
 			t.Errorf("period %d: unfairness %.3f of %.2f", period, u, slowdowns)
 		}
-		held = cap(p)
+		held = capOf(p, "g2")
 	})
 	if held == 0 {
 		t.Fatal("there is no cap")
 	}
-	for name, want := range map[string]float64{"it is idle": 0, "it wants more": 4} {
+	for name, change := range map[string]func([]sharer){
+		"it is idle":       func(groups []sharer) { groups[2].want = 0 },
+		"it wants more":    func(groups []sharer) { groups[2].want, groups[2].first = 4, false },
+		"the others ended": func(groups []sharer) { groups[0].want, groups[1].want, groups[2].lies, groups[3].lies = 0, 0, 4, 4 },
+	} {
 		other := *m
 		other.groups = slices.Clone(m.groups)
-		other.groups[2].want, other.groups[2].first = want, false
+		change(other.groups)
 		other.play(e, st, 5, func(period int, _ []float64, p quell.Plan) {
-			if left := cap(p); period > 4 && left > 0 {
+			if left := capOf(p, "g2"); period > 4 && left > 0 {
 				t.Errorf("%s: in period %d it still has a cap of %.2f", name, period, left)
 			}
 		})
+	}
+}
+
+// A group whose cap cannot be set is left to its weight alone.
+func TestACSCannotHoldBack(t *testing.T) {
+	m := machineOf(2, sharer{want: 4}, sharer{want: 4}, sharer{want: 0.3, first: true})
+	caps, weight := 0, 0.0
+	m.play(acsEngine(t, byWeights), State{}, 40, func(_ int, _ []float64, p quell.Plan) {
+		caps += count(capOf(p, "g2") > 0)
+		m.asked, m.coming = nil, nil
+		weight = m.groups[2].weight
+	})
+	if caps != 1 || !(weight < 0.1) {
+		t.Errorf("%d periods with a cap, weight %.3f at the end", caps, weight)
 	}
 }
 

@@ -252,8 +252,8 @@ func Within(units map[string]float64, group string) (sum float64, ok bool) {
 	return min(sum, math.MaxFloat64), ok
 }
 
-// Pace turns the units of successive periods into units per second, for programs that report seldom. The rate is that between the last
-// report and the latest one before it since which there were at least enough units: a single one would tell little.
+// Pace turns the units of successive periods into units per second, for programs that report seldom. The rate is that since the latest
+// report after which there were enough units or reports: a single one would tell little.
 type Pace struct {
 	reports []report // the oldest first; its units do not count, because the time for which it worked is not known
 }
@@ -265,17 +265,15 @@ type report struct {
 }
 
 const (
-	// enough is the number of units from which a rate is computed.
+	// enough is the number of units, or of periods with reports, from which a rate is computed.
 	enough = 4
-	// mostReports are remembered.
-	mostReports = 20
 	// stopped is how many mean times between reports after the last one they have stopped.
 	stopped = 4
 )
 
-// Next returns the units per second after one more period, which ended at now; ok is false until a second report, and when reports have
-// stopped. If the next report is late, the rate falls.
-func (p *Pace) Next(now time.Time, units float64, reported bool) (rate float64, ok bool) {
+// Next returns the units per second after one more period, which ended at now, and the time over which they were counted; ok is false until
+// a second report, also after reports had stopped. If the next report is late, the rate falls.
+func (p *Pace) Next(now time.Time, units float64, reported bool) (rate float64, span time.Duration, ok bool) {
 	n := len(p.reports)
 	if n > 0 && !now.After(p.reports[n-1].at) { // the clock was set
 		p.reports, n = nil, 0
@@ -285,10 +283,10 @@ func (p *Pace) Next(now time.Time, units float64, reported bool) (rate float64, 
 		n++
 	}
 	if n < 2 {
-		return 0, false
+		return 0, 0, false
 	}
 	first, sum := n-1, 0.0
-	for first > max(0, n-mostReports) && sum < enough {
+	for first > max(0, n-1-enough) && sum < enough {
 		sum += p.reports[first].units
 		first--
 	}
@@ -296,8 +294,9 @@ func (p *Pace) Next(now time.Time, units float64, reported bool) (rate float64, 
 	begin, last := p.reports[0].at, p.reports[n-first-1].at
 	between := last.Sub(begin) / time.Duration(n-first-1)
 	if now.Sub(last) > stopped*between {
-		p.reports = slices.Delete(p.reports, 0, n-first-1)
-		return 0, false
+		p.reports = nil
+		return 0, 0, false
 	}
-	return sum / max(last.Sub(begin), now.Sub(begin)-between).Seconds(), sum > 0
+	span = max(last.Sub(begin), now.Sub(begin)-between)
+	return sum / span.Seconds(), span, sum > 0
 }

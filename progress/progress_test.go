@@ -268,13 +268,14 @@ func TestPace(t *testing.T) {
 		{5, true, 0, false}, // the time for which it worked is not known
 		{6, true, 6, true}, {8, true, 8, true}, {0, false, 8, true}, {0, false, 4, true}, {0, false, 8. / 3, true}, {0, false, 2, true},
 		{0, false, 0, false}, // four times the interval is over
-		{8, true, 8. / 6, true}, {4, true, 4, true},
+		{8, true, 0, false}, {4, true, 4, true},
 		{1, true, 2.5, true}, {1, true, 2, true}, {0, false, 2, true}, {1, true, 7. / 5, true}, {1, true, 4. / 5, true}, // of four units
-		{0, true, 4. / 6, true},
+		{0, true, 3. / 5, true}, // of four reports
 	} {
 		at = at.Add(time.Second)
-		if rate, ok := p.Next(at, c.units, c.reported); math.Abs(rate-c.rate) > 1e-9 || ok != c.ok {
-			t.Errorf("period %d: %v, %v; want %v, %v", i, rate, ok, c.rate, c.ok)
+		rate, span, ok := p.Next(at, c.units, c.reported)
+		if math.Abs(rate-c.rate) > 1e-9 || ok != c.ok || ok && (span < time.Second || span > 5*time.Second) {
+			t.Errorf("period %d: %v over %v, %v; want %v, %v", i, rate, span, ok, c.rate, c.ok)
 		}
 	}
 }

@@ -143,7 +143,8 @@ func TestOwnIOWait(t *testing.T) {
 			tree["cg/cpuacct/h/vm/tasks"].Data = []byte(strings.Repeat("7\n", mostLooked+1))
 		}, nil},
 		{"the task is the agent's", "DDDD", func(tree fstest.MapFS) { tree["proc/self/task/7/stat"] = &fstest.MapFile{} }, new(0.)},
-		{"the task has ended", "DDDD", func(tree fstest.MapFS) { delete(tree, "proc/7/stat") }, new(0.)},
+		{"the task cannot be read", "DDDD", func(tree fstest.MapFS) { delete(tree, "proc/7/stat") }, nil},
+		{"there are no tasks", "DDDD", func(tree fstest.MapFS) { tree["cg/cpuacct/h/vm/tasks"].Data = nil }, new(0.)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if obs := glance(t, c.states, 0, c.change); !nearPointers(obs.CPU.IOWait, c.want) {

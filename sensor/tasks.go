@@ -132,14 +132,20 @@ const (
 	diskWaiting = 'D' // it waits for a disk or for another device, and cannot be interrupted
 )
 
-// count returns how many of a group's tasks are to be counted; ok is false if it has too many tasks to look at.
+// count returns how many of a group's tasks are to be counted; ok is false if it has too many tasks to look at, or none can be read.
 func (t *taskReader) count(l *groupLayout, counts func(id string, state byte) bool) (n int, ok bool) {
+	listed, read := 0, 0
 	t.walk(l.usage, l.taskList(), func(id string) {
-		if text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat"); err == nil && counts(id, stateOf(text)) {
+		listed++
+		text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat")
+		if err != nil {
+			return
+		}
+		if read++; counts(id, stateOf(text)) {
 			n++
 		}
 	})
-	return n, t.left >= 0
+	return n, t.left >= 0 && (read > 0 || listed == 0)
 }
 
 // stateOf returns the state in /proc/PID/stat, 0 if there is none. It follows the program's name, which is in parentheses and may contain

@@ -6,9 +6,10 @@ import "io/fs"
 // (/proc/PID/stat, field 42), but only if the operator switched that on, and Linux 6.18 was seen to add times in which a task only slept.
 type diskWaits struct {
 	sum, moments int
+	mean         *float64 // of the last window with enough moments; nil: there was none
 }
 
-// fewestMoments is the number of moments from which a mean is made.
+// fewestMoments is the number of moments from which a mean is made. If a window is too short for these, moments of later ones are added.
 const fewestMoments = 3
 
 // look counts the tasks that wait at present. The agent's own do not count: its probes of a disk wait nearly all the time.
@@ -22,14 +23,13 @@ func (w *diskWaits) look(l *groupLayout) {
 	}
 }
 
-// take returns the mean number of waiting tasks since the last call; nil if there were too few moments.
+// take returns the mean number of waiting tasks in this window or, if it was too short, the last one that is known; nil if none is.
 func (w *diskWaits) take() *float64 {
-	mean, known := float64(w.sum)/float64(max(1, w.moments)), w.moments >= fewestMoments
-	*w = diskWaits{}
-	if !known {
-		return nil
+	if w.moments >= fewestMoments {
+		mean := float64(w.sum) / float64(w.moments)
+		*w = diskWaits{mean: &mean}
 	}
-	return &mean
+	return w.mean
 }
 
 // ownTasks lists the tasks of this process.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -127,9 +128,10 @@ func (l *acsLiveData) sum(mixes []acsLiveSize, title string) acsRun {
 type acsSettling struct {
 	Title    string
 	Runs     int
-	Settled  int     // runs in which slowdowns became equal enough
-	Periods  float64 // until then, in the median run
+	Settled  int     // runs that settled within acsSoon periods
+	Periods  float64 // until that, in the median run
 	Most     int     // in the slowest one
+	Even     int     // runs in which acs found the slowdowns equal enough
 	Moves    float64 // largest change of a weight or a cap from one period to the next while measured, in the median run
 	MostMove float64
 }
@@ -144,12 +146,11 @@ func (l *acsLiveData) settling() (list []acsSettling) {
 					continue
 				}
 				s.Runs++
-				moves = append(moves, run.moves())
-				if n, ok := run.settled(); ok {
-					s.Settled++
-					s.Most = max(s.Most, n)
-					periods = append(periods, float64(n))
-				}
+				n := run.settled()
+				moves, periods = append(moves, run.moves()), append(periods, float64(n))
+				s.Settled += count(n <= acsSoon)
+				s.Most = max(s.Most, n)
+				s.Even += count(slices.ContainsFunc(run.Moments, func(m acsMoment) bool { return m.Code == "acs_even" }))
 			}
 		}
 		if s.Runs > 0 {
@@ -169,30 +170,52 @@ func middle(values []float64) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
-// settled returns after how many periods of changes acs found the slowdowns equal enough. Periods of solo runs do not count.
-func (run acsLiveRun) settled() (periods int, ok bool) {
-	for _, m := range run.Moments {
-		switch m.Code {
-		case "acs_even":
-			return periods, true
-		case "acs_uneven":
+// acsSoon is the number of periods within which acs should settle.
+const acsSoon = 10
+
+// settled returns the number of the last period of changes in which a weight or a cap moved by more than the tolerance. Periods of solo runs
+// do not count.
+func (run acsLiveRun) settled() (last int) {
+	const tolerance = 0.1 // the default
+	periods := 0
+	list := run.together()
+	for i, m := range list {
+		if m.Code == "acs_uneven" || periods > 0 {
 			periods++
 		}
+		if periods == 1 || periods > 1 && m.moved(list[i-1]) > tolerance {
+			last = periods
+		}
 	}
-	return periods, periods == 0 // nothing had to change
+	return last
 }
 
 // moves is the largest relative change of a weight or a cap from one period to the next while the run was measured.
 func (run acsLiveRun) moves() (most float64) {
-	for i := 1; i < len(run.Moments); i++ {
-		if run.Moments[i].AtS < run.SettleS {
-			continue
+	list := run.together()
+	for i := 1; i < len(list); i++ {
+		if list[i].AtS >= run.SettleS {
+			most = max(most, list[i].moved(list[i-1]))
 		}
-		for group, now := range run.Moments[i].Limits {
-			if before := run.Moments[i-1].Limits[group]; before > 0 {
-				most = max(most, math.Abs(now/before-1))
-			}
+	}
+	return most
+}
+
+// together are the moments in which no group ran nearly alone.
+func (run acsLiveRun) together() []acsMoment {
+	return slices.DeleteFunc(slices.Clone(run.Moments), func(m acsMoment) bool { return m.Code == "acs_solo" })
+}
+
+// moved is the largest relative change of a weight or a cap since another moment. A cap that comes or goes changes by all of it.
+func (m acsMoment) moved(before acsMoment) (most float64) {
+	for group, now := range m.Limits {
+		if was := before.Limits[group]; was > 0 {
+			most = max(most, math.Abs(now/was-1))
 		}
+	}
+	for _, group := range slices.Concat(slices.Collect(maps.Keys(m.Caps)), slices.Collect(maps.Keys(before.Caps))) {
+		now, was := m.Caps[group], before.Caps[group]
+		most = max(most, math.Abs(now-was)/max(was, now))
 	}
 	return most
 }

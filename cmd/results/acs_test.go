@@ -225,18 +225,30 @@ func TestACSLiveDisturbed(t *testing.T) {
 // What the page says of how acs settles.
 func TestACSLiveSettles(t *testing.T) {
 	run := someACSRun(acsPlay{mix: acsLiveMixes[0], mode: acsModes[1]})
-	if n, ok := run.settled(); n != 2 || !ok {
-		t.Errorf("settled after %d periods, %v; want 2", n, ok)
+	if n := run.settled(); n != 4 {
+		t.Errorf("settled after %d periods; want 4, in which a weight goes from 0.6 to 0.5", n)
 	}
 	if got := run.moves(); math.Abs(got-0.1/0.6) > 1e-9 {
 		t.Errorf("a weight moves by %v, want from 0.6 to 0.5", got)
 	}
-	run.Moments = run.Moments[:4]
-	if n, ok := run.settled(); ok {
-		t.Errorf("settled after %d periods, but it was never even", n)
+	for i := range run.Moments {
+		run.Moments[i].Limits = run.Moments[0].Limits
+		run.Moments[i].Caps = map[string]float64{acsGroup + "00": 0.5}
 	}
-	if _, ok := (acsLiveRun{}).settled(); !ok {
-		t.Error("nothing to do is not settled")
+	if n := run.settled(); n != 1 {
+		t.Errorf("nothing moves, but it settled after %d periods; want 1", n)
+	}
+	run.Moments[2].Caps = nil // in a solo run
+	run.Moments[5].Caps = map[string]float64{acsGroup + "00": 0.4}
+	if n := run.settled(); n != 4 || math.Abs(run.moves()-0.2) > 1e-9 {
+		t.Errorf("settled after %d periods, moves by %v; want a cap to move by 0.2 in the fourth", n, run.moves())
+	}
+	run.Moments[5].Caps = nil
+	if got := run.moves(); got != 1 {
+		t.Errorf("a cap that goes is a change by %v, want 1", got)
+	}
+	if n := (acsLiveRun{}).settled(); n != 0 {
+		t.Errorf("nothing to do took %d periods", n)
 	}
 }
 
