@@ -147,8 +147,8 @@ type CPUTime struct {
 // CounterProgress is a key of Observation.Counters: units of work that the programs of a control group report, per second.
 const CounterProgress = "progress"
 
-// CounterProgressSpan is a key of Observation.Counters: the time over which that rate was measured, in seconds. It is longer than the window
-// for programs that report seldom.
+// CounterProgressSpan is a key of Observation.Counters: the time over which that rate was measured, in seconds. It is longer than the
+// window for programs that report seldom.
 const CounterProgressSpan = "progress_s"
 
 // Keys of Observation.Counters of a machine whose use costs credits.

@@ -210,7 +210,8 @@ func noDiskWaits(o *Options) (why, do string) {
 	if o.Cgroup == "" {
 		return notRead(o)
 	}
-	return fmt.Sprintf("the control group's tasks were hardly looked at, cannot be read, or are more than %d", mostLooked), "measure for longer"
+	return fmt.Sprintf("the control group's tasks were hardly looked at, cannot be read, or are more than %d", mostLooked),
+		"measure for longer"
 }
 
 func notProbed(r quell.Resource) func(*Options) (why, do string) {

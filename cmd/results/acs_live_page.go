@@ -173,8 +173,8 @@ func middle(values []float64) float64 {
 // acsSoon is the number of periods within which acs should settle.
 const acsSoon = 10
 
-// settled returns the number of the last period of changes in which a weight or a cap moved by more than the tolerance. Periods of solo runs
-// do not count.
+// settled returns the number of the last period of changes in which a weight or a cap moved by more than the tolerance. Periods of solo
+// runs do not count.
 func (run acsLiveRun) settled() (last int) {
 	const tolerance = 0.1 // the default
 	periods := 0
