@@ -80,7 +80,8 @@ func (d *Demand) Add(window time.Duration, run float64, tasks []TaskTime) (w Wan
 	if squares == 0 {
 		return w, false
 	}
-	others := max(1, d.run/d.known) // makes up for tasks that are not known
+	// Makes up for tasks that are not known. If most are known now, it does not matter that few were before.
+	others := max(1, min(d.run/d.known, run/max(known, math.SmallestNonzeroFloat64)))
 	return Wanted{FreeS: sum * all * others, Chains: sum * sum / squares * others, Lost: lost / sum}, true
 }
 

@@ -127,3 +127,19 @@ func TestDemandStaysWithinBounds(t *testing.T) {
 		}
 	})
 }
+
+// Programs of eight chains first end within a window. Then they last for longer, because the group gets less: that few were known before
+// does not make eight chains more.
+func TestDemandOfProgramsThatBecomeLong(t *testing.T) {
+	var d Demand
+	for range 10 {
+		d.Add(time.Second, 1, []TaskTime{{100, 0.1, 0.3}})
+	}
+	var long []TaskTime
+	for i := range 8 {
+		long = append(long, TaskTime{i, 0.0125, 0.9875})
+	}
+	if got, ok := d.Add(time.Second, 0.1, long); !ok || got.FreeS > 8.1 || got.Chains > 8.1 {
+		t.Errorf("eight chains that never sleep: %+v", got)
+	}
+}
