@@ -58,9 +58,10 @@ type Track struct {
 	Most    float64   `json:"most,omitempty"`    // the largest balance that was shown
 }
 
-// New returns the memory of an instance that has just started, at its launch balance.
+// New returns the memory of an instance that has just started, at its launch balance. If neither that nor a cap is published, the balance
+// is not known.
 func (b Bucket) New(now time.Time) Track {
-	return Track{Estimate: Exactly(b.Launch), Known: true, At: now}
+	return Track{Estimate: Exactly(b.Launch), Known: b.Cap > 0 || b.Launch > 0, At: now}
 }
 
 // Unknown returns the memory of a balance that may be anything up to the cap.
@@ -101,7 +102,7 @@ func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
 		}
 		t.Estimate = b.spent(t.Estimate, r.Use, seconds)
 	}
-	if r.Shown != nil && believable(*r.Shown, b) {
+	if r.Shown != nil && b.Believable(*r.Shown) {
 		return t.show(r, b)
 	}
 	if b != nil {
@@ -162,13 +163,12 @@ func (b Bucket) unseen(e Estimate, seconds float64) Estimate {
 	return e
 }
 
-// believable returns whether a provider can have shown a balance in earnest.
-func believable(shown float64, b *Bucket) bool {
-	if math.IsNaN(shown) || math.IsInf(shown, 0) || shown < 0 {
-		return false
-	}
-	return b == nil || b.Cap == 0 || shown <= absurd*(b.Cap+b.Launch)
+// Believable returns whether a provider can have shown a balance in earnest.
+func (b *Bucket) Believable(shown float64) bool {
+	return isBalance(shown) && (b == nil || b.Cap == 0 || shown <= absurd*(b.Cap+b.Launch))
 }
+
+func isBalance(shown float64) bool { return shown >= 0 && !math.IsInf(shown, 0) }
 
 // late returns the estimate of a balance that has just been shown. It may be up to shownLate old.
 func (b Bucket) late(shown, use float64) Estimate {

@@ -423,6 +423,9 @@ func (p *Profile) Choose(s Situation, limitable ...quell.Resource) (best Choice,
 	return best, ok
 }
 
+// MostLoad is the highest load without a limit that was profiled.
+func (p *Profile) MostLoad() float64 { return p.mostLoad }
+
 // Tightest returns the tightest limit of a resource whose predicted response time at a load is at most most, in milliseconds. ok is false
 // if there is none, or the profile does not cover the resource or the load.
 func (p *Profile) Tightest(r quell.Resource, load, most float64) (c Choice, ok bool) {

@@ -130,12 +130,18 @@ func (r *Replacement) await(now time.Time, fresh *Instance, rules *Replacing) (T
 	switch {
 	case r.Ready.IsZero():
 		return Await, r.New + " is starting"
-	case now.Sub(fresh.Member.Started) < rules.SlowStart:
+	case lately(now, fresh.Member.Started, rules.SlowStart):
 		return Await, r.New + " is younger than guard.slow_start"
-	case !rules.Probed(r.New) && now.Sub(r.Ready) < rules.Patience:
+	case !rules.Probed(r.New) && lately(now, r.Ready, rules.Patience):
 		return Await, r.New + " is not probed yet"
 	}
 	return TakeOver, r.New + " is ready"
+}
+
+// lately returns whether less than d has passed since a moment. A moment that is still to come has passed: the clock was set back.
+func lately(now, since time.Time, d time.Duration) bool {
+	passed := now.Sub(since)
+	return passed >= 0 && passed < d
 }
 
 // Order records that a new instance is about to be ordered.

@@ -163,3 +163,12 @@ func TestOrdersForAPlace(t *testing.T) {
 		t.Errorf("%d are coming", r.Coming())
 	}
 }
+
+// A moment that is still to come, because the clock was set back, has passed.
+func TestLately(t *testing.T) {
+	for since, want := range map[time.Duration]bool{0: true, -9 * time.Second: true, -10 * time.Second: false, 2 * time.Hour: false} {
+		if got := lately(epoch, epoch.Add(since), 10*time.Second); got != want {
+			t.Errorf("since %v: %v", since, got)
+		}
+	}
+}

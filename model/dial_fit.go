@@ -104,10 +104,14 @@ func useOf(r *TrainingRow, resource quell.Resource) (float64, bool) {
 	return use, ok
 }
 
-// felt returns whether the response times of a row are above one of their bounds.
+// felt returns whether the response times of a row are clearly above one of their bounds, so that chance hardly makes a row a sample of
+// interference that it did not feel. Where it is not known how many requests there were, that the p90 is above its bound must do.
 func (f *dialFit) felt(r *TrainingRow) bool {
-	ms, _ := p90Of(r)
-	return ms > f.Bounds(r.RequestRate).All || len(f.Exceeded(r.Observation, r.RequestRate)) > 0
+	if r.Observation.LatencyMS == nil {
+		ms, _ := p90Of(r)
+		return ms > f.Bounds(r.RequestRate).All
+	}
+	return slices.ContainsFunc(f.Exceeded(r.Observation, r.RequestRate), func(e Excess) bool { return e.Clear })
 }
 
 // classifier fits the tree. Rows without interference have the class NotContended. Rows with interference have the class of their resource,

@@ -132,7 +132,10 @@ type purse struct {
 // followCredits returns what is remembered of an instance's credits after its observation, and what was learned from it.
 func (m *member) followCredits(set *CreditSettings, in *Input, before creditTracks, laws creditLaws) (creditTracks, creditLaws) {
 	o := m.Observation
-	if o == nil || set.Last == 0 {
+	switch {
+	case set.Last == 0:
+		return nil, laws
+	case o == nil:
 		return before, laws
 	}
 	tracks := before
@@ -167,7 +170,7 @@ func (m *member) followCredits(set *CreditSettings, in *Input, before creditTrac
 			law.Law = law.With(*episode)
 			laws = laws.with(r, law)
 		}
-		if isShown && !known && m.AgeS != nil && m.age() <= young {
+		if isShown && track.Shown == nil && m.AgeS != nil && m.age() <= young {
 			law.Fresh = &shown
 			laws = laws.with(r, law)
 		}

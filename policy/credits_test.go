@@ -194,3 +194,22 @@ func TestInstancesWithFewCreditsAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// With last: 0s what was remembered of balances replaces and shares nothing either.
+func TestCreditsAreForgotten(t *testing.T) {
+	s := crediting(t, "mine")
+	own, err := credit.Read(strings.NewReader(ownTypes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := "i1 weight=1 use=0.2 cap=0.5 credits=150000"
+	tell(&s, "Credits", CreditSettings{Last: time.Hour, Type: "mine", Own: own})
+	plan, st := engine(t, s, goldenModels(t)).Decide(snap(t, 0, row), State{})
+	if len(plan.Replace) != 1 {
+		t.Fatalf("replaces %v", plan.Replace)
+	}
+	tell(&s, "Credits", CreditSettings{Type: "mine", Own: own})
+	if plan, _ = engine(t, s, goldenModels(t)).Decide(snap(t, 1, row), st); len(plan.Replace)+len(plan.Credits) > 0 {
+		t.Errorf("replaces %v, %v", plan.Replace, plan.Credits)
+	}
+}

@@ -67,6 +67,10 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 		if gib := keys.Join(path, "gib"); s.Volume != "" && s.GiB == 0 && d.Sound(gib) {
 			d.Refuse(keys.Join(path, "volume"), "", "needs %s: its size says what it earns", gib)
 		}
+		unlimited := keys.Join(path, "unlimited")
+		if entry, ok := table.typeOf(s.Type); ok && s.Unlimited && (entry.CPU == nil || entry.CPU.Surplus == 0) && d.Sound(unlimited) {
+			d.Refuse(unlimited, "", "the table of types has no price of use beyond the credits (surplus) for %s", s.Type)
+		}
 	},
 	memory: empty[mrburstMemory],
 	spends: true,
@@ -75,8 +79,9 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 
 // mrburstMemory is what mrburst remembers.
 type mrburstMemory struct {
-	Load    float64      `json:"load,omitempty"` // of the last ten seconds
-	At      time.Time    `json:"at,omitzero"`    // when the load was last updated
+	Load    float64      `json:"load,omitempty"`  // of the last ten seconds
+	At      time.Time    `json:"at,omitzero"`     // when the load was last updated
+	Types   string       `json:"types,omitempty"` // of the instance and its volume
 	Tracks  creditTracks `json:"tracks,omitempty"`
 	Limited *quell.Limit `json:"limited,omitempty"` // the limit of the last plan
 
@@ -192,8 +197,10 @@ func (b *burst) average(load, window float64, rising bool) bool {
 func (b *burst) follow() {
 	use, window := b.uses()
 	tracks := maps.Clone(b.mem.Tracks)
-	if tracks == nil {
-		tracks = creditTracks{}
+	if types := fmt.Sprintf("%s %s %g", b.set.Type, b.set.Volume, b.set.GiB); tracks == nil || types != b.mem.Types && b.mem.Types != "" {
+		tracks, b.mem.Types = creditTracks{}, types // balances of another type say nothing of this one's
+	} else {
+		b.mem.Types = types
 	}
 	for _, r := range slices.Sorted(maps.Keys(b.buckets)) {
 		bucket := b.buckets[r]
@@ -204,17 +211,30 @@ func (b *burst) follow() {
 				track = bucket.New(b.s.At)
 			}
 		}
-		reading := credit.Reading{At: b.s.At, WindowS: window, Use: use[r]}
+		used, measured := use[r]
+		reading := credit.Reading{At: b.s.At, WindowS: window, Use: used}
 		if m := b.s.Machine; m != nil {
 			if shown, ok := m.Credits[r]; ok {
 				reading.Shown, reading.Past = &shown, pastOf(m, r)
+				b.doubt(r, shown, &bucket)
 			}
 		}
-		tracks[r], _ = track.Follow(&bucket, reading)
+		tracks[r] = track
+		if measured || reading.Shown != nil || b.mem.Load == 0 { // else the window is a gap, in which the use is not known
+			tracks[r], _ = track.Follow(&bucket, reading)
+		}
 	}
 	maps.DeleteFunc(tracks, func(r quell.Resource, _ credit.Track) bool { _, ok := b.buckets[r]; return !ok })
 	b.mem.Tracks = tracks
 	b.note()
+}
+
+// doubt says that a balance which the provider shows cannot be one of this type.
+func (b *burst) doubt(r quell.Resource, shown float64, bucket *credit.Bucket) {
+	if !bucket.Believable(shown) {
+		b.reason("burst_doubt", fmt.Sprintf("the provider shows %.4g credits of the %s, and the type %q cannot have more than %.4g: "+
+			"the balance is not used; is the type right?", shown, r, b.set.Type, bucket.Cap+bucket.Launch))
+	}
 }
 
 // pastOf returns what a machine has used since a shown balance was true, nil if that is not known. Only processors are measured here.
@@ -288,35 +308,53 @@ func (b *burst) note() {
 func (b *burst) choose() {
 	situation := credit.Situation{
 		Load: b.mem.Load, ObjectiveMS: float64(b.set.Objective) / float64(time.Millisecond), Margin: b.set.Margin,
-		Buckets: b.buckets, Balances: map[quell.Resource]float64{}, Prices: b.prices(),
+		Buckets: map[quell.Resource]credit.Bucket{}, Balances: map[quell.Resource]float64{}, Prices: b.prices(),
 	}
 	for r, t := range b.mem.Tracks {
-		situation.Balances[r] = t.Middle()
+		if t.Known {
+			situation.Buckets[r], situation.Balances[r] = b.buckets[r], t.Middle()
+		}
+	}
+	if len(situation.Buckets) == 0 {
+		b.free("burst_no_credits", fmt.Sprintf("no balance of type %q is known yet: nothing is limited", b.set.Type))
+		return
 	}
 	best, ok := b.set.Profile.Choose(situation, b.limitable()...)
 	best = b.steady(best, situation)
 	switch {
 	case !ok:
-		b.free("burst_unlimited", fmt.Sprintf("at a load of %.4g no limit of the profile keeps %s: nothing is limited", b.mem.Load,
-			b.set.Objective))
-	case best.Limited == "":
+		b.free("burst_unlimited", fmt.Sprintf("at a load of %.4g no limit of the profile, which has loads up to %.4g, keeps %s: nothing is "+
+			"limited", b.mem.Load, b.set.Profile.MostLoad(), b.set.Objective))
+	case best.Limited == "" && best.Depleted == nil:
 		b.free("burst_free", fmt.Sprintf("credits last at a load of %.4g without a limit", b.mem.Load))
+	case best.Limited == "":
+		b.free("burst_free", fmt.Sprintf("at a load of %.4g no limit makes credits last longer: the first to run out are those of the %s, in %s",
+			b.mem.Load, best.First, untilSpent(best)))
 	default:
 		b.limit(best)
 	}
 }
 
-// steady returns the choice for the resource that is limited at present, if its credits last nearly as long as under the best choice.
+// untilSpent is how long the first credits last.
+func untilSpent(c credit.Choice) time.Duration {
+	return time.Duration(math.Min(*c.Depleted, mostForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
+}
+
+// steady returns the choice for the resource that is limited at present, if its credits last nearly as long as under the best choice, or
+// cost hardly more.
 func (b *burst) steady(best credit.Choice, s credit.Situation) credit.Choice {
 	now := b.mem.Limited
 	if now == nil || best.Limited == now.Resource || best.Depleted == nil {
 		return best
 	}
 	stay, ok := b.set.Profile.Choose(s, now.Resource)
-	if ok && stay.Limited == now.Resource && stay.Depleted != nil && *stay.Depleted >= (1-mrburstMoves)**best.Depleted {
-		return stay
+	switch {
+	case !ok || stay.Limited != now.Resource || stay.Depleted == nil:
+		return best
+	case s.Prices != nil && stay.USD > (1+mrburstMoves)*best.USD, s.Prices == nil && *stay.Depleted < (1-mrburstMoves)**best.Depleted:
+		return best
 	}
-	return best
+	return stay
 }
 
 // limitable lists the resources that can be limited here.
@@ -363,8 +401,7 @@ func (b *burst) limit(c credit.Choice) {
 	case b.prices() != nil:
 		why = fmt.Sprintf("use beyond the credits costs %.4g dollars an hour", c.USD)
 	case c.Depleted != nil:
-		left := time.Duration(math.Min(*c.Depleted, mostForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
-		why = fmt.Sprintf("the first credits to run out are those of the %s, in %s", c.First, left)
+		why = fmt.Sprintf("the first credits to run out are those of the %s, in %s", c.First, untilSpent(c))
 	}
 	if caught {
 		why += "; looser for a moment, because users came while the limit was tighter"

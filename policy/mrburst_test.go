@@ -367,3 +367,65 @@ func TestMRburstCatchesUp(t *testing.T) {
 		t.Errorf("after the clock was set back %.4g, want %.4g", after, many)
 	}
 }
+
+// A balance that is not known says nothing: of t3.micro's network no cap is published, and its processors' credits last.
+func TestMRburstLeavesOutUnknownBalances(t *testing.T) {
+	h := newBurstableHost(t, 50)
+	set := h.settings(t)
+	set.Type = "t3.micro"
+	s, _ := h.step()
+	plan, _ := mrburst(t, set).Decide(s, State{})
+	if len(plan.Limits) > 0 || len(plan.Reasons) != 1 || plan.Reasons[0].Text != "credits last at a load of 50 without a limit" {
+		t.Errorf("%+v, %v", plan.Limits, plan.Reasons)
+	}
+}
+
+// Balances of a type that the machine no longer has are forgotten, and one that the type cannot have is told.
+func TestMRburstDoubtsTheType(t *testing.T) {
+	h := newBurstableHost(t, 50)
+	set := h.settings(t)
+	set.Type = "t2.medium"
+	decide := func(st State) (quell.Plan, State) {
+		s, _ := h.step()
+		s.Machine.Credits = map[quell.Resource]float64{quell.CPU: 500}
+		return mrburst(t, set).Decide(s, st)
+	}
+	_, st := decide(State{})
+	plan, st := decide(st)
+	if got := plan.Credits["web-1"][quell.CPU].High; got < 490 {
+		t.Fatalf("t2.medium has %.3g credits", got)
+	}
+	set.Type = "t2.micro"
+	_, st = decide(st)
+	plan, _ = decide(st)
+	if got := plan.Credits["web-1"][quell.CPU].High; got == 0 || got > 144 {
+		t.Errorf("t2.micro has %.3g credits, and can have 144", got)
+	}
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "burst_doubt" }) {
+		t.Errorf("nothing says that the type is wrong: %v", plan.Reasons)
+	}
+}
+
+// A use that is neither measured nor predicted, because the load is beyond the profile, leaves a doubt about the balance.
+func TestMRburstOfAnUnknownUse(t *testing.T) {
+	h := newBurstableHost(t, 1000)
+	set := h.settings(t)
+	e, st := mrburst(t, set), State{}
+	var plan quell.Plan
+	for i := range 6 {
+		s, _ := h.step()
+		if i == 0 {
+			s.Machine.Credits = map[quell.Resource]float64{quell.Network: 60_000}
+		}
+		plan, st = e.Decide(s, st)
+		delete(plan.Credits["web-1"], quell.CPU)
+	}
+	h.users = 50
+	for range 2 {
+		s, _ := h.step()
+		plan, st = e.Decide(s, st)
+	}
+	if b := plan.Credits["web-1"][quell.Network]; b.Low > 50_000 || b.High < 55_000 {
+		t.Errorf("after a minute in which anything may have been sent: %+v", b)
+	}
+}

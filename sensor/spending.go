@@ -26,6 +26,7 @@ type Spending struct {
 	opts    SpendingOptions
 	network *Network
 	at      time.Time
+	iface   string             // whose traffic was read last
 	last    map[string]float64 // amounts since a fixed moment, by counter; nil before the first sample
 }
 
@@ -39,9 +40,13 @@ func (s *Spending) Name() string { return "spending" }
 
 // Sample implements Sensor. What cannot be read is part of the error, and the rest is reported.
 func (s *Spending) Sample(now time.Time, obs *quell.Observation) error {
-	next, err := s.read()
+	next, iface, err := s.read()
 	before, seconds := s.last, now.Sub(s.at).Seconds()
-	s.at, s.last = now, next
+	if iface != s.iface { // the default route has moved: what two interfaces have sent says nothing
+		delete(before, CounterTx)
+		delete(before, CounterRx)
+	}
+	s.at, s.last, s.iface = now, next, iface
 	if obs.Counters == nil {
 		obs.Counters = map[string]float64{}
 	}
@@ -60,8 +65,8 @@ func (s *Spending) Sample(now time.Time, obs *quell.Observation) error {
 	return errors.Join(err, errPort)
 }
 
-// read returns the amounts since a fixed moment.
-func (s *Spending) read() (sums map[string]float64, err error) {
+// read returns the amounts since a fixed moment, and the interface that was read.
+func (s *Spending) read() (sums map[string]float64, iface string, err error) {
 	sums = map[string]float64{}
 	used, errCPU := s.processorSeconds()
 	if errCPU == nil {
@@ -77,13 +82,13 @@ func (s *Spending) read() (sums map[string]float64, err error) {
 		}
 	}
 	if s.opts.Disk == "" {
-		return sums, errors.Join(errCPU, errNetwork)
+		return sums, iface, errors.Join(errCPU, errNetwork)
 	}
 	disks, errDisk := s.disks()
 	if errDisk == nil {
 		sums[quell.CounterOperations] = float64(disks[s.opts.Disk].operations)
 	}
-	return sums, errors.Join(errCPU, errNetwork, errDisk)
+	return sums, iface, errors.Join(errCPU, errNetwork, errDisk)
 }
 
 // ticksPerSecond is the unit of /proc/stat on every Linux (USER_HZ).

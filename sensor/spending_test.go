@@ -96,3 +96,23 @@ func FuzzParseConnections(f *testing.F) {
 		}
 	})
 }
+
+// When the default route moves to another interface, the difference between the two is no traffic.
+func TestSpendingOfARouteThatMoves(t *testing.T) {
+	first := spender(100, 1_000, 500, 0)
+	second := spender(200, 0, 0, 0)
+	second["proc/net/route"].Data = []byte(strings.ReplaceAll(string(second["proc/net/route"].Data), "eth0", "wg0"))
+	second["proc/net/dev"].Data = append(second["proc/net/dev"].Data, " wg0: 9000000 0 0 0 0 0 0 0 9000000 0 0 0 0 0 0 0\n"...)
+	m := &machine{first}
+	s := NewSpending(SpendingOptions{Options: Options{Root: m}})
+	for i, tree := range []fs.FS{first, second, second, first} {
+		m.FS = tree
+		obs := quell.Observation{}
+		if err := s.Sample(start.Add(time.Duration(i)*time.Second), &obs); err != nil {
+			t.Fatal(err)
+		}
+		if rate, told := obs.Counters[quell.CounterSent]; told != (i == 2) || rate > 0 {
+			t.Errorf("sample %d: %v bit/s, %v", i, rate, told)
+		}
+	}
+}

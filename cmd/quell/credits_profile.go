@@ -183,10 +183,10 @@ func (o *profiling) run(cmd *cobra.Command) (err error) {
 		Percentile: o.percentile / 100, Idle: o.idle,
 		Tell: func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), text) },
 	})
-	if err != nil {
+	if len(plan.Rows()) == 0 && err != nil {
 		return err
 	}
-	return o.finish(cmd.OutOrStdout(), plan)
+	return errors.Join(err, o.finish(cmd.OutOrStdout(), plan)) // what was measured until an error is not lost
 }
 
 // plan returns a plan whose limits are not below the baselines of the instance type.

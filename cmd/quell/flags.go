@@ -81,6 +81,10 @@ func (d *durationValue) Type() string { return "duration" }
 
 // explainFlag says in plain words what is wrong with a flag's value.
 func explainFlag(_ *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && strings.IndexAny(unknown.GetSpecifiedShortnames(), "0123456789.") == 0 {
+		return fmt.Errorf("-%s: must not be negative", unknown.GetSpecifiedShortnames())
+	}
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err

@@ -102,11 +102,12 @@ func machineLabPlan() train.Plan {
 }
 
 // applicationLabPlan is for real applications. Their policies judge by response times, so no cell is without load. At each load the
-// strongest neighbours leave hardly anything: steady ones that leave more do not slow a disk.
+// strongest neighbours leave hardly anything: steady ones that leave more do not slow a disk. Near that point queues take seconds to grow,
+// so runs are long.
 func applicationLabPlan() train.Plan {
 	p := labPlan()
-	p.Levels, p.Interference, p.Most = []float64{0.15, 0.3, 0.45}, []float64{0, 0.25, 0.5, 0.65, 0.8}, train.Busiest
-	p.Run, p.Repeat, p.MaxRepeat = 10*time.Second, 3, 3
+	p.Levels, p.Interference, p.Most = []float64{0.15, 0.3, 0.45, 0.6}, []float64{0, 0.25, 0.5, 0.65, 0.8}, train.Busiest
+	p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = 20*time.Second, 2*time.Second, 3, 3
 	return p
 }
 

@@ -166,6 +166,7 @@ type labPart struct {
 	trains  bool               // whether it is the first part of its workload, which trains the models
 	piece   string             // the name under which it is measured, if that is not its own
 	seeds   uint64             // number of seeds for each run; 0: one
+	alone   int                // labs at the same time if only this part is played; 0: those of the page
 	uses    map[string]float64 // what neighbours use instead of what the scenario says, by resource or program
 	// sum computes the part's figures from the records; nil: each run has figures of its own.
 	sum func(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error

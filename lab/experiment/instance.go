@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/sensor"
 )
@@ -171,11 +172,17 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 		defer cancel()
 		_ = server.Shutdown(ending) // downloads that are still open are broken off
 	}()
-	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, &meter{sensors: sensors}, log)
+	m := &meter{sensors: sensors}
+	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, m, log)
 	if err != nil {
 		return err
 	}
 	defer stopMeter()
+	ctx, stop := context.WithCancel(ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() { m.look(ctx) })
+	defer looking.Wait()
+	defer stop()
 	return probes.Run(ctx)
 }
 
@@ -192,6 +199,16 @@ type meterReading struct {
 	Seconds     map[quell.Resource]float64 `json:"seconds"`            // of the whole resource, since the first request to the meter
 	Observation quell.Observation          `json:"observation"`        // since the previous request to the meter
 	Failures    []string                   `json:"failures,omitempty"` // errors of sensors; their readings are missing
+}
+
+// look lets the sensors glance at the machine between two samples, as often as the agent does.
+func (m *meter) look(ctx context.Context) {
+	const often = 170 * time.Millisecond
+	for tick.Sleep(ctx, often) {
+		m.mu.Lock()
+		m.sensors.Glance()
+		m.mu.Unlock()
+	}
 }
 
 func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
