@@ -115,49 +115,25 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer stop()
 	}
 	a.sample() // sets the starting point; there is nothing to publish yet
-	var looks glances
-	for a.wait(ctx, a.opts.Period, a.opts.Sampler, &looks) {
+	glances := tick.NewGlances(a.opts.Sampler, a.opts.Now)
+	for a.wait(ctx, a.opts.Period, glances) {
 		a.report(ctx)
 	}
 	return nil
 }
 
-const (
-	// glanceEvery is the time between two glances. It is no whole part of a second, so that programs with a rhythm are not always seen in the
-	// same state.
-	glanceEvery = 170 * time.Millisecond
-	// glanceCost bounds the time for glances: the pause after one is at least this many times as long as it took.
-	glanceCost = 250
-)
-
-// glances knows when the next glance is due.
-type glances struct{ next time.Time }
-
 // wait waits for the end of a period. Meanwhile the sampler glances at the machine.
-func (a *Agent) wait(ctx context.Context, period time.Duration, s Sampler, looks *glances) bool {
+func (a *Agent) wait(ctx context.Context, period time.Duration, glances *tick.Glances) bool {
 	now := a.opts.Now()
-	end := now.Add(tick.Until(now, period))
-	if soon := now.Add(glanceEvery); looks.next.Before(now) {
-		looks.next = soon
-	}
-	for looks.next.Before(end) {
-		if !tick.Sleep(ctx, looks.next.Sub(a.opts.Now())) {
-			return false
-		}
-		began := a.opts.Now()
-		s.Glance()
-		ended := a.opts.Now()
-		looks.next = ended.Add(max(glanceEvery, glanceCost*ended.Sub(began)))
-	}
-	return tick.Sleep(ctx, end.Sub(a.opts.Now()))
+	return glances.Until(ctx, now.Add(tick.Until(now, period)))
 }
 
 // hurry publishes a reading of the machine once per fast period. Failures of its sensors are not logged, because the same sensors are read
 // once per sampling period as well.
 func (a *Agent) hurry(ctx context.Context) {
 	a.opts.FastSampler.Sample(a.opts.Now()) // sets the starting point
-	var looks glances
-	for a.wait(ctx, a.opts.Fast, a.opts.FastSampler, &looks) {
+	glances := tick.NewGlances(a.opts.FastSampler, a.opts.Now)
+	for a.wait(ctx, a.opts.Fast, glances) {
 		observation, _ := a.opts.FastSampler.Sample(a.opts.Now())
 		a.publish(ctx, observation, true)
 	}

@@ -320,12 +320,8 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 	go func() { stopped <- probes.Run(probing) }()
 	defer func() { stop(); <-stopped }()
 	sensors.Sample(time.Now()) // sets the starting point
-	const glances = 10
-	for range glances {
-		if !tick.Sleep(ctx, 2*period/glances) {
-			return nil, ctx.Err()
-		}
-		sensors.Glance()
+	if !tick.NewGlances(sensors, nil).Until(ctx, time.Now().Add(2*period)) {
+		return nil, ctx.Err()
 	}
 	obs, failures := sensors.Sample(time.Now())
 	return sensor.Signals(o, &obs, failures), nil

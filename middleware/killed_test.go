@@ -2,11 +2,13 @@ package middleware
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -58,17 +60,32 @@ func (r *toy) place(f *file) {
 	}
 }
 
-func TestAnAgentThatIsReallyKilled(t *testing.T) {
-	r := newToy(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperSets$")
+// startAgent starts an agent of the toy in a process of its own: one of the tests whose name begins with TestHelper. kill ends it
+// at once.
+func (r *toy) startAgent(helper string) (out io.Reader, kill func()) {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+helper+"$")
 	cmd.Env = append(os.Environ(), "QUELL_TEST_TOY="+r.dir)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
+	kill = sync.OnceFunc(func() {
+		if err := cmd.Process.Kill(); err != nil {
+			r.t.Error(err)
+		}
+		_ = cmd.Wait() // it was killed
+	})
+	r.t.Cleanup(kill)
+	return out, kill
+}
+
+func TestAnAgentThatIsReallyKilled(t *testing.T) {
+	r := newToy(t)
+	out, kill := r.startAgent("TestHelperSets")
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the agent ended before it was killed: %v", err)
 	}
@@ -76,10 +93,7 @@ func TestAnAgentThatIsReallyKilled(t *testing.T) {
 		t.Errorf("a second agent: %v", err)
 	}
 	r.has(with(40), true)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	kill()
 	d := r.open()
 	r.has(original, false)
 	r.close(d)
@@ -102,12 +116,7 @@ func TestHelperSets(t *testing.T) {
 // started. The next agent waits for that, so the original is in force at the end.
 func TestAnAgentThatIsKilledDuringAReload(t *testing.T) {
 	r := newToy(t)
-	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperReloads$")
-	cmd.Env = append(os.Environ(), "QUELL_TEST_TOY="+r.dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = cmd.Process.Kill() }()
+	_, kill := r.startAgent("TestHelperReloads")
 	reading := filepath.Join(r.dir, "reading")
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(reading); err == nil {
@@ -117,10 +126,7 @@ func TestAnAgentThatIsKilledDuringAReload(t *testing.T) {
 			t.Fatal("the agent does not reload")
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
+	kill()
 	r.hasBeside(with(40), ".toy.conf.quell-original", ".toy.conf.quell-reload")
 	opened := make(chan *Driver)
 	go func() {

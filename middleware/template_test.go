@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-// templated makes the toy's file come from a template.
+// templated returns a toy whose file is written from a template.
 func templated(t *testing.T, text string) (r *toy, template string) {
 	t.Helper()
 	r = newToy(t)
@@ -77,7 +77,7 @@ func TestTemplatesThatFailAtTheStart(t *testing.T) {
 	}
 }
 
-// TestTheCheckSeesTheNewFileInPlace is about a check that cannot be told another file's name.
+// A check that cannot be told another file's name sees the new content at the file's own place, and nobody else does.
 func TestTheCheckSeesTheNewFileInPlace(t *testing.T) {
 	need.Root(t)
 	need.Program(t, "unshare")

@@ -14,9 +14,8 @@ const fewestMoments = 3
 
 // look counts the tasks that wait at present. The agent's own do not count: its probes of a disk wait nearly all the time.
 func (w *diskWaits) look(l *groupLayout) {
-	own := ownTasks(l.root)
 	tasks := &taskReader{root: l.root, left: mostLooked}
-	n, ok := tasks.count(l, func(id string, state byte) bool { return state == diskWaiting && !own[id] })
+	n, ok := tasks.count(l, func(id string, state byte) bool { return state == diskWaiting && !isOwn(l.root, id) })
 	if ok {
 		w.sum += n
 		w.moments++
@@ -32,12 +31,8 @@ func (w *diskWaits) take() *float64 {
 	return w.mean
 }
 
-// ownTasks lists the tasks of this process.
-func ownTasks(root fs.FS) map[string]bool {
-	entries, _ := fs.ReadDir(root, "proc/self/task") // without them, all tasks count
-	own := make(map[string]bool, len(entries))
-	for _, e := range entries {
-		own[e.Name()] = true
-	}
-	return own
+// isOwn returns whether a task is one of this process.
+func isOwn(root fs.FS, id string) bool {
+	_, err := fs.Stat(root, "proc/self/task/"+id)
+	return err == nil
 }

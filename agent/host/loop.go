@@ -121,20 +121,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	return nil
 }
 
-// wait waits for the end of the period. Meanwhile the reader glances at the groups ten times, but not more often than every 50 ms. The
-// moments are no whole part of a second, so that programs with a rhythm are not always seen in the same state.
+// wait waits for the end of the period. Meanwhile the reader glances at the groups ten times, but not more often than every 50 ms.
 func (l *Loop) wait(ctx context.Context) bool {
-	const moments, least = 11, 50 * time.Millisecond
+	glances := tick.Glances{Look: l.opts.Reader.Glance, Every: max(l.opts.Period*2/21, 50*time.Millisecond), Now: l.opts.Now}
 	begin := l.opts.Now()
-	end := begin.Add(tick.Until(begin, l.opts.Period))
-	often := max(l.opts.Period/moments, least)
-	for end.Sub(l.opts.Now()) > often*3/2 {
-		if !tick.Sleep(ctx, often) {
-			return false
-		}
-		l.opts.Reader.Glance(l.opts.Now())
-	}
-	return tick.Sleep(ctx, end.Sub(l.opts.Now()))
+	return glances.Until(ctx, begin.Add(tick.Until(begin, l.opts.Period)))
 }
 
 // step reads and decides once.

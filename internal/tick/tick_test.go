@@ -92,3 +92,32 @@ func TestAfterIsWaitedForByTheMonotonicClock(t *testing.T) {
 		}
 	})
 }
+
+// Looks go on at the same pace from one waiting to the next. They are fewer if they take long, and the waiting still ends in time.
+func TestGlances(t *testing.T) {
+	for takes, want := range map[time.Duration]int{0: 33, 3 * time.Millisecond: 17, 2 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			looks, began := 0, time.Now()
+			g := Glances{Every: 300 * time.Millisecond, Pause: 200, Look: func(now time.Time) {
+				if looks++; !now.Equal(time.Now()) {
+					t.Errorf("it looks at %v, and it is told %v", time.Now(), now)
+				}
+				time.Sleep(takes)
+			}}
+			for i := range 10 {
+				end := began.Add(time.Duration(i+1) * time.Second)
+				if !g.Until(t.Context(), end) || takes < time.Second && !time.Now().Equal(end) {
+					t.Errorf("takes %v: it waited until %v, not %v", takes, time.Now(), end)
+				}
+			}
+			if looks != want {
+				t.Errorf("takes %v: %d looks, want %d", takes, looks, want)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if g.Until(ctx, time.Now().Add(time.Hour)) {
+				t.Error("it looks on after its context has ended")
+			}
+		})
+	}
+}

@@ -201,14 +201,18 @@ type meterReading struct {
 	Failures    []string                   `json:"failures,omitempty"` // errors of sensors; their readings are missing
 }
 
-// look lets the sensors glance at the machine between two samples, as often as the agent does.
+// look lets the sensors glance at the machine, as often as the agent does, until ctx ends.
 func (m *meter) look(ctx context.Context) {
-	const often = 170 * time.Millisecond
-	for tick.Sleep(ctx, often) {
-		m.mu.Lock()
-		m.sensors.Glance()
-		m.mu.Unlock()
+	glances := tick.NewGlances(m, nil)
+	for glances.Until(ctx, time.Now().Add(time.Hour)) {
 	}
+}
+
+// Glance lets the sensors glance at the machine while no sample is taken.
+func (m *meter) Glance() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sensors.Glance()
 }
 
 func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
