@@ -253,3 +253,44 @@ func TestAgentsAreToldAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// An order that failed is sent again after one second, then each time after twice as long, and a new value at once. A clock that goes back
+// does not delay it.
+func TestOrdersThatFailAreSentLessOften(t *testing.T) {
+	now := time.Unix(1000, 0)
+	agents := &fakeAgents{values: map[string]float64{}, fault: map[string]error{"i1": errBroken}}
+	a := &insideActuator{agents: agents, wanted: settingsOf, inForce: settingInForce, now: func() time.Time { return now },
+		sampling: func() time.Duration { return time.Second }}
+	v := &view{snapshot: &quell.Snapshot{Instances: []quell.Instance{{ID: "i1"}}}}
+	sent := func(seconds int, value float64) int {
+		before := agents.orders
+		for range seconds {
+			var p quell.Plan
+			tuned(&p)
+			p.Settings[0].Value = value
+			if _, err := a.apply(t.Context(), v, &p); !errors.Is(err, errBroken) {
+				t.Errorf("%v", err)
+			}
+			now = now.Add(time.Second)
+		}
+		return agents.orders - before
+	}
+	if n := sent(120, 120); n != 7 { // after 0, 1, 3, 7, 15, 31 and 63 s
+		t.Errorf("sent %d times in two minutes", n)
+	}
+	if n := sent(1, 130); n != 1 {
+		t.Error("a new value waits")
+	}
+	sent(40, 130)
+	now = now.Add(-time.Hour)
+	if n := sent(1, 130); n != 1 {
+		t.Error("it waits for the clock")
+	}
+	delete(agents.fault, "i1")
+	now = now.Add(mostWait)
+	var p quell.Plan
+	tuned(&p)
+	if changes, err := a.apply(t.Context(), v, &p); len(changes) != 1 || err != nil || len(a.refused) > 0 {
+		t.Errorf("%v, %v, %v", changes, err, a.refused)
+	}
+}

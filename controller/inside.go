@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -36,7 +37,8 @@ type insideActuator struct {
 	agents   Agents
 	wanted   func(*quell.Plan) []inside
 	inForce  func(*quell.Instance) func(name string) (float64, bool)
-	asked    []asked // applied values that agents do not report yet
+	asked    []asked            // applied values that agents do not report yet
+	refused  map[string]refusal // orders that failed, by instance and name
 	sampling func() time.Duration
 	now      func() time.Time
 }
@@ -45,6 +47,44 @@ type insideActuator struct {
 type asked struct {
 	inside
 	at time.Time
+}
+
+// refusal is an order that failed, and when it may be sent again.
+type refusal struct {
+	value float64
+	err   error
+	wait  time.Duration
+	next  time.Time
+}
+
+// An order that failed is sent again after firstWait, then each time after twice as long, at most mostWait: an attempt may make a server
+// read its files twice.
+const (
+	firstWait = time.Second
+	mostWait  = time.Minute
+)
+
+func (w inside) key() string { return w.instance + " " + w.name }
+
+// waits returns the last error of an order that is not to be sent yet; nil if it is to be sent.
+func (a *insideActuator) waits(w inside) error {
+	r, failed := a.refused[w.key()]
+	if now := a.now(); failed && r.value == w.value && now.Before(r.next) && r.next.Sub(now) <= r.wait {
+		return r.err
+	}
+	return nil
+}
+
+// failed remembers an order that failed.
+func (a *insideActuator) failed(w inside, err error) {
+	wait := firstWait
+	if r, again := a.refused[w.key()]; again && r.value == w.value {
+		wait = min(2*r.wait, mostWait)
+	}
+	if a.refused == nil {
+		a.refused = map[string]refusal{}
+	}
+	a.refused[w.key()] = refusal{w.value, err, wait, a.now().Add(wait)}
 }
 
 func limitsOf(plan *quell.Plan) (all []inside) {
@@ -101,21 +141,27 @@ func (a *insideActuator) differs(v *view, plan *quell.Plan) (words []string) {
 	return words
 }
 
-// apply sends orders to all agents at once. It is an error if the plan names an instance that does not exist.
+// apply sends orders to all agents at once. It is an error if the plan names an instance that does not exist, and if an order failed lately
+// and is not sent again yet.
 func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
 	list := a.missing(v, plan)
 	if len(list) == 0 {
 		return nil, nil
 	}
+	maps.DeleteFunc(a.refused, func(_ string, r refusal) bool { return a.now().Sub(r.next) > mostWait }) // not asked for lately
 	ctx, cancel := context.WithTimeout(ctx, agentWait(a.sampling()))
 	defer cancel()
-	failed := make([]error, len(list))
+	failed, tried := make([]error, len(list)), make([]bool, len(list))
 	var all sync.WaitGroup
 	for i, w := range list {
 		if _, _, there := a.reads(v, w); !there {
 			failed[i] = fmt.Errorf("%s: there is no such instance", w.text)
 			continue
 		}
+		if failed[i] = a.waits(w); failed[i] != nil {
+			continue
+		}
+		tried[i] = true
 		all.Go(func() {
 			if err := a.agents.Order(ctx, w.instance, w.orders); err != nil {
 				failed[i] = fmt.Errorf("%s: %w", w.text, err)
@@ -124,9 +170,13 @@ func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 	}
 	all.Wait()
 	for i, w := range list {
-		if failed[i] == nil {
+		switch {
+		case failed[i] == nil:
 			changes = append(changes, w.text)
 			a.note(w)
+			delete(a.refused, w.key())
+		case tried[i]:
+			a.failed(w, failed[i])
 		}
 	}
 	return changes, errors.Join(failed...)

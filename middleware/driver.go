@@ -194,6 +194,10 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err := d.change(ctx, f, now, next, values, pid); err != nil {
 		return err
 	}
+	if next == string(f.record.Original) { // the server is known to run with it, and the file is the operator's again
+		d.settled(f)
+		return f.forget()
+	}
 	d.try(f, before, change{name, value}, pid)
 	return nil
 }
@@ -207,7 +211,7 @@ func (d *Driver) parameter(name string, value float64) (Parameter, error) {
 			continue
 		}
 		switch {
-		case !(value >= p.Min && value <= p.Max):
+		case !(value >= p.Min && value <= p.Max) && !d.isOriginal(p, value):
 			return p, fmt.Errorf("%g is outside the bounds in this agent's configuration, %g to %g", value, p.Min, p.Max)
 		case d.server.line != nil && value != math.Trunc(value):
 			return p, fmt.Errorf("%g is no whole number", value)
@@ -215,6 +219,21 @@ func (d *Driver) parameter(name string, value float64) (Parameter, error) {
 		return p, nil
 	}
 	return Parameter{}, fmt.Errorf("this agent's configuration does not list %s; it lists %s", name, strings.Join(names, ", "))
+}
+
+// isOriginal returns whether a parameter had this value before it was changed. That may be outside its bounds.
+func (d *Driver) isOriginal(p Parameter, value float64) bool {
+	f := d.files[d.fileOf(p)]
+	content, err := f.content()
+	if f.record != nil {
+		content, err = string(f.record.Original), nil
+	}
+	if err != nil {
+		return false
+	}
+	values, err := d.form.values(content, d.namesIn(f), nil)
+	was, known := values[p.Name]
+	return err == nil && known && was == value
 }
 
 // insist makes the server read its files again if it shows another value than the file has.

@@ -149,3 +149,32 @@ func TestTheOriginalComesBackToAStoppedServer(t *testing.T) {
 		t.Error("a server that is not running was reloaded")
 	}
 }
+
+// A parameter that was outside its bounds before the agent came goes back there, and then the file is the operator's again: the agent's
+// end changes nothing, and a person may edit it.
+func TestAnOriginalComesBack(t *testing.T) {
+	r := newToy(t)
+	r.server.Settings.Parameters[0].Min = 12
+	d := r.open()
+	if err := d.Set(t.Context(), "workers", 10); err != nil { // it is in force
+		t.Error(err)
+	}
+	r.set(d, "workers", 20)
+	r.set(d, "other", 7)
+	r.set(d, "workers", 10)
+	r.has(strings.Replace(original, "other 5", "other 7", 1), true)
+	if err := d.Set(t.Context(), "workers", 11); err == nil || !strings.Contains(err.Error(), "11 is outside the bounds") {
+		t.Errorf("%v", err)
+	}
+	r.set(d, "other", 5)
+	r.has(original, false)
+	before := r.reloads()
+	r.write(with(15))
+	r.set(d, "workers", 30)
+	r.has(with(30), true)
+	r.close(d)
+	r.has(with(15), false)
+	if r.reloads() != before+2 {
+		t.Errorf("%d reloads", r.reloads()-before)
+	}
+}

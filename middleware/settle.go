@@ -58,6 +58,13 @@ func (d *Driver) try(f *file, before proven, c change, pid int) {
 	}
 }
 
+// settled ends the trial of a file's changes.
+func (d *Driver) settled(f *file) {
+	if d.trial != nil && !d.trial.undone {
+		d.trial.steps = slices.DeleteFunc(d.trial.steps, func(s step) bool { return s.file == f })
+	}
+}
+
 // watch looks at the server until a trial has ended or the driver is closed.
 func (d *Driver) watch() {
 	ticker := time.NewTicker(d.settleEvery)
@@ -78,6 +85,10 @@ func (d *Driver) watch() {
 func (d *Driver) look() (over bool) {
 	defer d.begin()()
 	t, now := d.trial, time.Now()
+	if len(t.steps) == 0 { // the original files are back
+		d.trial = nil
+		return true
+	}
 	pid, err := d.running()
 	if last := t.steps[len(t.steps)-1].pid; err != nil && d.runs(last) == nil { // a server may write its pid file anew at a reload
 		pid, err = last, nil

@@ -185,3 +185,20 @@ func TestAServerThatWritesItsPIDFileAnew(t *testing.T) {
 	r.close(d)
 	r.has(original, false)
 }
+
+// A server that ends after its original file came back, because somebody restarts it, finds the original file, and no value is refused.
+func TestAServerThatIsRestartedWithItsOriginal(t *testing.T) {
+	r := newToy(t)
+	server := r.sleeper()
+	d := r.watched(time.Hour)
+	r.set(d, "workers", 20)
+	r.set(d, "workers", 10)
+	end(t, server)
+	d.watching.Wait() // there is nothing on trial
+	r.has(original, false)
+	r.sleeper()
+	r.set(d, "workers", 20)
+	r.set(d, "workers", 10)
+	r.close(d)
+	r.has(original, false)
+}

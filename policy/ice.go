@@ -193,9 +193,11 @@ func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 	rememberedOf[iceInstance](g)
 	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At}
 	for i := range g.members {
-		if m := &g.members[i]; !m.inService() {
+		m := &g.members[i]
+		if !m.inService() {
 			*m.ice() = iceInstance{Tuned: m.ice().Tuned}
 		}
+		m.ice().until(p.now)
 	}
 	p.watch()
 	for i := range g.members {
@@ -215,6 +217,21 @@ func (p *icePlan) reason(code, instance, format string, args ...any) {
 	addReason(&p.plan, code, instance, format, args...)
 }
 
+// until forgets moments that are still to come: the clock was set back, or the controller of before had another one. The last window and
+// changes count as long ago.
+func (mem *iceInstance) until(now time.Time) {
+	for _, at := range []*time.Time{&mem.At, &mem.Changed, &mem.Over, &mem.Slow.At, &mem.Tuned.At} {
+		if at.After(now) {
+			*at = time.Time{}
+		}
+	}
+	for _, at := range []*time.Time{&mem.Since, &mem.Sign} {
+		if at.After(now) {
+			*at = now
+		}
+	}
+}
+
 // notice records the sign in an instance's last window, or its absence.
 func (p *icePlan) notice(mem *iceInstance, s iceSign, found bool) {
 	if !found {
@@ -222,10 +239,16 @@ func (p *icePlan) notice(mem *iceInstance, s iceSign, found bool) {
 		return
 	}
 	if mem.Out++; mem.Out == 1 && mem.Cut == 0 {
-		mem.Seen = iceMean{}
+		mem.Seen, mem.Cause = iceMean{}, ""
 	}
-	mem.Sign, mem.Why, mem.Cause = p.now, s.text, s.resource
-	mem.Seen.add(s)
+	if s.left == 0 { // it tells how busy a resource is
+		if s.resource != mem.Cause {
+			mem.Seen = iceMean{}
+		}
+		mem.Seen.add(s)
+		mem.Cause = s.resource
+	}
+	mem.Sign, mem.Why = p.now, s.text
 }
 
 // follow changes an instance's share by the sign in its last window, or by its absence.
@@ -319,7 +342,7 @@ func (p *icePlan) estimate(mem *iceInstance, rate, signal, point float64) float6
 	if !ok {
 		return 1
 	}
-	return wanted / rate
+	return math.Min(1, wanted/rate)
 }
 
 // asShare converts the part of its requests that an instance is to get into a factor of its share. The others get what it loses, so its

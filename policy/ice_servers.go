@@ -25,17 +25,20 @@ type iceTuned struct {
 	Cut  bool    `json:"was_cut,omitempty"` // parameters were free to follow in the last window
 }
 
-// tunedValue is a parameter's value before it was changed, and the ordered one.
+// tunedValue is a parameter's value before it was changed, the ordered one, and the one that was ordered before that, if the parameter goes
+// back.
 type tunedValue struct {
 	Original float64 `json:"original"`
 	Value    float64 `json:"value"`
+	Changed  float64 `json:"changed,omitempty"`
 }
 
 // Constants of the second level.
 const (
-	muchWorse = 1.1 // a median that is this many times as long as before is worse
-	mostRise  = 4.0 // a rise counts as at most this many times
-	givenUp   = 6   // after this many times of settling, a value that is not reported as being in force is forgotten
+	muchWorse = 1.1            // a median that is this many times as long as before is worse
+	mostRise  = 4.0            // a rise counts as at most this many times
+	leastTurn = 0.1            // a parameter changes only by at least this part of itself
+	givenUp   = 24 * time.Hour // after this time, a value of before that no agent reports is forgotten
 )
 
 // tunes returns whether parameters of an instance's server may follow: its share is cut or, if shares are never cut, it has neighbours.
@@ -68,7 +71,7 @@ func (p *icePlan) tune(m *member) {
 	switch {
 	case len(t.Values) == 0:
 		t.Worse = t.Worse && !mem.Since.IsZero()
-		if m.inService() && p.tunes(m) && !t.Worse && settled && p.now.Sub(mem.Since) >= p.set.After {
+		if m.inService() && p.tunes(m) && !t.Worse && settled && mem.Sign.Sub(mem.Since) >= p.set.After {
 			p.change(m)
 		}
 	case t.Undoing:
@@ -93,15 +96,13 @@ func (p *icePlan) change(m *member) {
 			p.reason("setting_unknown", m.ID, "%s is not changed: the agent does not report it (agent.middleware)", parameter.Name)
 			continue
 		}
-		value := inForce
-		switch {
-		case parameter.Change == Lower:
-			value /= rise(t.Use, mem.Usual.Busy)
-		default:
-			value *= rise(t.MS, mem.Usual.MS)
+		value, least := inForce/rise(t.Use, mem.Usual.Busy), inForce*(1-leastTurn)
+		if parameter.Change == Raise {
+			value, least = inForce*rise(t.MS, mem.Usual.MS), inForce*(1+leastTurn)
 		}
-		if value = math.Round(math.Min(math.Max(value, parameter.Min), parameter.Max)); value != inForce {
-			values[parameter.Name] = tunedValue{inForce, value}
+		value = math.Round(math.Min(math.Max(value, parameter.Min), parameter.Max))
+		if parameter.Change == Lower && value <= least || parameter.Change == Raise && value >= least && value > inForce {
+			values[parameter.Name] = tunedValue{Original: inForce, Value: value}
 			p.reason("setting", m.ID, "the interference lasts: %s from %g to %g", parameter.Name, inForce, value)
 		}
 	}
@@ -123,23 +124,27 @@ func (p *icePlan) undo(m *member, why string) {
 	t := &m.ice().Tuned
 	values := make(map[string]tunedValue, len(t.Values))
 	for name, v := range t.Values {
-		values[name] = tunedValue{v.Original, v.Original}
+		values[name] = tunedValue{Original: v.Original, Value: v.Original, Changed: v.Value}
 	}
 	t.Values, t.At, t.Undoing, t.MS, t.Use = values, p.now, true, iceBand{}, iceBand{}
 	p.reason("setting", m.ID, "%s: its server's parameters go back to their values of before", why)
 }
 
-// undone ends when the agent reports the values of before, or after a long time.
+// undone ends when no parameter has the value any more that was ordered during the interference. If it has neither that nor the one of
+// before, somebody else set it. Values that no agent reports are waited for: the agent may be away, or the operator may have paused Quell.
 func (p *icePlan) undone(m *member) {
 	t := &m.ice().Tuned
 	for name, v := range t.Values {
-		if inForce, reported := m.Settings[name]; (!reported || math.Abs(inForce-v.Original) > 1e-6*math.Abs(v.Original)) &&
-			p.now.Sub(t.At) < givenUp*p.set.Settle {
+		inForce, reported := m.Settings[name]
+		if reported && isValue(inForce, v.Changed) && !isValue(v.Changed, v.Original) || !reported && p.now.Sub(t.At) < givenUp {
 			return
 		}
 	}
 	t.Values, t.Undoing = nil, false
 }
+
+// isValue returns whether a reported value is a certain one. It may be rounded.
+func isValue(reported, value float64) bool { return math.Abs(reported-value) <= 1e-6*math.Abs(value) }
 
 // order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has.
 func (p *icePlan) order(m *member) {

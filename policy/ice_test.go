@@ -24,6 +24,7 @@ type shop struct {
 	weights  map[string]float64
 	servers  []served
 	settings map[string]map[string]float64 // parameters in force, by server
+	paused   bool                          // plans are not carried out
 }
 
 // served is what a server shows.
@@ -32,7 +33,8 @@ type served struct {
 	hidden float64 // others' use of its processor
 	ms     float64 // median response time
 	steal  float64
-	blind  bool // it has no agent
+	errors float64 // failed requests, as a part of all
+	blind  bool    // it has no agent
 	probe  float64
 }
 
@@ -74,9 +76,9 @@ func serverID(i int) string { return fmt.Sprintf("i%d", i+1) }
 func (v served) observation(at time.Time, rate float64) *quell.Observation {
 	own := min(0.98, v.share*rate)
 	busy := min(0.99, own+v.hidden)
-	wait, none := own*busy/(1-busy), 0.0
+	wait := own * busy / (1 - busy)
 	ms := v.ms
-	o := &quell.Observation{At: at, WindowS: 1, RequestRate: &rate, ErrorRate: &none,
+	o := &quell.Observation{At: at, WindowS: 1, RequestRate: &rate, ErrorRate: &v.errors,
 		LatencyMS: &quell.Latency{Mean: &ms, P50: &ms, N: int(rate)}}
 	if rate < 1 {
 		o.LatencyMS = nil
@@ -108,6 +110,9 @@ func (s *shop) second() quell.Plan {
 	}
 	plan, st := s.decide(snapshot, s.st)
 	s.st = st
+	if s.paused {
+		return plan
+	}
 	if plan.Weights != nil {
 		s.weights = plan.Weights
 	} else {

@@ -258,11 +258,11 @@ func (p *icePlan) probed(m *member, r quell.Resource) (s iceSign, found bool) {
 // slower says whether response times are out of their band, as the policy outlier judges them. Failed requests are no sign of neighbours.
 func (p *icePlan) slower(m *member) (s iceSign, found bool) {
 	i := slices.IndexFunc(p.slow.list, func(w window) bool { return w.member == m })
-	if i < 0 || p.slow.list[i].why == "" || p.slow.list[i].errors > 0 {
+	if i < 0 || p.slow.list[i].slow == "" {
 		return s, false
 	}
 	w := &p.slow.list[i]
-	return iceSign{text: w.why, clear: w.sure, left: math.Max(w.leaves(), deepestCut)}, true
+	return iceSign{text: w.slow, clear: w.slowSure, left: w.keeps()}, true
 }
 
 // learn adds a window without signs to what an instance usually shows. A use by others that alone would be a sign counts as the least that

@@ -196,12 +196,12 @@ func (b *burst) average(load, window float64, rising bool) bool {
 // follow integrates the balances. Uses are measured; one that is not measured is what the profile says of the present load and limit.
 func (b *burst) follow() {
 	use, window := b.uses()
-	tracks := maps.Clone(b.mem.Tracks)
-	if types := fmt.Sprintf("%s %s %g", b.set.Type, b.set.Volume, b.set.GiB); tracks == nil || types != b.mem.Types && b.mem.Types != "" {
-		tracks, b.mem.Types = creditTracks{}, types // balances of another type say nothing of this one's
-	} else {
-		b.mem.Types = types
+	tracks := creditTracks{}
+	types := fmt.Sprintf("%s %s %g", b.set.Type, b.set.Volume, b.set.GiB)
+	if types == b.mem.Types || b.mem.Types == "" { // balances of another type say nothing of this one's
+		maps.Copy(tracks, b.mem.Tracks)
 	}
+	b.mem.Types = types
 	for _, r := range slices.Sorted(maps.Keys(b.buckets)) {
 		bucket := b.buckets[r]
 		track, known := tracks[r]

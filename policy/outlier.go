@@ -105,6 +105,8 @@ type window struct {
 	ratio    float64 // logarithm of ms over the others' median; 0 if either is unknown
 	median   float64 // the others' median response time in milliseconds
 	sure     bool    // this window alone is enough for a cut
+	slow     string  // how much longer than the others it takes, if that is outside its band
+	slowSure bool    // that alone is enough for a cut
 	why      string  // why the instance is outside its band; empty if it is inside
 }
 
@@ -236,6 +238,7 @@ func (j *judgement) compareTimes(w *window) {
 	if usual, spread := mem.band(least); w.ms > j.in.Service.SLO.ThresholdMS() && w.ratio > math.Max(least, usual+bandWidth*spread) {
 		w.sure = w.ratio > math.Max(2*least, usual+farOut*spread)
 		w.why = fmt.Sprintf("%s %.0f ms where the others have %.0f", j.in.Service.SLO.Metric, w.ms, w.median)
+		w.slow, w.slowSure = w.why, w.sure
 	}
 }
 
@@ -327,8 +330,11 @@ func (w *window) leaves() float64 {
 	if w.ratio <= 0 || w.errors > 0 {
 		return 0
 	}
-	return math.Min(leastCut, math.Max(deepestCut, math.Exp(-w.ratio)))
+	return w.keeps()
 }
+
+// keeps returns the part of a share that a cut leaves an instance that is only slow: the less the slower it is.
+func (w *window) keeps() float64 { return math.Min(leastCut, math.Max(deepestCut, math.Exp(-w.ratio))) }
 
 // again halves the share of an instance that is outside its band although it is cut. If some of its share had come back, this counts as a
 // repeated cut.
