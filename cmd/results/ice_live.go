@@ -40,10 +40,11 @@ func playICE(ctx context.Context, name string) error {
 	return playParts(ctx, lab.parts[i:i+1], cmp.Or(lab.parts[i].alone, lab.labs), false)
 }
 
-// fallen is the part of its share that an instance has at most after a cut.
+// fallen is the part of what it had before that a cut leaves at most.
 const fallen = 0.95
 
-// iceOnsetsLive sums up how long it takes from each onset of a neighbour until a plan gives its instance a smaller share.
+// iceOnsetsLive sums up how long it takes from each onset of a neighbour until ICE cuts its instance's share. That another policy gives it
+// less does not count.
 func iceOnsetsLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
 	var delays []float64
 	f.Reaction = &reactionFigures{}
@@ -55,12 +56,8 @@ func iceOnsetsLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*e
 		f.Reaction.Failed += r.Result.Errors
 		for _, n := range presences(sc) {
 			f.Reaction.Onsets++
-			before, _ := r.ShareAt(n.instance, n.from)
-			i := slices.IndexFunc(r.Shares, func(s experiment.RecordedShares) bool {
-				return s.AtS > n.from && s.AtS < n.to && s.Shares[n.instance] < fallen*before
-			})
-			if i >= 0 {
-				delays = append(delays, r.Shares[i].AtS-n.from)
+			if at, cut := r.CutAfter(n.instance, n.from, n.to, fallen); cut {
+				delays = append(delays, at-n.from)
 			}
 		}
 	}
@@ -125,6 +122,7 @@ type iceTableRow struct {
 	DisturbedMS    float64 // there while the neighbour is there
 	AllMS          float64 // of all requests meanwhile
 	Versus         string  // DisturbedMS against that of static under the same scheduling
+	ChangedS       float64 // for how many seconds of that parameters of its server were changed
 	Orders, Failed int     // orders of parameters; failed requests
 }
 
@@ -158,15 +156,40 @@ func recordsOf(plays [][]*experiment.Record, run int) (list []*experiment.Record
 
 func newIceTableRow(n presence, records []*experiment.Record) iceTableRow {
 	row := iceTableRow{Seeds: len(records)}
-	var calm, disturbed, all []float64
+	var calm, disturbed, all, changed []float64
 	for _, r := range records {
 		before, during := r.Phase(0, n.from), r.Phase(n.from, n.to)
 		calm = append(calm, p50Of(before.Instances[n.instance].LatencyMS))
 		disturbed, all = append(disturbed, p50Of(during.Instances[n.instance].LatencyMS)), append(all, p50Of(during.LatencyMS))
+		changed = append(changed, changedIn(n, r))
 		row.Orders, row.Failed = row.Orders+len(r.Settings), row.Failed+int(r.Result.Errors)
 	}
-	row.CalmMS, row.DisturbedMS, row.AllMS = middle(calm), middle(disturbed), middle(all)
+	row.CalmMS, row.DisturbedMS, row.AllMS, row.ChangedS = middle(calm), middle(disturbed), middle(all), middle(changed)
 	return row
+}
+
+// changedIn returns for how many seconds of a presence some parameter of the instance's server was changed. ICE orders a changed value and
+// the value of before in turn.
+func changedIn(n presence, r *experiment.Record) (seconds float64) {
+	changed, since := map[string]bool{}, n.to
+	for _, s := range r.Settings {
+		if s.Instance != n.instance || s.AtS > n.to {
+			continue
+		}
+		before := len(changed)
+		if changed[s.Key()] {
+			delete(changed, s.Key())
+		} else {
+			changed[s.Key()] = true
+		}
+		switch {
+		case before == 0:
+			since = max(s.AtS, n.from)
+		case len(changed) == 0:
+			seconds, since = seconds+max(0, s.AtS-since), n.to
+		}
+	}
+	return seconds + n.to - since
 }
 
 func p50Of(l quell.Latency) float64 {

@@ -30,11 +30,14 @@ func TestLiveRunsOfICEAreShort(t *testing.T) {
 	}
 }
 
-func shares(at, first float64) experiment.RecordedShares {
-	return experiment.RecordedShares{AtS: at, Shares: map[string]float64{"i1": first, "i2": 1 - first}}
+// cuts are shares of which i1 and i2 keep these parts.
+func cuts(at, i1, i2 float64) experiment.RecordedShares {
+	return experiment.RecordedShares{AtS: at, Shares: map[string]float64{"i1": i1 / (i1 + i2), "i2": i2 / (i1 + i2)},
+		Cuts: map[string]float64{"i1": i1, "i2": i2}}
 }
 
-// A reaction is the first plan that takes a part of its share from the disturbed instance while the neighbour is there.
+// A reaction is the first plan that cuts the share of the disturbed instance while the neighbour is there. That its share falls because
+// another one's comes back is none.
 func TestReactionsOfLiveRuns(t *testing.T) {
 	use := func(host string, at time.Duration, use float64) scenario.Event {
 		return scenario.Event{At: at * time.Second, Interfere: &scenario.Interference{Host: host, Resource: quell.CPU, Use: use}}
@@ -42,12 +45,13 @@ func TestReactionsOfLiveRuns(t *testing.T) {
 	sc := &scenario.Scenario{Duration: 60 * time.Second, Timeline: []scenario.Event{
 		use("h1", 10, 0.6), use("h1", 20, 0), use("h2", 30, 0.6), use("h2", 40, 0), use("h1", 50, 0.6)}}
 	early := &experiment.Record{Shares: []experiment.RecordedShares{
-		shares(0, 0.5), shares(11.5, 0.49), shares(12, 0.3), shares(13, 0.2), shares(25, 0.5), shares(41, 0.7), shares(51.25, 0.6)}}
+		cuts(0, 1, 1), cuts(11.5, 0.98, 1), cuts(12, 0.6, 1), cuts(13, 0.4, 1), cuts(25, 0.6, 1), cuts(35, 1, 1), cuts(41, 1, 0.5),
+		cuts(51.25, 0.6, 1)}}
 	var f partFigures
 	if err := iceOnsetsLive(&f, "", sc, [][]*experiment.Record{{early}, {nil}}); err != nil {
 		t.Fatal(err)
 	}
-	// i2's share falls at 41 s only, when its neighbour has gone.
+	// i2's share falls at 35 s as i1's grows, and it is cut at 41 s only, when its neighbour has gone.
 	if r := f.Reaction; r.Onsets != 3 || len(r.Delays) != 2 || r.Least != 1.25 || r.Most != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -95,9 +99,18 @@ func TestLiveTableOfICE(t *testing.T) {
 			Moments: []experiment.Moment{{AtS: at - 1, Instances: []experiment.SeenInstance{{ID: "i2"}}},
 				{AtS: at + 1, Instances: []experiment.SeenInstance{{ID: "i2"}, {ID: "i1"}}}}}
 	}
+	order := func(at float64, name string) experiment.RecordedSetting {
+		return experiment.RecordedSetting{AtS: at, Setting: quell.Setting{Instance: "i2", Target: "apache", Name: name}}
+	}
+	from := sc.Timeline[0].At.Seconds()
+	records[1].Settings = []experiment.RecordedSetting{order(from+20, "a"), order(from+21, "b"), order(from+30, "a"), order(from+32, "b"),
+		order(from+50, "a"), order(from+55, "a"), order(from+60, "b")}
 	var f partFigures
 	if err := iceTableLive(&f, "", sc, [][]*experiment.Record{records}); err != nil {
 		t.Fatal(err)
+	}
+	if n := presences(sc)[0]; f.Table[1].ChangedS != 12+5+n.to-n.from-60 {
+		t.Errorf("parameters were changed for %g s of %+v", f.Table[1].ChangedS, n)
 	}
 	for i, want := range []string{"static", "server parameters alone (IC²)", "ICE", "PRIMA", "PRIMA with ICE"} {
 		for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {

@@ -32,7 +32,9 @@ func someResult(n int) quell.Result {
 func someRecord(run scenario.Run, n int) *experiment.Record {
 	r := &experiment.Record{Run: run, Result: someResult(n), Changes: []float64{21.5, 63}}
 	for _, s := range []struct{ at, first float64 }{{0, 0.5}, {13.5, 0.3}, {25, 0.5}, {35, 0.6}, {60, 0.5}} {
-		r.Shares = append(r.Shares, experiment.RecordedShares{AtS: s.at, Shares: map[string]float64{"i1": s.first, "i2": 1 - s.first}})
+		shares := map[string]float64{"i1": s.first, "i2": 1 - s.first}
+		cuts := map[string]float64{"i1": min(1, 2*s.first), "i2": min(1, 2-2*s.first)}
+		r.Shares = append(r.Shares, experiment.RecordedShares{AtS: s.at, Shares: shares, Cuts: cuts})
 	}
 	timeout := quell.Setting{Instance: "i2", Target: "apache", Name: "KeepAliveTimeout", Value: 9}
 	r.Settings = []experiment.RecordedSetting{{AtS: 52, Setting: timeout}}

@@ -88,10 +88,23 @@ type RecordedUse struct {
 	Use      map[quell.Resource]float64 `json:"u"`
 }
 
-// RecordedShares is the shares of the traffic that a plan gave, if they differ from those of the plan before.
+// RecordedShares is the shares of the traffic that a plan gave, if they or a fast policy's cuts differ from those of the plan before.
 type RecordedShares struct {
 	AtS    float64            `json:"t"`
-	Shares map[string]float64 `json:"shares"` // by instance
+	Shares map[string]float64 `json:"shares"`         // by instance
+	Cuts   map[string]float64 `json:"cuts,omitempty"` // the part that a fast policy leaves, by instance
+}
+
+func (s RecordedShares) same(other RecordedShares) bool {
+	return maps.Equal(s.Shares, other.Shares) && maps.Equal(s.Cuts, other.Cuts)
+}
+
+// left is the part of its share that a fast policy leaves an instance.
+func (s RecordedShares) left(instance string) float64 {
+	if part, cut := s.Cuts[instance]; cut {
+		return part
+	}
+	return 1
 }
 
 // RecordedSetting is a value that a plan ordered for a server's parameter, if it differs from the one ordered before.
@@ -177,9 +190,16 @@ func (r *Recorder) Plan(at float64, plan *quell.Plan) {
 	if c := causeOf(at, plan); len(c.Named) > 0 || len(c.Above) > 0 {
 		r.record.Causes = append(r.record.Causes, c)
 	}
+	next := RecordedShares{AtS: at, Shares: plan.Weights}
+	if len(plan.Factor) > 0 {
+		next.Cuts = make(map[string]float64, len(plan.Factor))
+	}
+	for instance, factor := range plan.Factor {
+		next.Cuts[instance] = factor.Value
+	}
 	shares := r.record.Shares
-	if n := len(shares); len(plan.Weights) > 0 && (n == 0 || !maps.Equal(shares[n-1].Shares, plan.Weights)) {
-		r.record.Shares = append(shares, RecordedShares{AtS: at, Shares: plan.Weights})
+	if n := len(shares); len(plan.Weights) > 0 && (n == 0 || !shares[n-1].same(next)) {
+		r.record.Shares = append(shares, next)
 	}
 	for _, s := range plan.Settings {
 		if last, ok := r.ordered(s); !ok || last != s.Value {
@@ -357,16 +377,21 @@ func (r *Record) Phase(begin, end float64) Phase {
 	return p
 }
 
-// ShareAt returns an instance's share of the traffic at a time, in seconds since measuring started. It returns false if no plan had given
-// it one by then.
-func (r *Record) ShareAt(instance string, at float64) (share float64, ok bool) {
+// CutAfter returns when, between two times, a fast policy first left an instance at most a part of what it left it before; false if it did
+// not. Times are in seconds since measuring started.
+func (r *Record) CutAfter(instance string, from, to, part float64) (at float64, ok bool) {
+	before := 1.0
 	for _, s := range r.Shares {
-		if s.AtS > at {
-			break
+		left := s.left(instance)
+		switch {
+		case s.AtS > to:
+			return 0, false
+		case s.AtS > from && left <= part*before:
+			return s.AtS, true
 		}
-		share, ok = s.Shares[instance]
+		before = left
 	}
-	return share, ok
+	return 0, false
 }
 
 // Cuts returns how many times a fast policy began to cut a share, and how many seconds some share was cut.

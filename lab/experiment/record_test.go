@@ -69,6 +69,30 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	}
 }
 
+// A cut is the first plan after an onset in which a fast policy leaves an instance less than before. Cuts of before do not count.
+func TestRecordOfCuts(t *testing.T) {
+	var r Recorder
+	for at, left := range []float64{1, 0.6, 0.6, 1, 0.97, 0.5, 0.3} {
+		plan := &quell.Plan{Weights: map[string]float64{"i1": 0.5, "i2": 0.5}}
+		if left < 1 {
+			plan.Factor = map[string]quell.Factor{"i2": {Value: left}}
+		}
+		r.Plan(float64(at), plan)
+	}
+	record := r.Record(scenario.Run{}, quell.Result{})
+	if len(record.Shares) != 6 {
+		t.Errorf("%+v", record.Shares)
+	}
+	for _, c := range []struct{ from, to, want float64 }{{0, 6, 1}, {1, 6, 5}, {5, 6, 6}, {1, 4.5, 0}, {6, 9, 0}} {
+		if at, ok := record.CutAfter("i2", c.from, c.to, 0.95); at != c.want || ok != (c.want > 0) {
+			t.Errorf("%+v: %g, %t", c, at, ok)
+		}
+	}
+	if _, ok := record.CutAfter("i1", 0, 9, 0.95); ok {
+		t.Error("i1 was never cut")
+	}
+}
+
 func TestRecordOfShares(t *testing.T) {
 	var r Recorder
 	equal, cut := map[string]float64{"i1": 0.5, "i2": 0.5}, map[string]float64{"i1": 0.6, "i2": 0.4}
@@ -93,9 +117,9 @@ func TestRecordOfShares(t *testing.T) {
 	if len(record.Shares) != 3 {
 		t.Errorf("%+v", record.Shares)
 	}
-	for at, want := range map[float64]float64{-1: 0, 0: 0.5, 2.9: 0.5, 3: 0.4, 4: 0.4, 7: 0.5} {
-		if got, ok := record.ShareAt("i2", at); got != want || ok != (at >= 0) {
-			t.Errorf("at %g s: %g, %t", at, got, ok)
+	for i, want := range []struct{ at, share float64 }{{0, 0.5}, {3, 0.4}, {5, 0.5}} {
+		if got := record.Shares[i]; got.AtS != want.at || got.Shares["i2"] != want.share {
+			t.Errorf("%+v, want a share of %g from %g s on", got, want.share, want.at)
 		}
 	}
 	if began, seconds := record.Cuts(); began != 3 || seconds != 3 { // the cut of the warm-up does not count
