@@ -101,19 +101,24 @@ var acsModes = []acsMode{
 	{"literal rule", "beside", true, "rule: literal", false, 1},
 }
 
-// acsAloneMode is the mode of runs in which a tenant has the machine to itself.
-var acsAloneMode = acsMode{title: "alone", groups: true, repeats: 1}
+// acsAloneMode is the mode of runs in which a tenant has the machine to itself. Each piece plays them once, and the piece alone as often as
+// this, because all slowdowns of a tenant rest on them.
+var acsAloneMode = acsMode{title: "alone", groups: true, repeats: 3}
 
 // acsPiece is a part of the live measurement that is played in one go.
 type acsPiece struct {
 	mixes []acsMix
+	alone acsMode
 	modes []acsMode
 }
 
 // acsPieceOf returns the piece with this name: live, told and beside play all mixes, live-4 those of four tenants, and live-4-2 the second
-// of those.
+// of those. The piece alone only plays their tenants alone.
 func acsPieceOf(name string) (p acsPiece, ok bool) {
 	piece, which, chosen := strings.Cut(name, "-")
+	if p.alone = acsAloneMode; piece != p.alone.title {
+		p.alone.repeats = 1
+	}
 	for _, mode := range acsModes {
 		if mode.piece == piece {
 			p.modes = append(p.modes, mode)
@@ -127,7 +132,7 @@ func acsPieceOf(name string) (p acsPiece, ok bool) {
 			p.mixes = append(p.mixes, mix)
 		}
 	}
-	return p, len(p.modes) > 0 && len(p.mixes) > 0
+	return p, (len(p.modes) > 0 || p.alone.repeats > 1) && len(p.mixes) > 0
 }
 
 // acsPlay is one run.
@@ -151,15 +156,15 @@ func (p acsPlay) file() string {
 // machine in that time happens to all modes.
 func (p acsPiece) plays() (list []acsPlay) {
 	for _, mix := range p.mixes {
-		list = append(list, playsAlone(mix)...)
+		list = append(list, playsAlone(mix, p.alone)...)
 		list = append(list, playsOf(mix, p.modes)...)
 	}
 	return list
 }
 
-func playsAlone(mix acsMix) (list []acsPlay) {
+func playsAlone(mix acsMix, mode acsMode) (list []acsPlay) {
 	for _, w := range mix {
-		list = append(list, acsPlay{mix: acsMix{w}, mode: acsAloneMode})
+		list = append(list, playsOf(acsMix{w}, []acsMode{mode})...)
 	}
 	return list
 }
@@ -274,7 +279,7 @@ func (r acsRecords) live() (*acsLiveData, error) {
 	told, _ := acsPieceOf("told")
 	beside, _ := acsPieceOf("beside")
 	for _, mix := range acsLiveMixes {
-		alone, whole, err := r.runs(playsAlone(mix))
+		_, whole, err := r.runs(playsAlone(mix, live.alone))
 		if err != nil {
 			return nil, err
 		}
@@ -289,8 +294,12 @@ func (r acsRecords) live() (*acsLiveData, error) {
 		if err != nil {
 			return nil, err
 		}
+		alone, _, err := r.runs(playsAlone(mix, acsAloneMode))
+		if err != nil {
+			return nil, err
+		}
 		for _, run := range alone {
-			if _, known := l.alone(run.Tenants[0]); !known {
+			if !slices.ContainsFunc(l.Alone, func(a acsLiveRun) bool { return a.Tenants[0] == run.Tenants[0] && a.Repeat == run.Repeat }) {
 				l.Alone = append(l.Alone, run)
 			}
 		}
@@ -348,11 +357,14 @@ type acsMoment struct {
 	Caps   map[string]float64 `json:"caps,omitempty"`   // in processors, also those beside weights
 }
 
-// alone returns the run of a tenant that has the machine to itself.
-func (l *acsLiveData) alone(w acsWorker) (acsLiveRun, bool) {
-	i := slices.IndexFunc(l.Alone, func(r acsLiveRun) bool { return r.Tenants[0] == w })
-	if i < 0 {
-		return acsLiveRun{}, false
+// alone returns the mean rate of work of a tenant that has the machine to itself, and the processors that it uses; 0 if that was not
+// measured.
+func (l *acsLiveData) alone(w acsWorker) (rate, processors float64) {
+	n := 0.0
+	for _, r := range l.Alone {
+		if r.Tenants[0] == w && len(r.Processors) > 0 {
+			rate, processors, n = rate+r.Rates[0], processors+r.Processors[0], n+1
+		}
 	}
-	return l.Alone[i], true
+	return rate / max(1, n), processors / max(1, n)
 }

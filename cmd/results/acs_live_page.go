@@ -12,12 +12,12 @@ import (
 // slowdowns are those of a run's tenants, and the work of all tenants in processor seconds as alone, per second.
 func (l *acsLiveData) slowdowns(run acsLiveRun) (list []float64, work float64) {
 	for i, w := range run.Tenants {
-		alone, ok := l.alone(w)
-		if !ok || len(alone.Processors) == 0 {
+		rate, processors := l.alone(w)
+		if rate == 0 {
 			continue
 		}
-		list = append(list, alone.Rates[0]/run.Rates[i])
-		work += run.Rates[i] / alone.Rates[0] * alone.Processors[0]
+		list = append(list, rate/run.Rates[i])
+		work += run.Rates[i] / rate * processors
 	}
 	return list, work
 }
@@ -253,17 +253,29 @@ type acsLiveFigures struct {
 	Repeats       int
 	Start, Settle time.Duration
 	Run, Many     time.Duration // that are measured
+	RunAlone      time.Duration // of a tenant alone
+	AloneRuns     int           // least number of these
 	Drawn         string        // the mix whose weights and caps are drawn; "": none
 }
 
 func newACSLiveFigures(l *acsLiveData) *acsLiveFigures {
 	f := &acsLiveFigures{acsLiveData: l, Tables: l.tables(), Rows: l.rows(), Settling: l.settling(), Quiet: l.quiet(), Measured: len(l.Mixes),
 		All: len(acsLiveMixes), Repeats: acsModes[0].repeats,
-		Start: acsLiveTimes.start, Settle: acsLiveTimes.settle, Run: acsLiveTimes.measured, Many: acsLiveTimes.many}
+		Start: acsLiveTimes.start, Settle: acsLiveTimes.settle, Run: acsLiveTimes.measured, Many: acsLiveTimes.many,
+		RunAlone: acsLiveTimes.alone, AloneRuns: l.aloneRuns()}
 	if drawn := l.drawn(); len(drawn) > 0 {
 		f.Drawn = drawn[0].Tenants.String()
 	}
 	return f
+}
+
+// aloneRuns is the least number of runs of a tenant that had the machine to itself.
+func (l *acsLiveData) aloneRuns() int {
+	runs := map[acsWorker]int{}
+	for _, r := range l.Alone {
+		runs[r.Tenants[0]]++
+	}
+	return slices.Min(append(slices.Collect(maps.Values(runs)), acsAloneMode.repeats))
 }
 
 // drawn returns the runs whose weights and caps are drawn: those of the first mix of four tenants, or else of the first mix.

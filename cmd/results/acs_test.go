@@ -99,6 +99,12 @@ func TestACSLiveSlowdowns(t *testing.T) {
 	if len(list) != 2 || list[0] != 1 || list[1] != 2 || work != 2 {
 		t.Errorf("slowdowns %v, work %v; want 1 and 2, and 2", list, work)
 	}
+	again := l.Alone[0]
+	again.Repeat, again.Rates = 1, []float64{30}
+	l.Alone = append(l.Alone, again)
+	if list, _ := l.slowdowns(l.Mixes[0].Runs[0]); list[0] != 2 || list[1] != 2 {
+		t.Errorf("slowdowns %v; want 2 by the mean of the runs alone, and 2", list)
+	}
 }
 
 // Pieces are chosen by the number of tenants, and by the number of the mix.
@@ -109,7 +115,8 @@ func TestACSLivePieces(t *testing.T) {
 	}{
 		{"live", len(acsLiveMixes), 2}, {"live-4", 4, 2}, {"live-8-2", 1, 2}, {"told", len(acsLiveMixes), 1}, {"told-4-1", 1, 1},
 		{"beside", len(acsLiveMixes), 2}, {"beside-2-1", 1, 2},
-		{"live-3", 0, 0}, {"live-4-9", 0, 0}, {"live-", 0, 0}, {"alone", 0, 0}, {"", 0, 0},
+		{"alone", len(acsLiveMixes), 0}, {"alone-8", 4, 0},
+		{"live-3", 0, 0}, {"live-4-9", 0, 0}, {"live-", 0, 0}, {"none", 0, 0}, {"", 0, 0},
 	} {
 		if p, ok := acsPieceOf(c.name); ok != (c.mixes > 0) || ok && (len(p.mixes) != c.mixes || len(p.modes) != c.modes) {
 			t.Errorf("%q: %v, %d mixes and %d modes", c.name, ok, len(p.mixes), len(p.modes))
@@ -176,6 +183,9 @@ func TestACSLiveResumes(t *testing.T) {
 	}
 	if err := fill(-1); err != nil {
 		t.Fatal(err)
+	}
+	if again, _ := acsPieceOf("alone-2"); len(again.plays()) != 3*8 {
+		t.Errorf("%d runs alone, want three of each of eight tenants", len(again.plays()))
 	}
 	for name, times := range played {
 		if times != 1 {
