@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -14,7 +15,7 @@ import (
 // Dial.Predict.
 func (f *dialFit) queueing() {
 	for _, resource := range resourcesOf(f.rows) {
-		rows := slices.DeleteFunc(ofResource(f.rows, resource), func(r TrainingRow) bool { return r.Utilization+r.Interfering >= saturated })
+		rows := slices.DeleteFunc(cellMeans(ofResource(f.rows, resource)), unsettled)
 		if resource == quell.Memory && f.stretched(rows) {
 			continue
 		}
@@ -27,6 +28,56 @@ func (f *dialFit) queueing() {
 		put(&f.Queueing, resource, q)
 		put(&f.Errors, resource, f.errorsOf(rows, resource, q, linear))
 	}
+}
+
+// Cells with a larger total use, or which asked for more, are not used for Eq. 1: their queues do not settle during a run, and near the
+// full resource a small error of the measured use is a large one of the response time.
+const (
+	settledUse  = 0.93
+	settledAsks = 0.95
+)
+
+func unsettled(r TrainingRow) bool {
+	asks := 0.0
+	if r.InterferingLevel != nil {
+		asks = r.Level + *r.InterferingLevel
+	}
+	return r.Utilization+r.Interfering >= settledUse || !quell.AtMost(asks, settledAsks)
+}
+
+// cellMeans returns one row for each cell of a resource's training, with the means of its runs: the p90 of a single run varies by chance,
+// which is no error of Eq. 1. Rows that do not name their cell stay as they are.
+func cellMeans(rows []TrainingRow) (out []TrainingRow) {
+	cells := map[[2]float64][]TrainingRow{}
+	for _, r := range rows {
+		if r.InterferingLevel == nil {
+			out = append(out, r)
+			continue
+		}
+		cell := [2]float64{r.Level, *r.InterferingLevel}
+		cells[cell] = append(cells[cell], r)
+	}
+	keys := slices.SortedFunc(maps.Keys(cells), func(a, b [2]float64) int { return slices.Compare(a[:], b[:]) })
+	for _, cell := range keys {
+		out = append(out, meanRow(cells[cell]))
+	}
+	return out
+}
+
+// meanRow returns a row with the mean uses, rates and response times of the runs of a cell.
+func meanRow(runs []TrainingRow) TrainingRow {
+	row, obs := runs[0], *runs[0].Observation
+	row.Utilization = meanOf(runs, func(r TrainingRow) float64 { return r.Utilization })
+	row.Interfering = meanOf(runs, func(r TrainingRow) float64 { return r.Interfering })
+	row.RequestRate = meanOf(runs, func(r TrainingRow) float64 { return r.RequestRate })
+	row.LatencyMS = meanLatency(runs)
+	uses := make(map[quell.Resource]float64, len(obs.Utilization))
+	for resource := range obs.Utilization {
+		known := slices.DeleteFunc(slices.Clone(runs), func(r TrainingRow) bool { _, ok := r.Observation.Utilization[resource]; return !ok })
+		uses[resource] = meanOf(known, func(r TrainingRow) float64 { return r.Observation.Utilization[resource] })
+	}
+	obs.Utilization, row.Observation = uses, &obs
+	return row
 }
 
 // errorsOf returns how well coefficients predict the response times of the rows of a resource. linear are the coefficients of Eq. 1 without

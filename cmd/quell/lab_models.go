@@ -107,9 +107,13 @@ func machineLabPlan() train.Plan {
 func applicationLabPlan() train.Plan {
 	p := labPlan()
 	p.Levels, p.Interference, p.Most = []float64{0.15, 0.3, 0.45, 0.6}, []float64{0, 0.25, 0.5, 0.65, 0.8}, train.Busiest
-	p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = 20*time.Second, 2*time.Second, 3, 3
+	p.Run, p.WarmUp, p.Repeat, p.MaxRepeat = 30*time.Second, 4*time.Second, 3, 3
 	return p
 }
+
+// overfullDisk is the largest sum of an application's and a neighbour's use in cells of the disk. Response times tell of a disk only when
+// it is nearly full, so without such cells hardly any row would show a contended disk.
+const overfullDisk = 1.1
 
 func quickLabPlan() train.Plan {
 	p := train.Quick()
@@ -171,9 +175,12 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 func (o *labRun) trainAll(
 	ctx context.Context, t labTraining, dir, program string, machines experiment.Machines, errs io.Writer,
 ) (rows []model.TrainingRow, err error) {
-	levels := t.Plan.Levels
+	levels, most := t.Plan.Levels, t.Plan.Most
 	for _, r := range t.felt() {
-		t.Plan.Levels = experiment.Fills(o.scenario, r, levels)
+		t.Plan.Levels, t.Plan.Most = experiment.Fills(o.scenario, r, levels), most
+		if r == quell.Disk && t.Workload.Application != "" {
+			t.Plan.Most = overfullDisk
+		}
 		fmt.Fprintf(errs, "Training the %s on %d machines.\n", r, len(o.scenario.Hosts))
 		of, err := o.train(ctx, t, r, dir, program, machines, errs)
 		if err != nil {

@@ -11,13 +11,13 @@ type Glances struct {
 	// Every is the time between two looks. It should be no whole part of a second, so that programs with a rhythm are not always seen in
 	// the same state.
 	Every time.Duration
-	Pause int              // the pause after a look is at least this many times as long as the look took; 0: no bound
+	Pause int              // the pause after a look is at least this many times as long as the look took, at most one second
 	Now   func() time.Time // nil means time.Now
 	next  time.Time
 }
 
-// NewGlances returns the pace at which an instance's sensors glance. The pause after a glance is at least 250 times as long as it took. now
-// is the clock; nil means time.Now.
+// NewGlances returns the pace at which an instance's sensors glance. The pause after a glance is at least 250 times as long as it took, at
+// most one second. now is the clock; nil means time.Now.
 func NewGlances(sensors interface{ Glance() }, now func() time.Time) *Glances {
 	return &Glances{Look: func(time.Time) { sensors.Glance() }, Every: 170 * time.Millisecond, Pause: 250, Now: now}
 }
@@ -34,7 +34,7 @@ func (g *Glances) Until(ctx context.Context, end time.Time) bool {
 		began := g.now()
 		g.Look(began)
 		ended := g.now()
-		g.next = ended.Add(max(g.Every, time.Duration(g.Pause)*ended.Sub(began)))
+		g.next = ended.Add(max(g.Every, min(time.Duration(g.Pause)*ended.Sub(began), time.Second))) // it may have been stopped meanwhile
 	}
 	return Sleep(ctx, end.Sub(g.now()))
 }

@@ -191,14 +191,19 @@ func (m *Machine) startDisk(i *interferer) error {
 	return err
 }
 
-// diskArgs are the arguments of a fio that reads iops blocks per second, at least one, and writes as many if writes is set.
+// diskArgs are the arguments of a fio that reads iops blocks per second, at least one, and writes as many if writes is set. Beside
+// applications, which write, operations come at random moments: the host's limit counts them in slices of 100 ms, and evenly spaced ones
+// would never fill a slice.
 func diskArgs(file string, size int, iops float64, writes bool) []string {
 	access, rates := "randread", rate(math.Max(1, iops))
+	var more []string
 	if writes {
-		access, rates = "randrw", rates+","+rates
+		access, rates, more = "randrw", rates+","+rates, []string{"--rate_process=poisson"}
 	}
-	return []string{"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=" + access, "--bs=4k", "--direct=1",
-		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rates, "--time_based", "--runtime=1000d", "--eta=never"}
+	return append([]string{
+		"--name=interferer", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=" + access, "--bs=4k", "--direct=1",
+		"--ioengine=psync", "--thread", "--numjobs=1", "--rate_iops=" + rates, "--time_based", "--runtime=1000d", "--eta=never",
+	}, more...)
 }
 
 // fill makes a file whose blocks are all on the disk. The time that this takes is not charged to the groups of service and neighbour.

@@ -36,7 +36,7 @@ func TestArgumentsSaySizes(t *testing.T) {
 				"--rate_iops=1 --time_based --runtime=1000d --eta=never"},
 		{"reads and writes", diskArgs("/lab/f", 1<<20, 40, true),
 			"--name=interferer --filename=/lab/f --size=1048576 --rw=randrw --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 " +
-				"--rate_iops=40,40 --time_based --runtime=1000d --eta=never"},
+				"--rate_iops=40,40 --time_based --runtime=1000d --eta=never --rate_process=poisson"},
 	} {
 		if got := strings.Join(c.got, " "); got != c.want {
 			t.Errorf("%s:\n got %s\nwant %s", c.why, got, c.want)
