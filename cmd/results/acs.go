@@ -304,6 +304,7 @@ type acsTable struct {
 	Tenants, Mixes int
 	All            int     // mixes, of which some may not be measured yet
 	Goal           float64 // largest mean unfairness
+	Chance         float64 // mean unfairness that even slowdowns would show; 0: not known
 	Rows           []acsTableRow
 }
 

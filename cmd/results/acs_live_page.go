@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // slowdowns are those of a run's tenants, and the work of all tenants in processor seconds as alone, per second.
@@ -24,8 +27,9 @@ func (l *acsLiveData) slowdowns(run acsLiveRun) (list []float64, work float64) {
 
 // acsLiveRow is a mix with the unfairness of each mode.
 type acsLiveRow struct {
-	Mix   string
-	Cells []string
+	Mix    string
+	Cells  []string
+	Chance float64 // unfairness that even slowdowns would show
 }
 
 func acsModeTitles() (list []string) {
@@ -57,13 +61,45 @@ func (l *acsLiveData) of(mix acsLiveSize, title string) (r acsRepeats) {
 // rows lists the mixes.
 func (l *acsLiveData) rows() (rows []acsLiveRow) {
 	for _, mix := range l.Mixes {
-		row := acsLiveRow{Mix: mix.Tenants.String()}
+		row := acsLiveRow{Mix: mix.Tenants.String(), Chance: l.chance(mix.Tenants)}
 		for _, title := range acsModeTitles() {
 			row.Cells = append(row.Cells, cell(l.of(mix, title).unfairness))
 		}
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// chance is the mean unfairness that even slowdowns would show in a mix, because the runs alone vary, on whose means slowdowns rest. The
+// error of a mean of n values is drawn: the deviation of one of them from the mean, over the root of n - 1.
+func (l *acsLiveData) chance(mix acsMix) float64 {
+	const draws = 2000
+	off := make([][]float64, len(mix)) // logarithms of the errors that may be
+	for i, w := range mix {
+		var rates []float64
+		for _, r := range l.Alone {
+			if r.Tenants[0] == w {
+				rates = append(rates, math.Log(r.Rates[0]))
+			}
+		}
+		if len(rates) < 2 {
+			return 1
+		}
+		mean := stat.Mean(rates, nil)
+		for _, rate := range rates {
+			off[i] = append(off[i], (rate-mean)/math.Sqrt(float64(len(rates)-1)))
+		}
+	}
+	random, sum := rand.New(rand.NewPCG(1, 1)), 0.0
+	for range draws {
+		least, most := math.Inf(1), math.Inf(-1)
+		for _, errors := range off {
+			e := errors[random.IntN(len(errors))]
+			least, most = min(least, e), max(most, e)
+		}
+		sum += math.Exp(most - least)
+	}
+	return sum / draws
 }
 
 // cell shows the mean of values, with its confidence interval if there are several.
@@ -95,6 +131,9 @@ func (l *acsLiveData) tables() (tables []acsTable) {
 		}
 		table := newACSTable(size)
 		table.All = all[n]
+		for _, mix := range mixes {
+			table.Chance += l.chance(mix.Tenants) / float64(len(mixes))
+		}
 		tables = append(tables, table)
 	}
 	slices.SortFunc(tables, func(a, b acsTable) int { return cmp.Compare(a.Tenants, b.Tenants) })

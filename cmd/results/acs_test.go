@@ -102,6 +102,15 @@ func TestACSLiveSlowdowns(t *testing.T) {
 	again := l.Alone[0]
 	again.Repeat, again.Rates = 1, []float64{30}
 	l.Alone = append(l.Alone, again)
+	if got := l.chance(l.Mixes[0].Tenants); got != 1 {
+		t.Errorf("without repeats of all tenants alone, chance is %v, want 1", got)
+	}
+	second := l.Alone[1]
+	second.Repeat = 1
+	l.Alone = append(l.Alone, second)
+	if got := l.chance(l.Mixes[0].Tenants); math.Abs(got-math.Sqrt(3)) > 1e-9 {
+		t.Errorf("the mean of 10 and 30 may be off by the root of 3 either way; got %v", got)
+	}
 	if list, _ := l.slowdowns(l.Mixes[0].Runs[0]); list[0] != 2 || list[1] != 2 {
 		t.Errorf("slowdowns %v; want 2 by the mean of the runs alone, and 2", list)
 	}
