@@ -194,7 +194,13 @@ func TestAServerThatIsRestartedWithItsOriginal(t *testing.T) {
 	r.set(d, "workers", 20)
 	r.set(d, "workers", 10)
 	end(t, server)
-	d.watching.Wait() // there is nothing on trial
+	over := make(chan struct{})
+	go func() { d.watching.Wait(); close(over) }()
+	select {
+	case <-over: // there is nothing on trial
+	case <-time.After(time.Minute):
+		t.Fatal("the original is on trial")
+	}
 	r.has(original, false)
 	r.sleeper()
 	r.set(d, "workers", 20)
