@@ -18,7 +18,7 @@ import (
 
 const (
 	// learnSeeds is how many seeds each scenario is played with.
-	learnSeeds = 5
+	learnSeeds = 15
 	// learnHour is for how long models have been learned in the runs "after an hour".
 	learnHour = time.Hour
 	// mostPassed bounds the requests of that hour. With more requests per second, less time is simulated.
