@@ -27,8 +27,8 @@ type shareRow struct {
 	moreViolations, moreOvers []float64
 }
 
-// notDivided are scenarios that are left out: the first has 200 machines.
-var notDivided = []string{"prequal-antagonists"}
+// notDivided are scenarios that are left out: the first has 200 machines, the second one is ICE's, and says nothing of what PRIMA probes.
+var notDivided = []string{"prequal-antagonists", "ice-hour"}
 
 // divide plays every example scenario with both divisions of the load.
 func (f *dialFigures) divide(ctx context.Context) error {
