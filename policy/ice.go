@@ -197,7 +197,7 @@ func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 		if !m.inService() {
 			*m.ice() = iceInstance{Tuned: m.ice().Tuned}
 		}
-		m.ice().until(p.now)
+		m.ice().forgetFuture(p.now)
 	}
 	p.watch()
 	for i := range g.members {
@@ -217,9 +217,9 @@ func (p *icePlan) reason(code, instance, format string, args ...any) {
 	addReason(&p.plan, code, instance, format, args...)
 }
 
-// until forgets moments that are still to come: the clock was set back, or the controller of before had another one. The last window and
-// changes count as long ago.
-func (mem *iceInstance) until(now time.Time) {
+// forgetFuture forgets moments that are still to come: the clock was set back, or the controller of before had another clock. The last
+// window and the last changes then count as long ago.
+func (mem *iceInstance) forgetFuture(now time.Time) {
 	for _, at := range []*time.Time{&mem.At, &mem.Changed, &mem.Over, &mem.Slow.At, &mem.Tuned.At} {
 		if at.After(now) {
 			*at = time.Time{}

@@ -98,6 +98,21 @@ func TestICEParametersOutsideTheirBounds(t *testing.T) {
 	}
 }
 
+// A parameter that is 0 cannot be lowered or raised in proportion, and nothing is ordered.
+func TestICEParametersOfNothing(t *testing.T) {
+	s := newShop(t, 3, nil, func(set *ICESettings) {
+		set.Parameters = ParametersOf([]Parameter{{"apache.MaxRequestWorkers", Lower, 0, 400}, {"apache.KeepAliveTimeout", Raise, 0, 15}})
+	})
+	s.settings["i2"] = map[string]float64{"apache.MaxRequestWorkers": 0, "apache.KeepAliveTimeout": 0}
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	for range 40 {
+		if plan := s.second(); len(plan.Settings) > 0 {
+			t.Fatalf("%v: %v", plan.Settings, plan.Reasons)
+		}
+	}
+}
+
 // A short interference changes no parameters, even if its cut stays for longer.
 func TestICEParametersWaitForLastingInterference(t *testing.T) {
 	s := newShop(t, 3, nil, func(set *ICESettings) { tuned(set); set.Calm = time.Minute })

@@ -101,7 +101,7 @@ func (p *icePlan) change(m *member) {
 			value, least = inForce*rise(t.MS, mem.Usual.MS), inForce*(1+leastTurn)
 		}
 		value = math.Round(math.Min(math.Max(value, parameter.Min), parameter.Max))
-		if parameter.Change == Lower && value <= least || parameter.Change == Raise && value >= least && value > inForce {
+		if parameter.Change == Lower && value <= least && value < inForce || parameter.Change == Raise && value >= least && value > inForce {
 			values[parameter.Name] = tunedValue{Original: inForce, Value: value}
 			p.reason("setting", m.ID, "the interference lasts: %s from %g to %g", parameter.Name, inForce, value)
 		}
@@ -136,7 +136,7 @@ func (p *icePlan) undone(m *member) {
 	t := &m.ice().Tuned
 	for name, v := range t.Values {
 		inForce, reported := m.Settings[name]
-		if reported && isValue(inForce, v.Changed) && !isValue(v.Changed, v.Original) || !reported && p.now.Sub(t.At) < givenUp {
+		if reported && isValue(inForce, v.Changed) || !reported && p.now.Sub(t.At) < givenUp {
 			return
 		}
 	}
