@@ -194,7 +194,7 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err := d.change(ctx, f, now, next, values, pid); err != nil {
 		return err
 	}
-	if next == string(f.record.Original) { // the server is known to run with it, and the file is the operator's again
+	if next == string(f.record.Original) { // the server has run with it before, and the file is the operator's again
 		d.settled(f)
 		return f.forget()
 	}
@@ -221,13 +221,11 @@ func (d *Driver) parameter(name string, value float64) (Parameter, error) {
 	return Parameter{}, fmt.Errorf("this agent's configuration does not list %s; it lists %s", name, strings.Join(names, ", "))
 }
 
-// isOriginal returns whether a parameter had this value before it was changed. That may be outside its bounds.
+// isOriginal returns whether a parameter had this value before Quell changed the file. Such a value may come back although it is outside
+// the bounds.
 func (d *Driver) isOriginal(p Parameter, value float64) bool {
 	f := d.files[d.fileOf(p)]
-	content, err := f.content()
-	if f.record != nil {
-		content, err = string(f.record.Original), nil
-	}
+	content, err := f.original()
 	if err != nil {
 		return false
 	}

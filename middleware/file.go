@@ -87,6 +87,14 @@ func (f *file) beside(what string) string {
 	return filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+".quell-"+what)
 }
 
+// original returns the content of before Quell changed the file.
+func (f *file) original() (string, error) {
+	if f.record == nil {
+		return f.content()
+	}
+	return string(f.record.Original), nil
+}
+
 // set returns the values that Quell gave the file; nil if it is the original.
 func (f *file) set() map[string]float64 {
 	if f.record == nil {

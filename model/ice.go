@@ -172,10 +172,10 @@ func ProbeAtRest(o *quell.Observation, r quell.Resource) (ms float64, ok bool) {
 }
 
 // Disturbed returns whether the classifier takes an instance with these signals for one with neighbours. clear is set if it would also do
-// so if each signal were only half as far from its usual value, by what the window itself showed of others' use. A signal that the
-// classifier asks for and that is missing tells of no neighbours. The classifier must be there.
+// so if each signal were only half as far from its usual value, by what the window itself showed of others' use. If a signal
+// that the classifier asks for is missing, it finds no neighbours. The classifier must be there.
 func (s *ICE) Disturbed(signals map[string]float64) (disturbed, clear bool) {
-	if !s.names(signals) {
+	if !s.finds(signals) {
 		return false, false
 	}
 	half := make(map[string]float64, len(signals))
@@ -187,11 +187,11 @@ func (s *ICE) Disturbed(signals map[string]float64) (disturbed, clear bool) {
 	if hidden, ok := half[signalHidden]; ok {
 		half[signalRecent] = hidden
 	}
-	return true, s.names(half)
+	return true, s.finds(half)
 }
 
-// names returns whether the classifier names neighbours, and every signal that it asks for on its way is there.
-func (s *ICE) names(signals map[string]float64) bool {
+// finds returns whether the classifier finds neighbours by these signals. If one that it asks for is missing, it finds none.
+func (s *ICE) finds(signals map[string]float64) bool {
 	path := s.Classifier.Path(signals)
 	for _, node := range path[:len(path)-1] {
 		if !hasKey(signals, node.Feature) {

@@ -116,7 +116,8 @@ type acsPiece struct {
 // of those. The piece alone only plays their tenants alone.
 func acsPieceOf(name string) (p acsPiece, ok bool) {
 	piece, which, chosen := strings.Cut(name, "-")
-	if p.alone = acsAloneMode; piece != p.alone.title {
+	onlyAlone := piece == acsAloneMode.title
+	if p.alone = acsAloneMode; !onlyAlone {
 		p.alone.repeats = 1
 	}
 	for _, mode := range acsModes {
@@ -132,7 +133,7 @@ func acsPieceOf(name string) (p acsPiece, ok bool) {
 			p.mixes = append(p.mixes, mix)
 		}
 	}
-	return p, (len(p.modes) > 0 || p.alone.repeats > 1) && len(p.mixes) > 0
+	return p, (len(p.modes) > 0 || onlyAlone) && len(p.mixes) > 0
 }
 
 // acsPlay is one run.
@@ -357,14 +358,17 @@ type acsMoment struct {
 	Caps   map[string]float64 `json:"caps,omitempty"`   // in processors, also those beside weights
 }
 
+// runsAlone are the runs in which a tenant has the machine to itself.
+func (l *acsLiveData) runsAlone(w acsWorker) []acsLiveRun {
+	return slices.DeleteFunc(slices.Clone(l.Alone), func(r acsLiveRun) bool { return r.Tenants[0] != w || len(r.Processors) == 0 })
+}
+
 // alone returns the mean rate of work of a tenant that has the machine to itself, and the processors that it uses; 0 if that was not
 // measured.
 func (l *acsLiveData) alone(w acsWorker) (rate, processors float64) {
-	n := 0.0
-	for _, r := range l.Alone {
-		if r.Tenants[0] == w && len(r.Processors) > 0 {
-			rate, processors, n = rate+r.Rates[0], processors+r.Processors[0], n+1
-		}
+	runs := l.runsAlone(w)
+	for _, r := range runs {
+		rate, processors = rate+r.Rates[0]/float64(len(runs)), processors+r.Processors[0]/float64(len(runs))
 	}
-	return rate / max(1, n), processors / max(1, n)
+	return rate, processors
 }

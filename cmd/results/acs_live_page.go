@@ -77,10 +77,8 @@ func (l *acsLiveData) chance(mix acsMix) float64 {
 	off := make([][]float64, len(mix)) // logarithms of the errors that may be
 	for i, w := range mix {
 		var rates []float64
-		for _, r := range l.Alone {
-			if r.Tenants[0] == w {
-				rates = append(rates, math.Log(r.Rates[0]))
-			}
+		for _, r := range l.runsAlone(w) {
+			rates = append(rates, math.Log(r.Rates[0]))
 		}
 		if len(rates) < 2 {
 			return 1
@@ -310,11 +308,11 @@ func newACSLiveFigures(l *acsLiveData) *acsLiveFigures {
 
 // aloneRuns is the least number of runs of a tenant that had the machine to itself.
 func (l *acsLiveData) aloneRuns() int {
-	runs := map[acsWorker]int{}
+	least := acsAloneMode.repeats
 	for _, r := range l.Alone {
-		runs[r.Tenants[0]]++
+		least = min(least, len(l.runsAlone(r.Tenants[0])))
 	}
-	return slices.Min(append(slices.Collect(maps.Values(runs)), acsAloneMode.repeats))
+	return least
 }
 
 // drawn returns the runs whose weights and caps are drawn: those of the first mix of four tenants, or else of the first mix.

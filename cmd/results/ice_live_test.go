@@ -36,8 +36,8 @@ func cuts(at, i1, i2 float64) experiment.RecordedShares {
 		Cuts: map[string]float64{"i1": i1, "i2": i2}}
 }
 
-// A reaction is the first plan that cuts the share of the disturbed instance while the neighbour is there. That its share falls because
-// another one's comes back is none.
+// A reaction is the first plan that cuts the share of the disturbed instance while the neighbour is there. If its share
+// only falls because another instance's share comes back, that is no reaction.
 func TestReactionsOfLiveRuns(t *testing.T) {
 	use := func(host string, at time.Duration, use float64) scenario.Event {
 		return scenario.Event{At: at * time.Second, Interfere: &scenario.Interference{Host: host, Resource: quell.CPU, Use: use}}

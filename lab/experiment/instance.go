@@ -208,7 +208,7 @@ func (m *meter) look(ctx context.Context) {
 	}
 }
 
-// Glance lets the sensors glance at the machine while no sample is taken.
+// Glance lets the sensors glance at the machine. If a sample is being taken, it waits for the end of that.
 func (m *meter) Glance() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
