@@ -32,7 +32,7 @@ type Dial struct {
 	// Curves are the other features of an undisturbed instance whose value grows with its own use of a resource (curveOver).
 	Curves map[string]Queueing `json:"curves,omitempty"`
 	// Usual are the mean values of the features of an undisturbed instance. They are for explanations, and connect_ratio is compared with at
-	// least half the usual time to connect.
+	// least the usual time to connect.
 	Usual      map[string]float64          `json:"usual,omitempty"`
 	Classifier *stats.Tree                 `json:"classifier,omitempty"`
 	Queueing   map[quell.Resource]Queueing `json:"queueing,omitempty"`

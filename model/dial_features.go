@@ -44,9 +44,10 @@ type growing struct {
 }
 
 // The time to connect is a percentile of a few delays, each of a few packets. At little use next to none is expected, and a single packet
-// in front would be many times as much. The two others are sums, of which little is expected only if there is little.
+// in front would be many times as much; on a shaped link the time jumps at some use, which no curve follows. The two others are sums, of
+// which little is expected only if there is little.
 var curves = []growing{
-	{connectP90, connectRatio, quell.Network, 0.5, chanceOfP90},
+	{connectP90, connectRatio, quell.Network, 1, chanceOfP90},
 	{cpuWait, cpuWaitRatio, quell.CPU, 0, chanceOfSum},
 	{ioWait, ioWaitRatio, quell.Disk, 0, chanceOfSum},
 }

@@ -158,10 +158,10 @@ func TestDialFeaturesAtALoad(t *testing.T) {
 	}
 }
 
-// At little use next to no time to connect is expected: half of the usual time counts, and what chance adds to the p90 of few connections
+// At little use next to no time to connect is expected: the usual time counts, and what chance adds to the p90 of few connections
 // is taken off.
 func TestConnectRatioAtLittleUse(t *testing.T) {
-	d := &Dial{Curves: map[string]Queueing{"connect_ms_p90": {-1, 1, 0}}, Usual: map[string]float64{"connect_ms_p90": 0.5}}
+	d := &Dial{Curves: map[string]Queueing{"connect_ms_p90": {-1, 1, 0}}, Usual: map[string]float64{"connect_ms_p90": 0.25}}
 	chance := chanceOfP90(50)
 	for _, c := range []struct {
 		use, ms float64
