@@ -87,24 +87,28 @@ func (f *iceFigures) besideAt(
 	cutting := prima
 	cutting.Fast = quell.Fast{Name: "outlier"}
 	plain := policy.Whole(quell.Policy{Name: policy.Plain})
+	foreseeing := quell.Policy{Name: sim.Clairvoyant}
 	var alone iceBeside
 	for _, run := range []struct {
 		title  string
 		policy quell.Policy
 		models *model.Models
 		fixed  int
+		strain float64
 	}{
-		{"prima", prima, models, 0},
-		{"prima, fast: ice, floor 60%, without training", iceBesides(prima, 0.6), models, 0},
-		{"prima, fast: ice, floor 20%, without training", iceBesides(prima, 0.2), models, 0},
-		{"prima, fast: ice, floor 60%, trained", iceBesides(prima, 0.6), trained, 0},
-		{"prima, fast: ice, floor 20%, trained", iceBesides(prima, 0.2), trained, 0},
-		{"prima, fast: outlier", policy.Whole(cutting), models, 0},
-		{"static, 3 servers", plain, models, 3}, {"static, 4 servers", plain, models, 4},
+		{"prima", prima, models, 0, 0},
+		{"prima, fast: ice, floor 60%, without training", iceBesides(prima, 0.6), models, 0, 0},
+		{"prima, fast: ice, floor 20%, without training", iceBesides(prima, 0.2), models, 0, 0},
+		{"prima, fast: ice, floor 60%, trained", iceBesides(prima, 0.6), trained, 0, 0},
+		{"prima, fast: ice, floor 20%, trained", iceBesides(prima, 0.2), trained, 0, 0},
+		{"prima, fast: outlier", policy.Whole(cutting), models, 0, 0},
+		{"static, 3 servers", plain, models, 3, 0}, {"static, 4 servers", plain, models, 4, 0},
+		{"clairvoyant, up to 130%", foreseeing, nil, 0, 1.3}, {"clairvoyant, up to 100%", foreseeing, nil, 0, 1},
+		{"clairvoyant, up to 80%", foreseeing, nil, 0, 0.8}, {"clairvoyant, up to 70%", foreseeing, nil, 0, 0.7},
 	} {
 		row := part
 		row.Title = run.title
-		err := row.play(ctx, sim.Options{Scenario: sc, Models: run.models,
+		err := row.play(ctx, sim.Options{Scenario: sc, Models: run.models, Strain: run.strain,
 			Run: scenario.Run{Policy: run.policy, Scheduling: part.Scheduling, Fixed: run.fixed}})
 		if err != nil {
 			return fmt.Errorf("%s: %w", run.title, err)
