@@ -111,9 +111,7 @@ func dial(in *Input, set DialSettings, g *group, st *State) quell.Plan {
 	d.arrivals = d.offered()
 	d.blend()
 	d.peak = d.fills()
-	for _, m := range g.ready {
-		d.judge(m)
-	}
+	d.judge()
 	d.divide()
 	d.explain()
 	return d.plan

@@ -194,6 +194,38 @@ func TestDialPlaysTheExample(t *testing.T) {
 	}
 }
 
+// Most instances that become slow in the same window have one cause, which may be gone in the next one.
+func TestDialWaitsIfMostBecomeSlowTogether(t *testing.T) {
+	for name, tc := range map[string]struct {
+		slow, lasting int // instances that become slow, and in how many windows they are
+		named         int // instances whose resource is named in the end
+		early         int // and in the first of these windows
+	}{
+		"a moment":         {2, 1, 0, 0},
+		"all, for longer":  {3, 2, 3, 0},
+		"most, for longer": {2, 2, 2, 0},
+		"one":              {1, 1, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFarm(t, 3, nothing)
+			f.periods(2)
+			for i := range tc.slow {
+				f.disturb(i, quell.CPU, 0.5)
+			}
+			if plan := f.period(); len(plan.Cause) != tc.early {
+				t.Errorf("at once: %v", plan.Cause)
+			}
+			f.periods(tc.lasting - 1)
+			for i := range tc.slow {
+				f.disturb(i, quell.CPU, 0)
+			}
+			if plan := f.period(); len(plan.Cause) != tc.named {
+				t.Errorf("in the end: %v", plan.Cause)
+			}
+		})
+	}
+}
+
 // Two windows above the bound are needed, or one that chance does not explain.
 func TestDialDetects(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -397,6 +429,7 @@ func TestDialUnderLittleAndTooMuchLoad(t *testing.T) {
 	for i := range f.hosts {
 		f.disturb(i, quell.CPU, 0.4)
 	}
+	f.periods(1)
 	if plan = f.period(); math.Abs(plan.Weights["i2"]-1./3) > 0.001 || len(plan.Cause) != 3 {
 		t.Errorf("all contended alike: %v %v", plan.Weights, plan.Cause)
 	}

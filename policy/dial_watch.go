@@ -50,25 +50,50 @@ const (
 // isNew returns whether the instance has a window that was not judged before.
 func (d *dialPlan) isNew(m *member) bool { return m.fresh && m.Observation.At.After(m.dial().At) }
 
-// judge looks at an instance's last window. Without a response time nothing is learned, and what was known stays.
-func (d *dialPlan) judge(m *member) {
-	mem, isNew := m.dial(), d.isNew(m)
-	if !isNew {
-		return
+// judged is an instance's new window.
+type judged struct {
+	*member
+	p90, rate float64 // in milliseconds and requests per second
+	excess    []model.Excess
+}
+
+// judge looks at the instances' new windows, and then names what disturbs those that are slow.
+func (d *dialPlan) judge() {
+	windows, begun := make([]judged, 0, len(d.group.ready)), 0
+	for _, m := range d.group.ready {
+		if w, ok := d.look(m); ok {
+			if windows = append(windows, w); m.dial().Run == 1 {
+				begun++
+			}
+		}
 	}
+	together := begun > 1 && 2*begun > len(windows)
+	for _, w := range windows {
+		if len(w.excess) > 0 {
+			d.classify(w.member, w.excess, w.rate, together)
+		}
+		if w.dial().Cause != "" {
+			d.estimate(w.member, w.p90, w.rate)
+		}
+	}
+}
+
+// look counts an instance's last window. ok is false if it is not new. Without a response time nothing is learned, and what was known
+// stays.
+func (d *dialPlan) look(m *member) (w judged, ok bool) {
+	if !d.isNew(m) {
+		return w, false
+	}
+	mem := m.dial()
 	mem.At = m.Observation.At
 	rate, known := m.requests()
 	p90, measured := m.Observation.LatencyMS.Of(quell.P90)
 	if !known || !measured {
-		return
+		return w, false
 	}
-	excess := d.model.Exceeded(m.Observation, d.trained(rate))
-	if mem.count(excess, d.model.Features(m.Observation)); len(excess) > 0 {
-		d.classify(m, excess, rate)
-	}
-	if mem.Cause != "" {
-		d.estimate(m, p90, rate)
-	}
+	w = judged{m, p90, rate, d.model.Exceeded(m.Observation, d.trained(rate))}
+	mem.count(w.excess, d.model.Features(m.Observation))
+	return w, true
 }
 
 // count updates for how long response times have been above their bounds, and the mean of the features over that time.
@@ -95,15 +120,16 @@ func (mem *dialInstance) count(excess []model.Excess, features map[string]float6
 }
 
 // classify names the resource that neighbours contend for, if an instance has been above a bound for long enough: for W+1 windows, or for
-// one that chance does not explain.
-func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64) {
+// one that chance does not explain. If most instances became slow together, they have one cause, such as storage that they share and that
+// stood still for a moment, or the load. Then one window is not enough.
+func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64, together bool) {
 	mem, longest := m.dial(), excess[0]
 	for _, e := range excess {
 		if mem.Above[e.Class] > mem.Above[longest.Class] {
 			longest = e
 		}
 	}
-	clear := slices.IndexFunc(excess, isClear)
+	clear := slices.IndexFunc(excess, func(e model.Excess) bool { return e.Clear && !together })
 	if clear >= 0 && mem.Above[longest.Class] <= d.set.Confirm {
 		longest = excess[clear]
 	}
