@@ -43,9 +43,9 @@ type growing struct {
 	chance         func(n int) float64 // what chance adds to the ratio, or takes off, in a window with n requests
 }
 
-// The time to connect is a percentile of a few delays, each of a few packets. At little use next to none is expected, and a single packet
-// in front would be many times as much; on a shaped link the time jumps at some use, which no curve follows. The two others are sums, of
-// which little is expected only if there is little.
+// The time to connect is a percentile of a few delays, each of a few packets. At low use the curve expects almost none, and one packet in
+// front would be many times as much. On a shaped link the time also jumps at some use, which the curve cannot follow. So at least the usual
+// time is expected. The two other features are sums over a window and need no lower bound.
 var curves = []growing{
 	{connectP90, connectRatio, quell.Network, 1, chanceOfP90},
 	{cpuWait, cpuWaitRatio, quell.CPU, 0, chanceOfSum},

@@ -158,8 +158,8 @@ func TestDialFeaturesAtALoad(t *testing.T) {
 	}
 }
 
-// At little use next to no time to connect is expected: the usual time counts, and what chance adds to the p90 of few connections
-// is taken off.
+// At low use the curve expects almost no time to connect. The measured time is compared with the usual time instead, and what chance adds
+// to the p90 of few connections is taken off.
 func TestConnectRatioAtLittleUse(t *testing.T) {
 	d := &Dial{Curves: map[string]Queueing{"connect_ms_p90": {-1, 1, 0}}, Usual: map[string]float64{"connect_ms_p90": 0.25}}
 	chance := chanceOfP90(50)

@@ -194,7 +194,7 @@ func TestDialPlaysTheExample(t *testing.T) {
 	}
 }
 
-// Most instances that become slow in the same window have one cause, which may be gone in the next one.
+// If most instances become slow in the same window, DIAL waits for the next window before it names a resource.
 func TestDialWaitsIfMostBecomeSlowTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		slow, lasting int // instances that become slow, and in how many windows they are

@@ -52,7 +52,7 @@ func (d *dialPlan) isNew(m *member) bool { return m.fresh && m.Observation.At.Af
 
 // judged is an instance's new window.
 type judged struct {
-	*member
+	member    *member
 	p90, rate float64 // in milliseconds and requests per second
 	excess    []model.Excess
 }
@@ -70,9 +70,9 @@ func (d *dialPlan) judge() {
 	together := begun > 1 && 2*begun > len(windows)
 	for _, w := range windows {
 		if len(w.excess) > 0 {
-			d.classify(w.member, w.excess, w.rate, together)
+			d.classify(w, together)
 		}
-		if w.dial().Cause != "" {
+		if w.member.dial().Cause != "" {
 			d.estimate(w.member, w.p90, w.rate)
 		}
 	}
@@ -120,20 +120,24 @@ func (mem *dialInstance) count(excess []model.Excess, features map[string]float6
 }
 
 // classify names the resource that neighbours contend for, if an instance has been above a bound for long enough: for W+1 windows, or for
-// one that chance does not explain. If most instances became slow together, they have one cause, such as storage that they share and that
-// stood still for a moment, or the load. Then one window is not enough.
-func (d *dialPlan) classify(m *member, excess []model.Excess, rate float64, together bool) {
-	mem, longest := m.dial(), excess[0]
-	for _, e := range excess {
+// one window that chance does not explain. together says that most instances became slow in this window. Then they probably have a common
+// cause, such as the load or shared storage that was stuck for a moment, and one window is not enough.
+func (d *dialPlan) classify(w judged, together bool) {
+	m := w.member
+	mem, longest := m.dial(), w.excess[0]
+	for _, e := range w.excess {
 		if mem.Above[e.Class] > mem.Above[longest.Class] {
 			longest = e
 		}
 	}
-	clear := slices.IndexFunc(excess, func(e model.Excess) bool { return e.Clear && !together })
-	if clear >= 0 && mem.Above[longest.Class] <= d.set.Confirm {
-		longest = excess[clear]
+	clear := -1
+	if !together {
+		clear = slices.IndexFunc(w.excess, isClear)
 	}
-	above := describeExcess(longest, rate)
+	if clear >= 0 && mem.Above[longest.Class] <= d.set.Confirm {
+		longest = w.excess[clear]
+	}
+	above := describeExcess(longest, w.rate)
 	if n := mem.Above[longest.Class]; n <= d.set.Confirm && clear < 0 {
 		if mem.Cause == "" {
 			addReason(&d.plan, "confirming", m.ID, "%s; waiting for confirmation %d of %d", above, n, d.set.Confirm+1)

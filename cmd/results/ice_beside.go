@@ -96,15 +96,18 @@ func (f *iceFigures) besideAt(
 		fixed  int
 		strain float64
 	}{
-		{"prima", prima, models, 0, 0},
-		{"prima, fast: ice, floor 60%, without training", iceBesides(prima, 0.6), models, 0, 0},
-		{"prima, fast: ice, floor 20%, without training", iceBesides(prima, 0.2), models, 0, 0},
-		{"prima, fast: ice, floor 60%, trained", iceBesides(prima, 0.6), trained, 0, 0},
-		{"prima, fast: ice, floor 20%, trained", iceBesides(prima, 0.2), trained, 0, 0},
-		{"prima, fast: outlier", policy.Whole(cutting), models, 0, 0},
-		{"static, 3 servers", plain, models, 3, 0}, {"static, 4 servers", plain, models, 4, 0},
-		{"clairvoyant, up to 130%", foreseeing, nil, 0, 1.3}, {"clairvoyant, up to 100%", foreseeing, nil, 0, 1},
-		{"clairvoyant, up to 80%", foreseeing, nil, 0, 0.8}, {"clairvoyant, up to 70%", foreseeing, nil, 0, 0.7},
+		{title: "prima", policy: prima, models: models},
+		{title: "prima, fast: ice, floor 60%, without training", policy: iceBesides(prima, 0.6), models: models},
+		{title: "prima, fast: ice, floor 20%, without training", policy: iceBesides(prima, 0.2), models: models},
+		{title: "prima, fast: ice, floor 60%, trained", policy: iceBesides(prima, 0.6), models: trained},
+		{title: "prima, fast: ice, floor 20%, trained", policy: iceBesides(prima, 0.2), models: trained},
+		{title: "prima, fast: outlier", policy: policy.Whole(cutting), models: models},
+		{title: "static, 3 servers", policy: plain, models: models, fixed: 3},
+		{title: "static, 4 servers", policy: plain, models: models, fixed: 4},
+		{title: "clairvoyant, up to 130%", policy: foreseeing, strain: 1.3},
+		{title: "clairvoyant, up to 100%", policy: foreseeing, strain: 1},
+		{title: "clairvoyant, up to 80%", policy: foreseeing, strain: 0.8},
+		{title: "clairvoyant, up to 70%", policy: foreseeing, strain: 0.7},
 	} {
 		row := part
 		row.Title = run.title
