@@ -135,15 +135,19 @@ func TestTails(t *testing.T) {
 		r.Moments = append(r.Moments, experiment.Moment{AtS: network.end - 1, Disturbs: map[string]float64{"h1": 0.3}})
 		return r
 	}
-	records := make([]*experiment.Record, len(sc.Runs))
-	records[0], records[5] = record(50), record(20)
+	seed := func(robin, dial float64) []*experiment.Record {
+		records := make([]*experiment.Record, len(sc.Runs))
+		records[0], records[5] = record(robin), record(dial)
+		return records
+	}
+	records := seed(50, 20)
 	var f partFigures
-	if err := tails(&f, t.TempDir(), sc, [][]*experiment.Record{records}); err != nil {
+	if err := tails(&f, t.TempDir(), sc, [][]*experiment.Record{records, seed(40, 30), seed(100, 10)}); err != nil {
 		t.Fatal(err)
 	}
 	rows := f.Tails[0].Rows
-	if len(f.Tails) != 3 || len(rows) != 2 || rows[0].Growth() != 5 || rows[1].MS != 20 || rows[1].Against != 0.4 || rows[0].Requests != 40 ||
-		f.Tails[0].Use != 0.3 {
+	if len(f.Tails) != 3 || len(rows) != 2 || rows[0].Growth() != 5 || rows[1].MS != 20 || rows[1].Range != "20.0 (10.0 to 30.0)" ||
+		rows[1].Against != 0.4 || rows[0].Requests != 120 || rows[0].Seeds != 3 || f.Tails[0].Use != 0.3 {
 		t.Errorf("%+v", f.Tails)
 	}
 	records[0] = nil
