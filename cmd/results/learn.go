@@ -40,7 +40,8 @@ func learnPage(ctx context.Context, dir string) error {
 	return learnPagePart(ctx, dir, learnScenarios...)
 }
 
-// learnPagePart plays some scenarios again; with "page" none. The figures of the others are read from learn.json.
+// learnPagePart plays some scenarios again. With "page" it plays none, with "live" those runs of the lab that have no records yet. The
+// figures of the others are read from learn.json.
 func learnPagePart(ctx context.Context, dir string, names ...string) error {
 	var d learnData
 	path := filepath.Join(dir, "learn.json")
@@ -48,7 +49,13 @@ func learnPagePart(ctx context.Context, dir string, names ...string) error {
 		return err
 	}
 	for _, name := range names {
-		if name == "page" {
+		switch name {
+		case "page":
+			continue
+		case "live":
+			if err := playLearnLive(ctx); err != nil {
+				return err
+			}
 			continue
 		}
 		c, err := playLearning(ctx, name, learnSeeds, simulatedModels)
@@ -61,7 +68,12 @@ func learnPagePart(ctx context.Context, dir string, names ...string) error {
 		}
 		fmt.Fprintf(os.Stderr, "learn: %s done\n", name)
 	}
-	return writePage(dir, "learn", newLearnFigures(d))
+	f := newLearnFigures(d)
+	var err error
+	if f.Live, err = learnLab().figures(here(), dir); err != nil {
+		return err
+	}
+	return writePage(dir, "learn", f)
 }
 
 // learnData has all measured figures, as they are in learn.json.
@@ -175,6 +187,7 @@ type learnFigures struct {
 	Rows                    []learnRow
 	ColdAsGood, LaterAsGood int
 	Covered                 int // scenarios in which coverage and width are as they should be
+	Live                    labFigures
 }
 
 // learnRow is a scenario's row: means over seeds.

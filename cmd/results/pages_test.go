@@ -82,7 +82,6 @@ func TestPages(t *testing.T) {
 		"training": training,
 		"outlier":  newOutlierFigures(someOutliers()),
 		"dial":     someDial(t),
-		"learn":    newLearnFigures(someLearning()),
 		"mrburst":  newMRburstPage(burstData{Simulated: someMRburst(), Live: someBurst(burstFiles), Store: someBurst(burstObjects)}),
 		"acs":      newACSFigures(someACS()),
 		"ice":      someICE(t),
@@ -163,14 +162,14 @@ func TestPagesOfTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // records are kept below the working folder
-	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab(), iceLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab(), iceLab(), learnLab()} {
 		for _, p := range page.parts {
 			switch p.name {
 			case "dial-calibrate-cpu", "dial-calm", "dial-names", "dial-tail":
 				keepRecords(t, p, 2)
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
-			case "changing-interference", "changing-disk", "live-onsets", "live-calm", "live-table", "live-timeline":
+			case "changing-interference", "changing-disk", "learn-steady", "live-onsets", "live-calm", "live-table", "live-timeline":
 				keepRecords(t, p, 2)
 			case "crosstalk":
 				keep(t, "crosstalk/crosstalk.json", someCrosstalk())
@@ -207,6 +206,10 @@ func TestPagesOfTheLab(t *testing.T) {
 			name, filled = "dial-live", someDial(t)
 		case "ice":
 			name, filled = "ice-live", someICE(t)
+		case "learn":
+			learned := newLearnFigures(someLearning())
+			learned.Live = figures
+			filled = learned
 		}
 		text, err := fill(page.name, filled)
 		if err != nil {

@@ -54,6 +54,7 @@ type partFigures struct {
 	Table      []iceTableRow
 	Timeline   []iceTimelineRow
 	Detector   *detectorFigures
+	Learned    *learnedFigures
 }
 
 // write writes the page.
