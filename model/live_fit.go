@@ -105,19 +105,21 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 // chance explains.
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
-	var y, se, level []float64
+	var y, weights, level []float64
 	for i := range windows {
 		x := &windows[i]
 		if x.ProbeN < fewest {
 			continue
 		}
 		a, y = append(a, []float64{1, crowding(x.Use)}), append(y, math.Log(x.ProbeMS))
-		se = append(se, math.Sqrt(max(x.Spread, 0.0025)/float64(x.ProbeN)+square(misfit)))
+		weights = append(weights, 1)
 		level = append(level, math.Log(x.ProbeMS)-priorProbe.Mean*crowding(x.Use))
 	}
 	if len(y) < leastKnown {
 		return f, false
 	}
+	w.fitSpread(windows, weights, 1)
+	se := w.probeErrors(windows)
 	slices.Sort(level)
 	least := level[len(level)/2] - absurd
 	level = slices.DeleteFunc(level, func(x float64) bool { return x < least })
@@ -127,7 +129,7 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	// lowest few are calm. If more are calm than these, the rounds below move upwards to their middle.
 	lowest := min(len(level)/5, leastKnown-1)
 	c := []float64{level[lowest] + 0.84*middle[len(middle)/2], priorProbe.Mean}
-	weights, wider := make([]float64, len(y)), 1.0
+	wider := 1.0
 	for range fitRounds {
 		calm := 0
 		for i := range y {
@@ -146,6 +148,8 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 			return f, false
 		}
 		c, f = x, lineFit{covariance, meanCrowding(a, weights)}
+		w.fitSpread(windows, weights, 1)
+		se = w.probeErrors(windows)
 		wider = widerBelow(a, y, se, weights, c)
 	}
 	if f.covariance == nil {
@@ -155,6 +159,18 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
 	w.fitSpread(windows, weights, square(wider))
 	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+}
+
+// probeErrors returns by how much the logarithms of the probe times vary by chance, for each window with probes. It follows from the
+// spread of all windows' probes. The spread of the window's own few probes would not do: windows whose probes were lucky have a small mean
+// and a small spread, and so would weigh more.
+func (w *Law) probeErrors(windows []Window) (se []float64) {
+	for i := range windows {
+		if x := &windows[i]; x.ProbeN >= fewest {
+			se = append(se, math.Sqrt((w.SpreadIdle+w.SpreadBusy*x.Use)/float64(x.ProbeN)+square(misfit)))
+		}
+	}
+	return se
 }
 
 // absurd is how far below the middle of all windows a probe time is an error of the measurement, as a logarithm: by a factor of 100.
@@ -207,6 +223,9 @@ func (w *Law) fitSpread(windows []Window, weights []float64, inflation float64) 
 	w.Probes = min(probes, mostProbes)
 }
 
+// nearlyFull is by which factor a window weighs less in which hardly anything of the resource was free (leastFree).
+const nearlyFull = 10
+
 // fitResponse fits R0 and the exponents of use, of severity, and of the severity on other resources. Outliers count less (Huber's weights).
 func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
@@ -218,7 +237,7 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 		}
 		felt, weight := w.felt(x), 1/(1/float64(x.N)+square(2*misfit))
 		if w.free(x.Use, felt) < leastFree {
-			weight /= 10
+			weight /= nearlyFull
 		}
 		by, ms := crowding(x.Use), math.Log(x.MeanMS)
 		if x.Alone { // arrivals are as random as the clients', with an exponent of 1
@@ -303,6 +322,9 @@ const (
 	// doubt is the weight of the law itself against windows that are slower than it: its error is about 15%. Windows that are faster need
 	// much more evidence (about 25 of them for half the way), because a capacity that is stated too large does harm.
 	doubt, doubtFaster = 1 / (0.15 * 0.15), 1 / (0.03 * 0.03)
+	// mostFaster bounds corrections to shorter response times, as a logarithm. The law is careful where nothing was measured, and many windows
+	// would lower it without end.
+	mostFaster = 0.1
 	// leastRefined is the smallest correction that is kept.
 	leastRefined = 0.01
 )
@@ -317,11 +339,18 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 		if x.ProbeN < fewest || x.N < fewest {
 			continue
 		}
-		felt := w.felt(x)
+		felt, weight := w.felt(x), 1/(ratio*ratio/float64(x.N)+0.01)
+		if w.free(x.Use, felt) < leastFree {
+			weight /= nearlyFull
+		}
 		all = append(all, residual{min(x.Use, lawTop), math.Log1p(felt),
-			math.Log(x.MetricMS/w.response(x.Use, felt, ratio)) - w.OtherExponent*x.Other, 1 / (ratio*ratio/float64(x.N) + 0.01)})
+			math.Log(x.MetricMS/w.response(x.Use, felt, ratio)) - w.OtherExponent*x.Other, weight})
 	}
 	levels := lawLevels()
+	least := make([]float64, len(levels)) // of the corrections: beside a neighbour none is below that without one
+	for i := range least {
+		least[i] = -mostFaster
+	}
 	for _, severity := range lawSeverities {
 		points, plain := make([]stats.Weighted, len(levels)), make([]float64, len(levels))
 		touched := false
@@ -341,7 +370,11 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 			if sum < 0 {
 				own = doubtFaster
 			}
-			points[i] = stats.Weighted{Value: plain[i] + sum/(weight+own), Weight: weight + own}
+			shift := max(sum/(weight+own), least[i])
+			if severity == 0 {
+				least[i] = min(shift, 0)
+			}
+			points[i] = stats.Weighted{Value: plain[i] + shift, Weight: weight + own}
 		}
 		if !touched {
 			continue

@@ -31,7 +31,7 @@ const (
 	// ofOneKind is how many windows of similar use and severity are kept; newer ones replace older ones of the same kind. So a day
 	// without traffic does not erase what a busy hour taught.
 	ofOneKind = 16
-	// mostWindows bounds a record; when there are more, the oldest goes.
+	// mostWindows bounds a record; when there are more, the oldest of the most frequent kind goes.
 	mostWindows = 400
 )
 
@@ -109,28 +109,40 @@ func (r *Record) add(w Window) {
 	case w.N < fewest:
 		oldest = mute
 	case alike < ofOneKind:
-		oldest = 0
+		oldest = r.oldestOfMost()
 	}
 	if oldest >= 0 {
 		r.Windows = append(slices.Delete(r.Windows, oldest, oldest+1), w)
 	}
 }
 
+// oldestOfMost returns the index of the oldest window of the kind of which there are most.
+func (r *Record) oldestOfMost() int {
+	counts, most := map[int]int{}, 0
+	for i := range r.Windows {
+		cell := r.Windows[i].Cell
+		counts[cell]++
+		most = max(most, counts[cell])
+	}
+	return slices.IndexFunc(r.Windows, func(w Window) bool { return counts[w.Cell] == most })
+}
+
 // severityClasses is how many kinds of severity are told apart.
 const severityClasses = 4
 
-// cell numbers windows by steps of use and of severity.
+// cell numbers windows by steps of use and of the severity that is felt. Windows that chance explains are of one kind: the calm ones among
+// them would otherwise be outnumbered by unlucky ones.
 func (r *Record) cell(w *Window) int {
 	cell := int(min(w.Use, lawTop)/lawStep) * severityClasses
 	if r.Law == nil {
 		return cell
 	}
-	switch stretch := w.ProbeMS / r.Law.probe(w.Use); {
-	case stretch < 1.15:
+	switch felt := r.Law.felt(w); {
+	case felt < 0.15:
 		return cell
-	case stretch < 1.5:
+	case felt < 0.5:
 		return cell + 1
-	case stretch < 2.2:
+	case felt < 1.2:
 		return cell + 2
 	}
 	return cell + 3

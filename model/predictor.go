@@ -181,6 +181,22 @@ func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perReq
 // widestMargin bounds the factor by which a threshold is lowered.
 const widestMargin = 2
 
+// Constants of WithReserve.
+const (
+	reservedPart = 0.7
+	mostReserved = 0.2
+)
+
+// WithReserve returns the response time, in milliseconds, that may be predicted at most although headroom is left free. Where response
+// times grow slowly with use, a part of the use that is left free leaves little time free. So a part of the learned margin stays free, too:
+// less than all of it, because the margin is for single windows. ok is false if nothing was learned in place.
+func (p *Predictor) WithReserve(thresholdMS float64) (ms float64, ok bool) {
+	if p.margin == nil {
+		return thresholdMS, false
+	}
+	return thresholdMS / (1 + min(reservedPart*math.Expm1(max(*p.margin, 0)), mostReserved)), true
+}
+
 // WithMargin returns the response time, in milliseconds, that may be predicted at most so that nine of ten windows stay within the
 // threshold. It is at least half the threshold. ok is false if nothing was learned in place, or too few predictions were compared with what
 // was measured.

@@ -63,16 +63,33 @@ func (in *Input) knowsMargins() bool {
 	return true
 }
 
-// leaveMargin lowers the usable capacity to the largest load for which nine of ten windows of the instance are predicted to stay within the
-// threshold.
-func (m *member) leaveMargin(in *Input) {
-	threshold := in.Service.SLO.ThresholdMS()
+// within returns the response time, in milliseconds, up to which a predictor's instance may be loaded. With margins, nine of ten windows of
+// the instance are then predicted to stay within the threshold. Else models that were learned in place leave a reserve beside headroom.
+func (p *primaPlan) within(of *model.Predictor) (ms float64) {
+	if threshold := p.in.Service.SLO.ThresholdMS(); p.margins {
+		ms, _ = of.WithMargin(threshold)
+	} else {
+		ms, _ = of.WithReserve(threshold)
+	}
+	return ms
+}
+
+// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too.
+func (p *primaPlan) leaveRoom(m *member) {
+	threshold := p.in.Service.SLO.ThresholdMS()
 	for i := range m.senses {
-		if s := &m.senses[i]; !s.out {
-			predictor := in.contended[i].of(m.Type).predictor
-			within, _ := predictor.WithMargin(threshold)
-			m.usable = math.Min(m.usable, predictor.Capacity(s.interfering, within)*m.rates[i])
-			m.marginMS = math.Max(m.marginMS, threshold-within)
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		predictor := p.in.contended[i].of(m.Type).predictor
+		ms := p.within(predictor)
+		if ms == threshold {
+			continue
+		}
+		m.usable = math.Min(m.usable, predictor.Capacity(s.interfering, ms)*m.rates[i]/p.set.Headroom)
+		if p.margins {
+			m.marginMS = math.Max(m.marginMS, threshold-ms)
 		}
 	}
 }
@@ -137,15 +154,21 @@ func (m *member) responseAt(in *Input, load float64) float64 {
 	return longest
 }
 
-// freshCapacity returns the capacity of an instance without neighbours, with or without a margin.
-func (in *Input) freshCapacity(rates []float64, margin bool) float64 {
+// fresh returns the usable capacity of an instance without neighbours.
+func (p *primaPlan) fresh() float64 {
+	least := p.in.freshCapacity(p.group.rates)
+	for i := range p.in.contended {
+		predictor := p.in.contended[i].predictor
+		least = math.Min(least, predictor.FreshCapacity(p.within(predictor))*p.group.rates[i]/p.set.Headroom)
+	}
+	return least
+}
+
+// freshCapacity returns the capacity of an instance without neighbours.
+func (in *Input) freshCapacity(rates []float64) float64 {
 	least := math.Inf(1)
 	for i := range in.contended {
-		predictor, threshold := in.contended[i].predictor, in.Service.SLO.ThresholdMS()
-		if margin {
-			threshold, _ = predictor.WithMargin(threshold)
-		}
-		least = math.Min(least, predictor.FreshCapacity(threshold)*rates[i])
+		least = math.Min(least, in.contended[i].predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*rates[i])
 	}
 	return least
 }

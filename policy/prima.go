@@ -40,13 +40,13 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	if p.margins = set.Margin && in.knowsMargins(); p.margins {
 		p.set.Headroom = 1
 	}
+	fresh := p.fresh()
 	for _, m := range g.rated {
 		m.rate(in)
 		m.limitByCredits(&set.Credits)
-		if m.usable = m.capacity; p.margins {
-			m.leaveMargin(in)
-		}
-		m.limit(g.load, p.set.Headroom, p.fresh())
+		m.usable = m.capacity
+		p.leaveRoom(m)
+		m.limit(g.load, p.set.Headroom, fresh)
 	}
 	p.sorted = g.byCapacity()
 	p.capacity = total(p.sorted)
@@ -280,10 +280,7 @@ func (p *primaPlan) helpless() bool {
 }
 
 // futile returns whether more instances cannot meet the objective, because even a new one without load misses it.
-func (p *primaPlan) futile() bool { return p.fresh() == 0 }
-
-// fresh returns the capacity of an instance without neighbours.
-func (p *primaPlan) fresh() float64 { return p.in.freshCapacity(p.group.rates, false) }
+func (p *primaPlan) futile() bool { return p.in.freshCapacity(p.group.rates) == 0 }
 
 // wanted returns how many instances the load and the spares need in addition to those that exist or are starting.
 func (p *primaPlan) wanted() int {
@@ -307,7 +304,7 @@ func (p *primaPlan) lacking() int {
 	}
 	headroom := p.set.Headroom
 	count := 1.0
-	if fresh := headroom * p.in.freshCapacity(p.group.rates, p.margins); fresh > 0 {
+	if fresh := headroom * p.fresh(); fresh > 0 {
 		count = math.Max(1, math.Ceil((p.group.due-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
 	}
 	return int(math.Min(count, float64(p.in.Service.Group.Max)+1))

@@ -96,3 +96,38 @@ func TestMarginInPlaceOfHeadroom(t *testing.T) {
 		}
 	}
 }
+
+// Where response times grow slowly with use, headroom leaves little of the objective free, so a part of the learned margin stays free, too.
+func TestReserveBesideHeadroom(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		exceeds float64
+		load    float64 // with an exponent of 0.3, a machine carries 0.617 within 40 ms, and 0.407 within 40 ms / (1 + 0.7 * 0.2)
+		adds    bool
+	}{
+		{"no margin is known: 90% of 0.617 are enough", 0, 0.53, false},
+		{"no margin is known, and no more", 0, 0.58, true},
+		{"predictions are exceeded by a fifth", 1.2, 0.38, false},
+		{"and no more", 1.2, 0.43, true},
+		{"by far: no more than a fifth is reserved: 0.296", 9, 0.28, false},
+		{"and no more, too", 9, 0.32, true},
+	} {
+		models := lawModels(c.exceeds)
+		law := models.Live()[quell.Network]["big"]
+		law.R0MS, law.Exponent = 30, 0.3
+		service := learningService(Default())
+		service.Group = quell.Group{Min: 1, Max: 2}
+		tell(&service, "Confirm", 0)
+		tell(&service, "Calibrate", 0.0)
+		e, err := NewEngine(service, models)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := bothTypes(0, c.load)
+		s.Instances = s.Instances[1:]
+		plan, _ := e.Decide(s, State{})
+		if adds := plan.Group != nil && plan.Group.Add > 0; adds != c.adds {
+			t.Errorf("%s: at a load of %v, adds %v, want %v: %+v", c.name, c.load, adds, c.adds, plan.Reasons)
+		}
+	}
+}
