@@ -72,12 +72,13 @@ const (
 // level returns the level, full if none is set.
 func (t Trust) level() quell.Authority { return cmp.Or(t.Level, quell.Full) }
 
-// standing compares the service with its objective, and with what the models predict for the present use and severity.
-func (g *group) standing(in *Input) (s Standing, ok bool) {
+// standing compares the service with its objective, and with what the models predict for the present use and severity. Instances for which
+// leaveOut returns true do not count; nil leaves out none.
+func (g *group) standing(in *Input, leaveOut func(*member) bool) (s Standing, ok bool) {
 	var measured, predicted float64
 	threshold := in.Service.SLO.ThresholdMS()
 	for _, m := range g.ready {
-		if !m.fresh {
+		if !m.fresh || leaveOut != nil && leaveOut(m) {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
@@ -117,7 +118,7 @@ type watched struct {
 // policy decides, because calibration changes what the models say.
 func watch(in *Input, g *group, t Trust) *watched {
 	w := &watched{in: in, group: g, trust: t}
-	w.now, w.known = g.standing(in)
+	w.now, w.known = g.standing(in, nil)
 	if w.trust.Barred > 0 {
 		w.trust.Barred--
 	}
@@ -159,13 +160,16 @@ func (w *watched) weigh() {
 	}
 	c.Periods++
 	w.trust.Change = &c
-	limit := math.Max(c.Before, w.now.Predicted)
+	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back.
+	now, known := w.group.standing(w.in, func(m *member) bool { return m.weight() < c.Shares[m.ID]-leastShift(w.group) })
+	limit := math.Max(c.Before, now.Predicted)
 	switch {
+	case !known:
 	case w.rate() > busier*c.Rate || w.group.felt() > c.Felt+disturbed:
-	case w.now.Measured > plainly*limit && w.in.byCapacity:
+	case now.Measured > plainly*limit && w.in.byCapacity:
 		c.Bad += 2
-	case !w.in.byCapacity && w.now.Measured <= plainly*limit: // without models, neighbours explain as much
-	case w.now.Measured > worse*limit:
+	case !w.in.byCapacity && now.Measured <= plainly*limit: // without models, neighbours explain as much
+	case now.Measured > worse*limit:
 		c.Bad++
 	}
 	switch {
@@ -195,9 +199,11 @@ func (c *Change) inForce(g *group) bool {
 	if len(c.Removed) > 0 {
 		return !slices.ContainsFunc(g.ready, func(m *member) bool { return slices.Contains(c.Removed, m.ID) })
 	}
-	least := leastMove / 2 / float64(max(1, len(g.ready)))
-	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > least })
+	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > leastShift(g) })
 }
+
+// leastShift is the smallest difference of a share from that before a change that the change explains.
+func leastShift(g *group) float64 { return leastMove / 2 / float64(max(1, len(g.ready))) }
 
 func (w *watched) rate() float64 {
 	if r := w.in.Snapshot.ArrivalRate; r != nil {

@@ -182,7 +182,11 @@ func TestHarmIsTakenBack(t *testing.T) {
 		"many more requests":           func(s *quell.Snapshot, _ *Change) { more := 200.0; s.ArrivalRate = &more },
 		"the change is not in force":   func(_ *quell.Snapshot, c *Change) { c.Shares = map[string]float64{"i1": 0.9, "i2": 0.1} },
 		"too few requests to judge it": func(s *quell.Snapshot, _ *Change) { s.Instances[0].Observation.LatencyMS.N = 3 },
-		"undo is off":                  func(*quell.Snapshot, *Change) { service.Guard.Undo = false },
+		"the slow one was relieved": func(s *quell.Snapshot, _ *Change) {
+			s.Instances[0].Observation.LatencyMS, s.Instances[1].Observation.LatencyMS =
+				s.Instances[1].Observation.LatencyMS, s.Instances[0].Observation.LatencyMS
+		},
+		"undo is off": func(*quell.Snapshot, *Change) { service.Guard.Undo = false },
 	} {
 		c := *change
 		s := reading(2, [2]float64{0.9, 0.1}, [2]float64{70, 12})
