@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -95,6 +96,7 @@ type dialPlan struct {
 
 	peak     float64 // r of Eq. 3: requests per second that an instance without neighbours can serve at the present mix of classes
 	arrivals float64 // a of Eq. 3; 0: none, or unknown
+	limited  bool    // instances with neighbours get the set point
 }
 
 // dial watches response times (DIAL, section II-B1). If those of an instance are above the bound of undisturbed ones, it names the resource
@@ -104,8 +106,12 @@ func dial(in *Input, set DialSettings, g *group, st *State) quell.Plan {
 	rememberedOf[dialInstance](g)
 	d := &dialPlan{in: in, set: set, model: in.dial, group: g, mem: remembered[dialMemory](st)}
 	for i := range g.members {
-		if m := &g.members[i]; !m.inService() {
-			*m.dial() = dialInstance{}
+		m := &g.members[i]
+		switch mem := m.dial(); {
+		case !m.inService():
+			*mem = dialInstance{}
+		case mem.At.After(in.Snapshot.At): // the clock was set back, or the controller of before had another clock
+			mem.At = time.Time{}
 		}
 	}
 	d.arrivals = d.offered()
@@ -142,7 +148,8 @@ func (m *member) requests() (perSecond float64, known bool) {
 const leastMixed = 0.05
 
 // blend updates what a request uses of each resource. Only instances without neighbours count; older windows fade so that the mean covers
-// about mixRequests requests.
+// about mixRequests requests. If an instance uses one resource enough, its window counts for all known ones: requests may have stopped
+// using another.
 func (d *dialPlan) blend() {
 	fresh, requests := map[quell.Resource]mixed{}, 0.0
 	for _, m := range d.group.ready {
@@ -151,8 +158,9 @@ func (d *dialPlan) blend() {
 			continue
 		}
 		requests += rate * m.Observation.WindowS
+		busy := slices.ContainsFunc(slices.Collect(maps.Values(m.Observation.Utilization)), func(use float64) bool { return use >= leastMixed })
 		for r, use := range m.Observation.Utilization {
-			if use >= leastMixed {
+			if _, known := d.mem.Mix[r]; use >= leastMixed || known && busy {
 				fresh[r] = mixed{fresh[r].Use + use, fresh[r].Rate + rate}
 			}
 		}
@@ -215,9 +223,14 @@ func (d *dialPlan) divide() {
 	if len(free) == 0 {
 		return
 	}
-	if arrivals == 0 {
+	if arrivals == 0 { // no weights are better than others: the present ones stay
 		d.mem.Overload = 0
-		return // no weights are better than others: the present ones stay
+		for _, m := range free {
+			if m.isNew() {
+				m.share = rest / float64(len(free))
+			}
+		}
+		return
 	}
 	queues, served := d.queues(free, arrivals)
 	overload := arrivals >= served
@@ -258,30 +271,31 @@ func (d *dialPlan) queues(free []*member, arrivals float64) (queues []queue, ser
 		}
 		q.low = math.Min(d.set.Floor*equal, q.rate*arrivals/served)
 	}
-	if d.set.Share == AtPoint && calm > 0 {
+	if d.limited = d.set.Share == AtPoint && calm > 0; d.limited {
 		d.limit(free, queues, arrivals)
 	}
 	return queues, served
 }
 
-// limit sets bounds as ICE does: an instance with neighbours may use the set point of its fullest resource. It may use more if the others
-// could not serve the rest.
+// limit sets bounds as ICE does: an instance with neighbours may use the set point of its fullest resource. If the others could not serve the
+// rest, those with neighbours use more, in proportion to what each has left.
 func (d *dialPlan) limit(free []*member, queues []queue, arrivals float64) {
-	room, limited := 0.0, 0
-	for i, m := range free {
-		if m.dial().Load == 0 {
-			room += queues[i].rate
-		} else {
-			limited++
-		}
-	}
 	equal := arrivals / float64(len(free))
-	least := (arrivals - room) / math.Max(1, float64(limited))
+	missing, left := arrivals, 0.0
 	for i, m := range free {
-		if m.dial().Load > 0 {
-			q := &queues[i]
-			x := math.Max(least, math.Min(equal, d.set.SetPoint*d.peak))
-			q.low = math.Min(math.Max(q.low, x), q.rate)
+		q := &queues[i]
+		if m.dial().Load == 0 {
+			missing -= q.rate
+			continue
+		}
+		q.low = math.Min(math.Max(q.low, math.Min(equal, d.set.SetPoint*d.peak)), q.rate)
+		missing, left = missing-q.low, left+q.rate-q.low
+	}
+	for i, m := range free {
+		if q := &queues[i]; m.dial().Load > 0 {
+			if missing > 0 && left > 0 {
+				q.low += (q.rate - q.low) * math.Min(1, missing/left)
+			}
 			q.high = q.low
 		}
 	}
@@ -314,10 +328,12 @@ func (d *dialPlan) move(free []*member, queues []queue, perRate float64, overloa
 	for i, m := range free {
 		m.share = queues[i].rate * perRate
 	}
-	how := map[Share]string{Tail: "with the shortest tail", Proportional: "in proportion to what neighbours leave",
-		AtPoint: fmt.Sprintf("with at most %s of instances that have neighbours", keys.FormatShare(d.set.SetPoint))}[d.set.Share]
-	if overload {
+	how := "with the shortest tail"
+	switch {
+	case overload || d.set.Share == Proportional:
 		how = "in proportion to what neighbours leave"
+	case d.limited:
+		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest", keys.FormatShare(d.set.SetPoint))
 	}
 	addReason(&d.plan, "shift", "", "shares %s, for %.1f requests/s of which an instance alone can serve %.1f", how, d.arrivals, d.peak)
 }
@@ -333,14 +349,22 @@ func (d *dialPlan) explain() {
 			d.plan.Cause = map[string]quell.Resource{}
 		}
 		d.plan.Cause[m.ID] = mem.Cause
-		if mem.Hidden == nil {
-			addReason(&d.plan, "interference", m.ID, "%s: neighbours contend for its %s, and how much they use is not known: %s", mem.Evidence,
-				mem.Cause, d.unknown(mem.Cause))
-			continue
+		evidence := mem.Evidence
+		if mem.Run == 0 {
+			evidence = "within its bounds now; when it was slow, " + evidence
 		}
-		addReason(&d.plan, "interference", m.ID,
-			"%s: neighbours use about %.2f (%.2f to %.2f) of its %s, so it can serve %.1f of %.1f requests/s", mem.Evidence,
-			mem.Hidden.Value, mem.Hidden.Low, mem.Hidden.High, mem.Cause, d.peak*(1-mem.Load), d.peak)
+		switch {
+		case mem.Hidden == nil:
+			addReason(&d.plan, "interference", m.ID, "%s: neighbours contend for its %s, and how much they use is not known: %s", evidence,
+				mem.Cause, d.unknown(mem.Cause))
+		case mem.Load == 0:
+			addReason(&d.plan, "interference", m.ID,
+				"%s: it looks as if neighbours contend for its %s, but its own load explains the time, so its share stays", evidence, mem.Cause)
+		default:
+			addReason(&d.plan, "interference", m.ID,
+				"%s: neighbours use about %.2f (%.2f to %.2f) of its %s, so it can serve %.1f of %.1f requests/s", evidence,
+				mem.Hidden.Value, mem.Hidden.Low, mem.Hidden.High, mem.Cause, d.peak*(1-mem.Load), d.peak)
+		}
 	}
 }
 

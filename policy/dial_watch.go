@@ -191,14 +191,17 @@ func (d *dialPlan) estimate(m *member, p90, rate float64) {
 	}
 	ms, own, rate := p.MS/p.Requests, p.Own/p.Requests, p.Rate/p.Requests
 	hidden, ok := d.model.HiddenLoad(mem.Cause, ms, int(p.Requests), d.trained(rate), own)
-	if !ok {
+	if !ok { // it counts as one without neighbours, gradually if it had others before
+		if mem.Load *= leastKept; mem.Load < leastHidden {
+			mem.Load = 0
+		}
 		if mem.Within = next(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
 			*mem = dialInstance{At: mem.At}
 		}
 		return
 	}
 	mem.Hidden = &hidden
-	mem.Within = next(mem.Within, d.unnoticed(m, hidden.Value, own/rate))
+	mem.Within = next(mem.Within, mem.Run == 0 && d.unnoticed(m, hidden.Value, own/rate))
 	d.settle(m)
 }
 
@@ -220,7 +223,7 @@ func (d *dialPlan) own(o *quell.Observation, r quell.Resource, rate float64) flo
 // This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. Without
 // neighbours the prediction is the calm response time, which is always within the bound, however badly Eq. 1 fits.
 func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
-	if hidden < leastHidden {
+	if d.model.Lost(m.dial().Cause, hidden) < leastHidden {
 		return true
 	}
 	rate := d.arrivals / float64(len(d.group.ready))
@@ -240,7 +243,10 @@ func (d *dialPlan) settle(m *member) {
 	if mem.Within > d.set.Confirm {
 		wanted = 0
 	}
-	if mem.Load = math.Max(wanted, leastKept*mem.Load); mem.Within > d.set.Confirm && mem.Load < leastHidden {
+	if mem.Load = math.Max(wanted, leastKept*mem.Load); mem.Load < leastHidden {
+		mem.Load = 0
+	}
+	if mem.Within > d.set.Confirm && mem.Load == 0 {
 		addReason(&d.plan, "calm", m.ID, "its neighbours would not be noticed with an equal share: the interference is over")
 		*mem = dialInstance{At: mem.At}
 	}
