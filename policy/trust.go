@@ -202,7 +202,7 @@ func (c *Change) inForce(g *group) bool {
 	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > leastShift(g) })
 }
 
-// leastShift is the smallest difference of a share from that before a change that the change explains.
+// leastShift is how far a share must be from what it was before a change to count as moved by it.
 func leastShift(g *group) float64 { return leastMove / 2 / float64(max(1, len(g.ready))) }
 
 func (w *watched) rate() float64 {
