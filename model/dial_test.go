@@ -158,6 +158,43 @@ func TestDialFeaturesAtALoad(t *testing.T) {
 	}
 }
 
+// At low use almost no waiting is expected. A trifle of it is not many times too much, and the neighbours' waits still show.
+func TestWaitRatiosAtLittleUse(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	d.Curves = map[string]Queueing{"iowait": {-0.02, 0.02, 0}, "cpu_wait": {-0.2, 0.2, 0}}
+	for _, c := range []struct {
+		use, wait         float64
+		ioRatio, cpuRatio float64
+	}{
+		{0.0005, 0.001, 0.1, 0.1}, // 0.00001 and 0.0001 are expected
+		{0.0005, 0.08, 8, 8},
+		{0.5, 0.04, 2, 0.2}, // 0.02 and 0.2 are
+	} {
+		o := &quell.Observation{CPU: &quell.CPUTime{IOWait: &c.wait}, Sched: &quell.Sched{RunS: 1, WaitS: &c.wait},
+			Utilization: map[quell.Resource]float64{quell.CPU: c.use, quell.Disk: c.use}}
+		got := d.Features(o)
+		if math.Abs(got["iowait_ratio"]-c.ioRatio) > 1e-9 || math.Abs(got["cpu_wait_ratio"]-c.cpuRatio) > 1e-9 {
+			t.Errorf("%v at a use of %v: %v, want ratios of %v and %v", c.wait, c.use, got, c.ioRatio, c.cpuRatio)
+		}
+	}
+}
+
+// Features can be averaged and stored whatever an agent reports.
+func TestDialFeaturesAreFinite(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	d.Curves = map[string]Queueing{"connect_ms_p90": {0, 0.2, 0}, "cpu_wait": {-1, 1, 0}}
+	rate, wait := 0.0, 1e9
+	o := &quell.Observation{RequestRate: &rate, TCP: map[string]float64{"connect_ms_p90": 1.7e308, "retransmit_rate": 1.7e308},
+		CPU: &quell.CPUTime{User: 1, System: 1}, Sched: &quell.Sched{RunS: 0.001, WaitS: &wait},
+		Utilization: map[quell.Resource]float64{quell.Network: 0, quell.CPU: 1e-300}}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Features(o); !sameFeatures(got, map[string]float64{"cpu_user_ratio": 100}) {
+		t.Errorf("got %v", got) // what cannot be right counts as not measured
+	}
+}
+
 // At low use the curve expects almost no time to connect. The measured time is compared with the usual time instead, and what chance adds
 // to the p90 of few connections is taken off.
 func TestConnectRatioAtLittleUse(t *testing.T) {
