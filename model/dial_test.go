@@ -72,6 +72,21 @@ func TestDialMistakes(t *testing.T) {
 		"stretch of nothing":  {`{"stretch":1}`, `dial.stretch: says what neighbours add to calm response times: it needs dial.calm`},
 		"an absurd tail":      {`{"tail":1000}`, `dial.tail: 1000 is outside 0 to 100`},
 		"a rate below 0":      {`{"peak_rate":-1}`, `dial.peak_rate: -1 is outside`},
+		"a rate of nothing":   {`{"peak_rate":1e-310}`, `dial.peak_rate: 1e-310 is outside 1e-06 to 1e+09 requests per second; leave it out if it is unknown`},
+		"an infinite error":   {`{"errors":{"cpu":{"mean_relative":1e308}}}`, `dial.errors.cpu.mean_relative: 1e+308 is outside 0 to 1e+09`},
+		"an error below 0":    {`{"errors":{"cpu":{"linear":-7}}}`, `dial.errors.cpu.linear: -7 is outside`},
+		"a largest error":     {`{"errors":{"cpu":{"max_relative":-7}}}`, `dial.errors.cpu.max_relative: -7 is outside`},
+		"less than no rows":   {`{"errors":{"cpu":{"rows":-4}}}`, `dial.errors.cpu.rows: -4 is outside`},
+		"a large coefficient": {`{"queueing":{"cpu":[1,1e12,3]}}`, `dial.queueing.cpu: c1 is 1e+12, which is too large; give 0 to 1e+09`},
+		"a null coefficient":  {"{\"queueing\":{\"network\":[null,\n3,0]}}", `line 2: dial.queueing.network[0]: is null; give a value`},
+		"a null in a curve":   {`{"calm":[1,null,1]}`, `dial.calm[1]: is null; give a value`},
+		"a null in a class":   {`{"calm_by_class":{"a":[1,null,1]}}`, `dial.calm_by_class.a[1]: is null; give a value`},
+		"a null tail":         {`{"tail_by_class":{"a":null}}`, `dial.tail_by_class.a: is null; give a value`},
+		"a null expectation":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":null}}}}`, `dial.expected.cpu_user.per_request.a: is null; give a value`},
+		"unusual":             {`{"usual":{"bogus":1}}`, `dial.usual.bogus: unknown feature "bogus" (known: connect_ms_p90, connect_ratio, `},
+		"validated":           {`{"validated":{"gpu":{"cpu":1}}}`, `dial.validated.gpu: unknown class "gpu" (known: cpu, disk, memory, network, none)`},
+		"a prediction":        {`{"validated":{"cpu":{"gpu":1}}}`, `dial.validated.cpu.gpu: unknown class "gpu"`},
+		"less than no sample": {`{"validated":{"cpu":{"cpu":-1}}}`, `dial.validated.cpu.cpu: -1 is outside`},
 	} {
 		_, err := Decode(strings.NewReader("{\"format\":\"quell-models/1\",\n\"dial\":" + c.section + "}"))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
