@@ -555,6 +555,55 @@ func TestFitDialOfLittle(t *testing.T) {
 	}
 }
 
+// Rows with absurd values cost the part that they are about, and not the whole fit. The report says so.
+func TestFitDialOfAbsurdRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(i int, r *TrainingRow)
+		want   string // in the report; "": nothing is left out
+		holds  func(d *Dial) bool
+	}{
+		"a class of two kinds of requests": {func(_ int, r *TrainingRow) {
+			r.Observation.LatencyByClassMS = map[string]quell.Latency{"a": {P90: new(0.5), P95: new(60.0), N: 100}}
+		}, "tail_by_class.a: the p95 is so much longer than the p90 that it would be 171.7; 100 is used",
+			func(d *Dial) bool { return d.TailByClass["a"] == 100 && d.Tail < 1 }},
+		"a p90 of next to nothing": {func(i int, r *TrainingRow) {
+			r.Observation.LatencyByClassMS = map[string]quell.Latency{"a": {P90: new(1e-308), P95: new(60.0), N: 100}}
+		}, "tail_by_class.a: ", func(d *Dial) bool { return d.TailByClass["a"] == 100 }},
+		"some rows without requests but with classes": {func(i int, r *TrainingRow) {
+			if i%5 == 0 {
+				r.RequestRate = 0
+			}
+		}, "expected: 8 calm rows have requests of classes but a request_rate of 0; they are not used", func(d *Dial) bool {
+			return math.Abs(d.Expected["cpu_user"].PerRequest["search"]-0.0006) < 5e-5
+		}},
+		"only such rows": {func(_ int, r *TrainingRow) { r.RequestRate = 0 }, "expected.cpu_user: too few calm rows",
+			func(d *Dial) bool { return len(d.Expected) == 0 }},
+		"hardly any requests": {func(_ int, r *TrainingRow) {
+			r.RequestRate, r.Utilization = r.RequestRate*1e-13, r.Utilization*1e-6
+			r.Observation.RequestRates = map[string]float64{"home": r.RequestRate}
+		}, "expected.cpu_user.per_request", func(d *Dial) bool { return len(d.Expected) == 0 }},
+		"hardly any use": {func(_ int, r *TrainingRow) {
+			r.Utilization *= 1e-9
+			r.Observation.Utilization = map[quell.Resource]float64{r.Resource: r.Utilization}
+		}, "peak_rate: 1e+12 requests per second would fill an instance", func(d *Dial) bool { return d.PeakRate == 0 }},
+		"a time to connect of 10^300 years": {func(i int, r *TrainingRow) {
+			if i%20 == 3 {
+				r.Observation.TCP["connect_ms_p90"] = 1.7e308
+			}
+		}, "", func(d *Dial) bool { return math.Abs(d.Usual["connect_ms_p90"]-0.5) < 0.05 && d.Classifier != nil }},
+	} {
+		rows := law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows()
+		for i := range rows {
+			c.change(i, &rows[i])
+		}
+		d, report := fittedDial(t, rows)
+		missing := strings.Join(report.Missing, "\n")
+		if !strings.Contains(missing, c.want) || c.want == "" && missing != "" || !c.holds(d) {
+			t.Errorf("%s: %q, %+v", name, missing, d)
+		}
+	}
+}
+
 func disturbed(r TrainingRow) bool { return r.Interfering > 0 }
 
 func withoutClasses(rows []TrainingRow) []TrainingRow {
