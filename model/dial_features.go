@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"math"
 
 	"github.com/quellhq/quell"
@@ -39,17 +40,23 @@ var (
 type growing struct {
 	feature, ratio string
 	over           quell.Resource
-	least          float64             // the expected value counts as at least this part of the usual one
+	usual          float64             // the expected value counts as at least this part of the usual one
+	least          float64             // it also counts as at least this, unless nothing is expected
 	chance         func(n int) float64 // what chance adds to the ratio, or takes off, in a window with n requests
 }
 
+// leastWait is a share of the time: of the window for iowait, of processor time for cpu_wait. Shorter waits harm nobody, even if they are
+// many times as long as expected.
+const leastWait = 0.01
+
 // The time to connect is a percentile of a few delays, each of a few packets. At low use the curve expects almost none, and one packet in
 // front would be many times as much. On a shaped link the time also jumps at some use, which the curve cannot follow. So at least the usual
-// time is expected. The two other features are sums over a window and need no lower bound.
+// time is expected. The two other features are sums over a window. At low use the curves expect almost nothing of them, too, so at
+// least leastWait is expected.
 var curves = []growing{
-	{connectP90, connectRatio, quell.Network, 1, chanceOfP90},
-	{cpuWait, cpuWaitRatio, quell.CPU, 0, chanceOfSum},
-	{ioWait, ioWaitRatio, quell.Disk, 0, chanceOfSum},
+	{connectP90, connectRatio, quell.Network, 1, 0, chanceOfP90},
+	{cpuWait, cpuWaitRatio, quell.CPU, 0, leastWait, chanceOfSum},
+	{ioWait, ioWaitRatio, quell.Disk, 0, leastWait, chanceOfSum},
 }
 
 // Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
@@ -76,8 +83,8 @@ func (e Expected) At(rate float64, byClass map[string]float64) float64 {
 // leastExpected is a share of the processors. If an expected value is smaller, a ratio to it means nothing.
 const leastExpected = 0.005
 
-// Features returns the classifier's features of an observation. A feature that was not measured is absent, and so is a ratio to an expected
-// value below leastExpected.
+// Features returns the classifier's features of an observation. A feature that was not measured is absent. So are a ratio to an expected
+// processor time below leastExpected, and a value above maxValue, which cannot be right.
 func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 	features := map[string]float64{}
 	if c := o.CPU; c != nil {
@@ -102,10 +109,11 @@ func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 		if !measured || !known || !learned {
 			continue
 		}
-		if expected := math.Max(q.MS(use), c.least*s.Usual[c.feature]); expected > 0 {
-			features[c.ratio] = beyondChance(value/expected, o, c.chance)
+		if expected := math.Max(q.MS(use), c.usual*s.Usual[c.feature]); expected > 0 {
+			features[c.ratio] = beyondChance(value/math.Max(expected, c.least), o, c.chance)
 		}
 	}
+	maps.DeleteFunc(features, func(_ string, v float64) bool { return !(math.Abs(v) <= maxValue) })
 	return features
 }
 

@@ -3,7 +3,9 @@ package model
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/quellhq/quell/stats"
 )
@@ -18,10 +20,22 @@ type dialJSON struct {
 func decodeDial(f *file, text texts) Section {
 	var raw dialJSON
 	f.strict("dial", text["dial"], nil, &raw)
+	var parts map[string]json.RawMessage
+	if json.Unmarshal(text["dial"], &parts) == nil {
+		for _, name := range sortedKeys(parts) {
+			if name != "classifier" && name != "expected" {
+				f.nulls("dial."+name, parts[name])
+			}
+		}
+	}
 	s := raw.Dial
 	for _, name := range sortedKeys(raw.Expected) {
 		var e Expected
 		f.strict("dial.expected."+name, raw.Expected[name], []string{"intercept", "per_request"}, &e)
+		var own map[string]json.RawMessage
+		if json.Unmarshal(raw.Expected[name], &own) == nil {
+			f.nulls("dial.expected."+name+".per_request", own["per_request"])
+		}
 		if s.Expected == nil {
 			s.Expected = map[string]Expected{}
 		}
@@ -34,6 +48,27 @@ func decodeDial(f *file, text texts) Section {
 	return &s
 }
 
+// nulls adds each null within an array or an object to the mistakes in the file, because it would be read as 0.
+func (f *file) nulls(path string, raw json.RawMessage) {
+	var list []json.RawMessage
+	var object map[string]json.RawMessage
+	add := func(path string, v json.RawMessage) {
+		if string(v) == "null" {
+			f.addf(path, "is null; give a value")
+		}
+		f.nulls(path, v)
+	}
+	if json.Unmarshal(raw, &list) == nil {
+		for i, v := range list {
+			add(fmt.Sprintf("%s[%d]", path, i), v)
+		}
+	} else if json.Unmarshal(raw, &object) == nil {
+		for _, name := range sortedKeys(object) {
+			add(join(path, name), object[name])
+		}
+	}
+}
+
 // tree adds the mistakes in a decision tree to the mistakes in the file.
 func (f *file) tree(path string, err error) {
 	var c check
@@ -44,6 +79,9 @@ func (f *file) tree(path string, err error) {
 // mostTail is the largest value of Tail that is accepted. That of exponential response times is 0.43.
 const mostTail = 100
 
+// leastPeak is the smallest PeakRate that is accepted, in requests per second: shares of the load are computed from it.
+const leastPeak = 1e-6
+
 // mostStretch is the largest value of Stretch that is accepted: with it, neighbours that use all of the memory make requests need 100 times
 // as much processor time.
 const mostStretch = 99
@@ -51,7 +89,9 @@ const mostStretch = 99
 func (s *Dial) print(p *printer) { p.section("dial", s) }
 
 func (s *Dial) check(c *check) {
-	c.between("dial.peak_rate", s.PeakRate, 0, maxValue)
+	if s.PeakRate != 0 && !(s.PeakRate >= leastPeak && s.PeakRate <= maxValue) {
+		c.addf("dial.peak_rate", "%v is outside %v to %v requests per second; leave it out if it is unknown", s.PeakRate, leastPeak, maxValue)
+	}
 	c.between("dial.detect_ms", s.DetectMS, 0, maxValue)
 	c.between("dial.detect_rate", s.DetectRate, 0, maxValue)
 	c.between("dial.tail", s.Tail, 0, mostTail)
@@ -85,6 +125,7 @@ func (s *Dial) check(c *check) {
 		c.queueing("dial.curves."+name, s.Curves[name])
 	}
 	for _, name := range sortedKeys(s.Usual) {
+		c.known("dial.usual."+name, "feature", name, dialFeatures)
 		c.between("dial.usual."+name, s.Usual[name], 0, maxValue)
 	}
 	for _, name := range sortedKeys(s.Expected) {
@@ -96,6 +137,37 @@ func (s *Dial) check(c *check) {
 	for _, r := range sortedKeys(s.Queueing) {
 		c.resource("dial.queueing."+string(r), r)
 		c.queueing("dial.queueing."+string(r), s.Queueing[r])
+	}
+	c.fit(s)
+}
+
+// fit checks the parts that say how good the fit was.
+func (c *check) fit(s *Dial) {
+	for _, r := range sortedKeys(s.Errors) {
+		c.resource("dial.errors."+string(r), r)
+		c.fitError("dial.errors."+string(r), s.Errors[r])
+	}
+	for _, class := range sortedKeys(s.Validated) {
+		path := "dial.validated." + class
+		c.known(path, "class", class, dialClasses)
+		for _, predicted := range sortedKeys(s.Validated[class]) {
+			c.known(path+"."+predicted, "class", predicted, dialClasses)
+			c.between(path+"."+predicted, float64(s.Validated[class][predicted]), 0, maxValue)
+		}
+	}
+}
+
+func (c *check) fitError(path string, e QueueingError) {
+	c.between(path+".rows", float64(e.Rows), 0, maxValue)
+	c.between(path+".mean_relative", e.MeanRelative, 0, maxValue)
+	c.between(path+".max_relative", e.MaxRelative, 0, maxValue)
+	c.between(path+".linear", e.Linear, 0, maxValue)
+}
+
+// known checks that a name is one of a list. what says what the names stand for.
+func (c *check) known(path, what, name string, names []string) {
+	if !slices.Contains(names, name) {
+		c.addf(path, "unknown %s %q (known: %s)", what, name, strings.Join(names, ", "))
 	}
 }
 
@@ -116,7 +188,11 @@ func (c *check) queueing(path string, q Queueing) {
 	}
 	c.between(path+"[0]", q[0], -maxValue, maxValue)
 	for i, v := range q[1:] {
-		if !(v >= 0 && v <= maxValue) {
+		switch {
+		case v > maxValue:
+			c.addf(path, "c%d is %v, which is too large; give 0 to %v", i+1, v, maxValue)
+			return
+		case !(v >= 0):
 			c.addf(path, "c%d is %v: response times would fall as the resource fills; give 0 or more", i+1, v)
 			return
 		}

@@ -86,10 +86,13 @@ func (f *dialFit) peakRate() {
 			most = math.Max(most, slope)
 		}
 	}
-	if most > 0 {
-		f.PeakRate = 1 / most
-	} else {
+	switch peak := 1 / most; {
+	case most <= 0:
 		f.leave("peak_rate", "no calm row has requests and a utilization")
+	case !(peak >= leastPeak && peak <= maxValue):
+		f.leave("peak_rate", fmt.Sprintf("%.4g requests per second would fill an instance; check request_rate and utilization", peak))
+	default:
+		f.PeakRate = peak
 	}
 }
 

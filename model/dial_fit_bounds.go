@@ -129,12 +129,23 @@ func (f *dialFit) tail() {
 		f.leave("tail", "no calm row has a p95")
 		return
 	}
-	f.Tail = all.sum / all.n
-	for class, of := range classes {
-		if of.n > 0 {
-			put(&f.TailByClass, class, of.sum/of.n)
+	f.Tail = f.mean("tail", all)
+	for _, class := range sortedKeys(classes) {
+		if of := classes[class]; of.n > 0 {
+			put(&f.TailByClass, class, f.mean("tail_by_class."+class, of))
 		}
 	}
+}
+
+// mean returns the mean of tails, but at most mostTail. Response times that are either short or very long have a larger one if the p90 is a
+// short one and the p95 a long one. With the largest tail, few of their windows are above the bound by chance.
+func (f *dialFit) mean(part string, t tails) float64 {
+	mean := t.sum / t.n
+	if mean > mostTail {
+		f.leave(part, fmt.Sprintf("the p95 is so much longer than the p90 that it would be %.4g; %d is used", mean, mostTail))
+		return mostTail
+	}
+	return mean
 }
 
 // tails sums up how much longer than their p90 response times are. A request exceeds the p90 with probability 0.1 and the p95 with 0.05, so

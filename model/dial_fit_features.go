@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -52,10 +53,14 @@ func (f *dialFit) usual() {
 
 // expectations fits the processor times of undisturbed machines to their requests.
 func (f *dialFit) expectations() {
+	calm := slices.DeleteFunc(slices.Clone(f.calm), contradictory)
+	if n := len(f.calm) - len(calm); n > 0 {
+		f.leave("expected", fmt.Sprintf("%d calm rows have requests of classes but a request_rate of 0; they are not used", n))
+	}
 	for _, name := range dialExpectations {
 		var rows []TrainingRow
 		var uses []float64
-		for _, r := range f.calm {
+		for _, r := range calm {
 			switch c := r.Observation.CPU; {
 			case c == nil:
 			case name == expectedUser:
@@ -64,15 +69,28 @@ func (f *dialFit) expectations() {
 				rows, uses = append(rows, r), append(uses, c.System)
 			}
 		}
-		if e, ok := expect(rows, uses); ok {
-			if f.Expected == nil {
-				f.Expected = map[string]Expected{}
-			}
-			f.Expected[name] = e
-		} else {
+		e, ok := expect(rows, uses)
+		if !ok {
 			f.leave("expected."+name, "too few calm rows with processor times")
+			continue
+		}
+		var c check
+		if c.expected("expected."+name, name, e); len(c.errs) > 0 {
+			f.report.Missing = append(f.report.Missing, c.errs[0].Error())
+			continue
+		}
+		put(&f.Expected, name, e)
+	}
+}
+
+// contradictory returns whether a row has requests by class but none in total.
+func contradictory(r TrainingRow) bool {
+	for _, rate := range r.Observation.RequestRates {
+		if rate > 0 && r.RequestRate == 0 {
+			return true
 		}
 	}
+	return false
 }
 
 // expect fits uses to the rates of requests. It fits each class separately if that explains clearly more than their sum does.
@@ -89,7 +107,7 @@ func expect(rows []TrainingRow, uses []float64) (Expected, bool) {
 		}
 	}
 	classes := sortedKeys(mix)
-	if len(classes) < 2 {
+	if len(classes) < 2 || requests == 0 {
 		return total, true
 	}
 	by, leftBy, ok := regress(rows, uses, classes)

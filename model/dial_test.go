@@ -72,6 +72,21 @@ func TestDialMistakes(t *testing.T) {
 		"stretch of nothing":  {`{"stretch":1}`, `dial.stretch: says what neighbours add to calm response times: it needs dial.calm`},
 		"an absurd tail":      {`{"tail":1000}`, `dial.tail: 1000 is outside 0 to 100`},
 		"a rate below 0":      {`{"peak_rate":-1}`, `dial.peak_rate: -1 is outside`},
+		"a rate of nothing":   {`{"peak_rate":1e-310}`, `dial.peak_rate: 1e-310 is outside 1e-06 to 1e+09 requests per second; leave it out if it is unknown`},
+		"an infinite error":   {`{"errors":{"cpu":{"mean_relative":1e308}}}`, `dial.errors.cpu.mean_relative: 1e+308 is outside 0 to 1e+09`},
+		"an error below 0":    {`{"errors":{"cpu":{"linear":-7}}}`, `dial.errors.cpu.linear: -7 is outside`},
+		"a largest error":     {`{"errors":{"cpu":{"max_relative":-7}}}`, `dial.errors.cpu.max_relative: -7 is outside`},
+		"less than no rows":   {`{"errors":{"cpu":{"rows":-4}}}`, `dial.errors.cpu.rows: -4 is outside`},
+		"a large coefficient": {`{"queueing":{"cpu":[1,1e12,3]}}`, `dial.queueing.cpu: c1 is 1e+12, which is too large; give 0 to 1e+09`},
+		"a null coefficient":  {"{\"queueing\":{\"network\":[null,\n3,0]}}", `line 2: dial.queueing.network[0]: is null; give a value`},
+		"a null in a curve":   {`{"calm":[1,null,1]}`, `dial.calm[1]: is null; give a value`},
+		"a null in a class":   {`{"calm_by_class":{"a":[1,null,1]}}`, `dial.calm_by_class.a[1]: is null; give a value`},
+		"a null tail":         {`{"tail_by_class":{"a":null}}`, `dial.tail_by_class.a: is null; give a value`},
+		"a null expectation":  {`{"expected":{"cpu_user":{"intercept":0,"per_request":{"a":null}}}}`, `dial.expected.cpu_user.per_request.a: is null; give a value`},
+		"unusual":             {`{"usual":{"bogus":1}}`, `dial.usual.bogus: unknown feature "bogus" (known: connect_ms_p90, connect_ratio, `},
+		"validated":           {`{"validated":{"gpu":{"cpu":1}}}`, `dial.validated.gpu: unknown class "gpu" (known: cpu, disk, memory, network, none)`},
+		"a prediction":        {`{"validated":{"cpu":{"gpu":1}}}`, `dial.validated.cpu.gpu: unknown class "gpu"`},
+		"less than no sample": {`{"validated":{"cpu":{"cpu":-1}}}`, `dial.validated.cpu.cpu: -1 is outside`},
 	} {
 		_, err := Decode(strings.NewReader("{\"format\":\"quell-models/1\",\n\"dial\":" + c.section + "}"))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -155,6 +170,43 @@ func TestDialFeaturesAtALoad(t *testing.T) {
 	o.Sched.RunS = 0
 	if got := d.Features(o); len(got) != 3 {
 		t.Errorf("without processor time: %v", got)
+	}
+}
+
+// At low use almost no waiting is expected. A trifle of it is not many times too much, and the neighbours' waits still show.
+func TestWaitRatiosAtLittleUse(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	d.Curves = map[string]Queueing{"iowait": {-0.02, 0.02, 0}, "cpu_wait": {-0.2, 0.2, 0}}
+	for _, c := range []struct {
+		use, wait         float64
+		ioRatio, cpuRatio float64
+	}{
+		{0.0005, 0.001, 0.1, 0.1}, // 0.00001 and 0.0001 are expected
+		{0.0005, 0.08, 8, 8},
+		{0.5, 0.04, 2, 0.2}, // 0.02 and 0.2 are
+	} {
+		o := &quell.Observation{CPU: &quell.CPUTime{IOWait: &c.wait}, Sched: &quell.Sched{RunS: 1, WaitS: &c.wait},
+			Utilization: map[quell.Resource]float64{quell.CPU: c.use, quell.Disk: c.use}}
+		got := d.Features(o)
+		if math.Abs(got["iowait_ratio"]-c.ioRatio) > 1e-9 || math.Abs(got["cpu_wait_ratio"]-c.cpuRatio) > 1e-9 {
+			t.Errorf("%v at a use of %v: %v, want ratios of %v and %v", c.wait, c.use, got, c.ioRatio, c.cpuRatio)
+		}
+	}
+}
+
+// Features can be averaged and stored whatever an agent reports.
+func TestDialFeaturesAreFinite(t *testing.T) {
+	d := decoded(t, dialExample).Dial()
+	d.Curves = map[string]Queueing{"connect_ms_p90": {0, 0.2, 0}, "cpu_wait": {-1, 1, 0}}
+	rate, wait := 0.0, 1e9
+	o := &quell.Observation{RequestRate: &rate, TCP: map[string]float64{"connect_ms_p90": 1.7e308, "retransmit_rate": 1.7e308},
+		CPU: &quell.CPUTime{User: 1, System: 1}, Sched: &quell.Sched{RunS: 0.001, WaitS: &wait},
+		Utilization: map[quell.Resource]float64{quell.Network: 0, quell.CPU: 1e-300}}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Features(o); !sameFeatures(got, map[string]float64{"cpu_user_ratio": 100}) {
+		t.Errorf("got %v", got) // what cannot be right counts as not measured
 	}
 }
 
@@ -499,6 +551,55 @@ func TestFitDialOfLittle(t *testing.T) {
 		}
 		if _, err := json.Marshal(d); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Rows with absurd values cost the part that they are about, and not the whole fit. The report says so.
+func TestFitDialOfAbsurdRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(i int, r *TrainingRow)
+		want   string // in the report; "": nothing is left out
+		holds  func(d *Dial) bool
+	}{
+		"a class of two kinds of requests": {func(_ int, r *TrainingRow) {
+			r.Observation.LatencyByClassMS = map[string]quell.Latency{"a": {P90: new(0.5), P95: new(60.0), N: 100}}
+		}, "tail_by_class.a: the p95 is so much longer than the p90 that it would be 171.7; 100 is used",
+			func(d *Dial) bool { return d.TailByClass["a"] == 100 && d.Tail < 1 }},
+		"a p90 of next to nothing": {func(i int, r *TrainingRow) {
+			r.Observation.LatencyByClassMS = map[string]quell.Latency{"a": {P90: new(1e-308), P95: new(60.0), N: 100}}
+		}, "tail_by_class.a: ", func(d *Dial) bool { return d.TailByClass["a"] == 100 }},
+		"some rows without requests but with classes": {func(i int, r *TrainingRow) {
+			if i%5 == 0 {
+				r.RequestRate = 0
+			}
+		}, "expected: 8 calm rows have requests of classes but a request_rate of 0; they are not used", func(d *Dial) bool {
+			return math.Abs(d.Expected["cpu_user"].PerRequest["search"]-0.0006) < 5e-5
+		}},
+		"only such rows": {func(_ int, r *TrainingRow) { r.RequestRate = 0 }, "expected.cpu_user: too few calm rows",
+			func(d *Dial) bool { return len(d.Expected) == 0 }},
+		"hardly any requests": {func(_ int, r *TrainingRow) {
+			r.RequestRate, r.Utilization = r.RequestRate*1e-13, r.Utilization*1e-6
+			r.Observation.RequestRates = map[string]float64{"home": r.RequestRate}
+		}, "expected.cpu_user.per_request", func(d *Dial) bool { return len(d.Expected) == 0 }},
+		"hardly any use": {func(_ int, r *TrainingRow) {
+			r.Utilization *= 1e-9
+			r.Observation.Utilization = map[quell.Resource]float64{r.Resource: r.Utilization}
+		}, "peak_rate: 1e+12 requests per second would fill an instance", func(d *Dial) bool { return d.PeakRate == 0 }},
+		"a time to connect of 10^300 years": {func(i int, r *TrainingRow) {
+			if i%20 == 3 {
+				r.Observation.TCP["connect_ms_p90"] = 1.7e308
+			}
+		}, "", func(d *Dial) bool { return math.Abs(d.Usual["connect_ms_p90"]-0.5) < 0.05 && d.Classifier != nil }},
+	} {
+		rows := law{rand.New(rand.NewPCG(1, 2)), 0.04}.rows()
+		for i := range rows {
+			c.change(i, &rows[i])
+		}
+		d, report := fittedDial(t, rows)
+		missing := strings.Join(report.Missing, "\n")
+		if !strings.Contains(missing, c.want) || c.want == "" && missing != "" || !c.holds(d) {
+			t.Errorf("%s: %q, %+v", name, missing, d)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func simCommand() *cobra.Command {
 	f.StringVar(&o.models, "models", "", "use these models; default: train on simulated machines first")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals, neighbours and training; default: the scenario's")
-	f.BoolVar(&o.learn, "learn", false, "also play every run that needs models without training: the policy learns them during the run")
+	f.BoolVar(&o.learn, "learn", false, "also play without training each run whose policy can learn its models: it learns during the run")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	return cmd
 }
@@ -72,14 +72,11 @@ func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) 
 	return sc, nil
 }
 
-// withLearning adds to every run that needs models one that learns them.
+// withLearning adds to every run of a policy that can learn its models one that learns them.
 func withLearning(runs []scenario.Run) []scenario.Run {
 	for _, r := range slices.Clone(runs) {
-		if trained(r) {
-			r.Models = scenario.Learn
-			if !slices.Contains(runs, r) {
-				runs = append(runs, r)
-			}
+		if r.Models = scenario.Learn; policy.Learns(r.Policy.Name) && !slices.Contains(runs, r) {
+			runs = append(runs, r)
 		}
 	}
 	return runs

@@ -302,13 +302,22 @@ func (c *checker) runs(s *Scenario) {
 		c.need(r.Ejection == "" || slices.Contains(Ejections, r.Ejection), path+".ejection", "unknown ejection %q", r.Ejection)
 		c.need(r.Ejection == "" || r.Balancer == Envoy, path+".ejection", "is Envoy's: give the run balancer: envoy")
 		c.need(r.Models == "" || r.Models == Learn, path+".models", "unknown source of models %q", r.Models)
-		c.need(r.Models == "" || policy.Feels(r.Policy.Name), path+".models", "policy %s needs no models", r.Policy.Name)
+		c.learning(r, path+".models")
 		r.Policy = s.PolicyOf(r)
 		first, twice := seen[r]
 		c.need(!twice, path, "is the same as runs[%d]", first)
 		if !twice {
 			seen[r] = i
 		}
+	}
+}
+
+// learning checks that a run does not wait for models that are never learned.
+func (c *checker) learning(r Run, path string) {
+	if name := r.Policy.Name; r.Models == Learn && policy.Trained(name) {
+		c.need(policy.Learns(name), path, "policy %s cannot learn its models in place: leave models out, and it plays with trained ones", name)
+	} else {
+		c.need(r.Models != Learn, path, "policy %s needs no models: leave models out", name)
 	}
 }
 
