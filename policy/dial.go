@@ -333,7 +333,8 @@ func (d *dialPlan) move(free []*member, queues []queue, perRate float64, overloa
 	case overload || d.set.Share == Proportional:
 		how = "in proportion to what neighbours leave"
 	case d.limited:
-		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest", keys.FormatShare(d.set.SetPoint))
+		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest",
+			keys.FormatShare(d.set.SetPoint))
 	}
 	addReason(&d.plan, "shift", "", "shares %s, for %.1f requests/s of which an instance alone can serve %.1f", how, d.arrivals, d.peak)
 }

@@ -85,7 +85,8 @@ func TestDialWithoutEq1ForTheNextCause(t *testing.T) {
 	}
 }
 
-// If the instances without neighbours cannot serve the rest, those with weak ones get more than the set point, and none more than it can serve.
+// If the instances without neighbours cannot serve the rest, those with neighbours get more than the set point, but no more than they can
+// serve.
 func TestDialSetPointUnderMuchLoad(t *testing.T) {
 	f := newFarm(t, 3, func(s *DialSettings) { s.Share, s.Tolerance = AtPoint, 0 })
 	f.arrivals = 1500

@@ -167,6 +167,7 @@ func TestChosenStep(t *testing.T) {
 		"never slow enough":       {[]ladderStep{{0.1, 1}, {0.2, 3.5}, {0.4, 3}}, 0.2, 3.5},
 		"too slow from the first": {[]ladderStep{{0.1, 9}, {0.2, 30}}, 0.1, 9},
 		"exactly":                 {[]ladderStep{{0.1, 1}, {0.2, 5}}, 0.2, 5},
+		"clear of a steep edge":   {[]ladderStep{{0.4, 1.5}, {0.48, 2}, {0.5, 6}, {0.7, 12}}, 0.6, 6 * math.Sqrt2},
 	} {
 		if use, growth := chosenStep(tc.steps); math.Abs(use-tc.use) > 1e-9 || math.Abs(growth-tc.growth) > 1e-9 {
 			t.Errorf("%s: %v with %v", name, use, growth)
