@@ -277,8 +277,8 @@ func (d *dialPlan) queues(free []*member, arrivals float64) (queues []queue, ser
 	return queues, served
 }
 
-// limit sets bounds as ICE does: an instance with neighbours may use the set point of its fullest resource. If the others could not serve the
-// rest, those with neighbours use more, in proportion to what each has left.
+// limit sets bounds as ICE does: an instance with neighbours may use the set point of its fullest resource. If the others could not serve
+// the rest, those with neighbours use more, in proportion to what each has left.
 func (d *dialPlan) limit(free []*member, queues []queue, arrivals float64) {
 	equal := arrivals / float64(len(free))
 	missing, left := arrivals, 0.0

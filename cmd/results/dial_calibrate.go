@@ -76,8 +76,8 @@ func ladder(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experime
 	return nil
 }
 
-// clearOf is how many times the last strength that slows less than leastGrowth times the chosen one is at least. Programs do not use exactly
-// what they are given: close to that edge, one and the same compiler slowed round robin 5 times in one run and 1.2 times in the next.
+// clearOf is how many times the last strength that slows less than leastGrowth times the chosen one is at least. Programs do not use
+// exactly what they are given: close to that edge, one compiler slowed round robin 5 times in one run and 1.2 times in the next.
 const clearOf = 1.25
 
 // chosenStep returns the use at which the p90 is wantedGrowth times the calm one, in whole percent, or the one that is just clear of the
