@@ -61,6 +61,24 @@ func TestTypesOfInstances(t *testing.T) {
 	}
 }
 
+// planForBig is PRIMA's plan for a big machine alone with this load.
+func planForBig(t *testing.T, models *model.Models, margin bool, load float64) quell.Plan {
+	t.Helper()
+	service := learningService(Default())
+	service.Group = quell.Group{Min: 1, Max: 2}
+	tell(&service, "Confirm", 0)
+	tell(&service, "Calibrate", 0.0)
+	tell(&service, "Margin", margin)
+	e, err := NewEngine(service, models)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := bothTypes(0, load)
+	s.Instances = s.Instances[1:]
+	plan, _ := e.Decide(s, State{})
+	return plan
+}
+
 // The margin of models that were learned in place takes the place of the headroom.
 func TestMarginInPlaceOfHeadroom(t *testing.T) {
 	for _, c := range []struct {
@@ -76,18 +94,7 @@ func TestMarginInPlaceOfHeadroom(t *testing.T) {
 		{"by far: no more than half the threshold is left as a margin", 9, 0.74, false},
 		{"and no more, too", 9, 0.76, true},
 	} {
-		service := learningService(Default())
-		service.Group = quell.Group{Min: 1, Max: 2}
-		tell(&service, "Confirm", 0)
-		tell(&service, "Calibrate", 0.0)
-		tell(&service, "Margin", true)
-		e, err := NewEngine(service, lawModels(c.exceeds))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := bothTypes(0, c.load)
-		s.Instances = s.Instances[1:]
-		plan, _ := e.Decide(s, State{})
+		plan := planForBig(t, lawModels(c.exceeds), true, c.load)
 		if adds := plan.Group != nil && plan.Group.Add > 0; adds != c.adds {
 			t.Errorf("%s: at a load of %v, adds %v, want %v: %+v", c.name, c.load, adds, c.adds, plan.Reasons)
 		}
@@ -115,17 +122,7 @@ func TestReserveBesideHeadroom(t *testing.T) {
 		models := lawModels(c.exceeds)
 		law := models.Live()[quell.Network]["big"]
 		law.R0MS, law.Exponent = 30, 0.3
-		service := learningService(Default())
-		service.Group = quell.Group{Min: 1, Max: 2}
-		tell(&service, "Confirm", 0)
-		tell(&service, "Calibrate", 0.0)
-		e, err := NewEngine(service, models)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := bothTypes(0, c.load)
-		s.Instances = s.Instances[1:]
-		plan, _ := e.Decide(s, State{})
+		plan := planForBig(t, models, false, c.load)
 		if adds := plan.Group != nil && plan.Group.Add > 0; adds != c.adds {
 			t.Errorf("%s: at a load of %v, adds %v, want %v: %+v", c.name, c.load, adds, c.adds, plan.Reasons)
 		}

@@ -46,7 +46,7 @@ type learnedFigures struct {
 	Rows    []contender
 	Rival   string  // least connections alone that costs about as much
 	Windows int     // windows of tailWindow seconds, of all seeds, in which both runs have requests
-	Worse   int     // of these, with a p95 above the rival's by more than ChanceMS
+	Worse   int     // of these, with a p95 above the rival's by more than Chance
 	Chance  float64 // by how many milliseconds the p95 of two equal runs of least connections differ: 95% of windows differ by less
 
 	Front  float64 // violation, in seconds, that least connections alone would have at this cost, between its two sizes
