@@ -20,14 +20,7 @@ type dialJSON struct {
 func decodeDial(f *file, text texts) Section {
 	var raw dialJSON
 	f.strict("dial", text["dial"], nil, &raw)
-	var parts map[string]json.RawMessage
-	if json.Unmarshal(text["dial"], &parts) == nil {
-		for _, name := range sortedKeys(parts) {
-			if name != "classifier" && name != "expected" {
-				f.nulls("dial."+name, parts[name])
-			}
-		}
-	}
+	f.nullParts("dial", text["dial"], "classifier", "expected")
 	s := raw.Dial
 	for _, name := range sortedKeys(raw.Expected) {
 		var e Expected
@@ -46,6 +39,19 @@ func decodeDial(f *file, text texts) Section {
 		f.tree("dial.classifier", s.Classifier.UnmarshalJSON(raw.Classifier))
 	}
 	return &s
+}
+
+// nullParts calls nulls for the parts of a section, but for those that are read by themselves.
+func (f *file) nullParts(section string, raw json.RawMessage, except ...string) {
+	var parts map[string]json.RawMessage
+	if json.Unmarshal(raw, &parts) != nil {
+		return // reported already
+	}
+	for _, name := range sortedKeys(parts) {
+		if !slices.Contains(except, name) {
+			f.nulls(section+"."+name, parts[name])
+		}
+	}
 }
 
 // nulls adds each null within an array or an object to the mistakes in the file, because it would be read as 0.
@@ -147,12 +153,16 @@ func (c *check) fit(s *Dial) {
 		c.resource("dial.errors."+string(r), r)
 		c.fitError("dial.errors."+string(r), s.Errors[r])
 	}
-	for _, class := range sortedKeys(s.Validated) {
-		path := "dial.validated." + class
-		c.known(path, "class", class, dialClasses)
-		for _, predicted := range sortedKeys(s.Validated[class]) {
-			c.known(path+"."+predicted, "class", predicted, dialClasses)
-			c.between(path+"."+predicted, float64(s.Validated[class][predicted]), 0, maxValue)
+	c.confusion("dial.validated", s.Validated, dialClasses)
+}
+
+// confusion checks how often windows of each class were predicted as each class.
+func (c *check) confusion(path string, m stats.Confusion, classes []string) {
+	for _, class := range sortedKeys(m) {
+		c.known(path+"."+class, "class", class, classes)
+		for _, predicted := range sortedKeys(m[class]) {
+			c.known(path+"."+class+"."+predicted, "class", predicted, classes)
+			c.between(path+"."+class+"."+predicted, float64(m[class][predicted]), 0, maxValue)
 		}
 	}
 }

@@ -2,7 +2,9 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
+	"slices"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
@@ -43,6 +45,16 @@ type EstimatorRange struct {
 
 // Range is a smallest and a largest value.
 type Range [2]float64
+
+// UnmarshalJSON accepts two numbers and nothing else: encoding/json takes a missing one as 0 and drops those beyond.
+func (r *Range) UnmarshalJSON(data []byte) error {
+	var values []*float64
+	if err := json.Unmarshal(data, &values); err != nil || len(values) != len(r) || slices.Contains(values, nil) {
+		return fmt.Errorf("%s is no range; give the smallest and the largest value, as in [0, 1]", data)
+	}
+	r[0], r[1] = *values[0], *values[1]
+	return nil
+}
 
 // scaled returns (x - min) / (max - min). A variable that never changed counts as 0.
 func (r Range) scaled(x float64) float64 {
@@ -90,6 +102,9 @@ const (
 
 // counters are the signals that the processors count.
 var counters = []string{quell.CounterCPI, quell.CounterMissRate}
+
+// estimatorSignals are the signals that can be c of the estimator, the paper's first.
+var estimatorSignals = []string{quell.CounterCPI, signalPerRequest, signalHidden}
 
 // iceSignals lists all signals.
 func iceSignals() []string {
@@ -229,6 +244,7 @@ type iceJSON struct {
 func decodeICE(f *file, text texts) Section {
 	var raw iceJSON
 	f.strict("ice", text["ice"], nil, &raw)
+	f.nullParts("ice", text["ice"], "classifier", "estimator")
 	s := raw.ICE
 	if raw.Classifier != nil && string(raw.Classifier) != "null" {
 		s.Classifier = &stats.Tree{}
@@ -244,8 +260,13 @@ func (s *ICE) check(c *check) {
 		c.tree("ice.classifier", s.Classifier.Validate(iceSignals(), iceClasses))
 	}
 	for _, name := range sortedKeys(s.Usual) {
+		c.known("ice.usual."+name, "signal", name, iceSignals())
 		c.between("ice.usual."+name, s.Usual[name], 0, maxValue)
 	}
+	if s.Signal != "" {
+		c.known("ice.signal", "signal", s.Signal, estimatorSignals)
+	}
+	c.confusion("ice.validated", s.Validated, iceClasses)
 	for i, fit := range s.Fits {
 		if fit.Degree < 1 || fit.Degree > highestDegree || !finite(fit.R2) || !finite(fit.Without) {
 			c.addf("ice.fits", "row %d is of degree %d with R² %v and %v", i, fit.Degree, fit.R2, fit.Without)

@@ -118,7 +118,7 @@ func (f *iceFit) estimator() {
 		return
 	}
 	best := -math.Inf(1)
-	for _, signal := range []string{quell.CounterCPI, signalPerRequest, signalHidden} {
+	for _, signal := range estimatorSignals {
 		known := slices.DeleteFunc(slices.Clone(rows), func(a averages) bool { return !hasKey(a.signals, signal) })
 		if float64(len(known)) < leastMeasured*float64(len(rows)) {
 			continue

@@ -167,6 +167,14 @@ func TestDecodeICE(t *testing.T) {
 		`"intercept": 0.06`:     {`"intercept": 1e99`, "intercept"},
 		`"usual": {"cpi": 0.8}`: {`"usual": {"cpi": -1}`, "usual.cpi"},
 		`"signal": "cpi"`:       {`"signal": 3`, "signal"},
+		`"signal": "cpi",`:      {`"signal": "cpy",`, `ice.signal: unknown signal "cpy" (known: cpi, `},
+		`{"cpi": 0.8}`:          {`{"cpy": 0.8}`, `ice.usual.cpy: unknown signal "cpy" (known: `},
+		`{"cpi": 0.8},`:         {`{"cpi": null},`, "ice.usual.cpi: is null"},
+		`[0, 1],`:               {`[null, 1],`, "[null, 1] is no range"},
+		`[0.5, 4]`:              {`[0.5]`, "[0.5] is no range"},
+		`"cpi": [0.5, 4]`:       {`"cpi": [0.5, 4, 5]`, "[0.5, 4, 5] is no range"},
+		`"ice": {`:              {`"ice": {"validated": {"gpu": {"none": 1}},`, `ice.validated.gpu: unknown class "gpu" (known: interference, none)`},
+		`"ice": {` + "\n":       {`"ice": {"fits": [null],` + "\n", "ice.fits[0]: is null"},
 		`"previous": 0.64,`:     {`"previos": 0.64,`, "previos"},
 	} {
 		_, err := Decode(strings.NewReader(strings.Replace(iceExample, from, c.to, 1)))
