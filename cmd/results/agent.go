@@ -77,9 +77,11 @@ func agentCost(ctx context.Context, period time.Duration, probes string) (*agent
 	if err != nil {
 		return nil, err
 	}
-	const perSecond = 100 // clock ticks per second, the same on every Linux that Go runs on
 	return &agentUse{Watched: agentWatch, Memory: memory, Core: float64(after-before) / perSecond / agentWatch.Seconds()}, nil
 }
+
+// perSecond is the number of clock ticks in a second, the same on every Linux that Go runs on.
+const perSecond = 100
 
 // ticks is the processor time that a process has used.
 func ticks(pid int) (int, error) {

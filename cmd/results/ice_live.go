@@ -20,7 +20,7 @@ func iceLab() labPage {
 	return labPage{name: "ice", labs: 1, parts: []labPart{
 		{name: "live-onsets", of: "ice-onsets", trains: true, seeds: 3, title: "How soon ICE acts beside PRIMA", sum: iceOnsetsLive},
 		{name: "live-table", of: "ice-table", trains: true, seeds: 3, title: "Table I: a neighbour that computes", sum: iceTableLive},
-		{name: "live-table-compile", of: "ice-table-compile", seeds: 3, title: "Table I: a neighbour that compiles", sum: iceTableLive},
+		{name: "live-table-compile", of: "ice-table-compile", seeds: 5, title: "Table I: a neighbour that compiles", sum: iceTableLive},
 		{name: "live-timeline", of: "ice-timeline", seeds: 5, title: "PRIMA with and without ICE", sum: iceTimelineLive},
 		{name: "live-detector", of: "ice-onsets", command: "alternate", title: "The detector, second by second"},
 		{name: "live-calm", of: "ice-calm", seeds: 14, alone: 2, title: "How often ICE cuts for nothing", sum: iceCalmLive},

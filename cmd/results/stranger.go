@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -23,6 +24,8 @@ type strangerSettings struct {
 	Load      float64       `json:"load"`      // mean use of the links by requests, a fraction
 	Swing     float64       `json:"swing"`     // by which fraction of its mean the load goes up and down
 	Sampling  time.Duration `json:"sampling"`  //
+	Fast      string        `json:"fast"`      // policy beside the main one; empty: none
+	Before    time.Duration `json:"before"`    // with users, without Quell
 	Patience  time.Duration `json:"patience"`  // within which each machine must have a severity
 	Calm      time.Duration `json:"calm"`      // after that, without neighbours
 	Present   time.Duration `json:"present"`   // how long a neighbour stays
@@ -35,18 +38,25 @@ type strangerSettings struct {
 var strangerRuns = map[string]strangerSettings{
 	"fast":    strangerAt(time.Second, 4*time.Minute, 30*time.Second, 20*time.Second),
 	"default": strangerAt(10*time.Second, 5*time.Minute, time.Minute, 40*time.Second),
+	"ice":     strangerBeside("ice", strangerAt(10*time.Second, 5*time.Minute, time.Minute, 40*time.Second)),
 }
 
 // strangerAt are the settings of a run with this sampling period.
 func strangerAt(sampling, calm, present, away time.Duration) strangerSettings {
 	return strangerSettings{
 		Link: 100e6, File: 100_000, Load: 0.3, Swing: 0.5, Threshold: 75 * time.Millisecond, Sampling: sampling,
-		Patience: 5 * time.Minute, Calm: calm, Present: present, Away: away, Uses: []float64{0.5, 0.3, 0.6},
+		Before: time.Minute, Patience: 5 * time.Minute, Calm: calm, Present: present, Away: away, Uses: []float64{0.5, 0.3, 0.6},
 	}
 }
 
+// strangerBeside are these settings with a fast policy.
+func strangerBeside(fast string, s strangerSettings) strangerSettings {
+	s.Fast = fast
+	return s
+}
+
 // strangerNames are the names of the runs, in the order of the page.
-var strangerNames = []string{"fast", "default"}
+var strangerNames = []string{"fast", "default", "ice"}
 
 // rate is the number of requests per second at a time since the beginning.
 func (s strangerSettings) rate(machines int, at time.Duration) float64 {
@@ -73,8 +83,35 @@ type strangerRecord struct {
 	Calm     time.Time        `json:"calm"`   // the end of the calm time
 	Visits   []strangerVisit  `json:"visits"` //
 	Told     []strangerTold   `json:"told"`   // a line for each plan
+	Alone    strangerCost     `json:"alone"`  // without Quell
+	Beside   strangerCost     `json:"beside"` // from the first severities to the end
 	Requests int              `json:"requests"`
 	Failed   int              `json:"failed"`
+}
+
+// strangerCost is the processor time that programs used, in shares of one processor.
+type strangerCost struct {
+	HAProxy    float64 `json:"haproxy"`
+	Controller float64 `json:"controller"`
+	Agent      float64 `json:"agent"` // mean of the agents
+}
+
+// strangerCostOf computes shares from the clock ticks that each program had used before and after this time, by name.
+func strangerCostOf(before, after map[string]int, passed time.Duration) (c strangerCost) {
+	agents := 0
+	for name, used := range after {
+		share := float64(used-before[name]) / (passed.Seconds() * perSecond)
+		switch {
+		case name == "haproxy":
+			c.HAProxy = share
+		case name == "controller":
+			c.Controller = share
+		case strings.HasPrefix(name, "agent-"):
+			c.Agent, agents = c.Agent+share, agents+1
+		}
+	}
+	c.Agent /= float64(max(1, agents))
+	return c
 }
 
 // strangerTold is what a plan said of the neighbours on the links: their use, by machine.
@@ -123,6 +160,10 @@ type strangerRow struct {
 	LinkMbit     float64
 	FileKB       int64
 	Load, Swing  float64
+	Fast         string
+	PerSecond    float64 // requests, on average
+	Alone        strangerCost
+	Beside       strangerCost
 }
 
 // AlarmShare is the share of calm periods with a false alarm.
@@ -143,7 +184,8 @@ type strangerSeen struct {
 func newStrangerRow(r *strangerRecord) strangerRow {
 	s := r.Settings
 	row := strangerRow{Sampling: s.Sampling.String(), Known: r.Knows.Sub(r.Began).Seconds(), Requests: r.Requests, Failed: r.Failed,
-		Machines: len(r.Machines), LinkMbit: s.Link / 1e6, FileKB: s.File / 1000, Load: s.Load, Swing: s.Swing}
+		Machines: len(r.Machines), LinkMbit: s.Link / 1e6, FileKB: s.File / 1000, Load: s.Load, Swing: s.Swing,
+		Fast: s.Fast, PerSecond: s.rate(len(r.Machines), 0), Alone: r.Alone, Beside: r.Beside}
 	for _, t := range r.Told {
 		if t.At.After(r.Knows) && t.At.Before(r.Calm) {
 			row.Calm, row.Alarms = row.Calm+len(r.Machines), row.Alarms+len(t.Use)

@@ -35,10 +35,16 @@ type strangerFleet struct {
 	names   []string // of the servers; the n-th is on host hn
 	edge    kernel.Place
 	client  kernel.Place
-	running []*exec.Cmd
+	running []strangerProgram
 
 	// Processes hold the one end of a pipe, and this process the other one. So they end when this process is killed.
 	pipe, end *os.File
+}
+
+// strangerProgram is a program that the fleet started.
+type strangerProgram struct {
+	name string
+	cmd  *exec.Cmd
 }
 
 // strangerMachines is the number of servers.
@@ -81,12 +87,12 @@ func hostOf(n int) string { return fmt.Sprintf("h%d", n+1) }
 
 func (f *strangerFleet) close() error {
 	var errs []error
-	for _, c := range f.running {
-		_ = c.Process.Signal(syscall.SIGTERM)
+	for _, p := range f.running {
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	for _, c := range f.running {
-		stuck := time.AfterFunc(10*time.Second, func() { _ = c.Process.Kill() })
-		_ = c.Wait()
+	for _, p := range f.running {
+		stuck := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+		_ = p.cmd.Wait()
 		stuck.Stop()
 	}
 	if f.lab != nil {
@@ -112,7 +118,7 @@ func (f *strangerFleet) launch(at kernel.Place, name, program string, args ...st
 	if err := at.Start(c); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	f.running = append(f.running, c)
+	f.running = append(f.running, strangerProgram{name, c})
 	return nil
 }
 
@@ -217,7 +223,11 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 		}
 	}
 	own := filepath.Join("quell", name)
-	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, f.set.Threshold, f.set.Sampling, filepath.Join(f.dir, own+"-data"), f.edge.Address(),
+	policy := ""
+	if f.set.Fast != "" {
+		policy = fmt.Sprintf("policy: {name: prima, fast: %s}\n", f.set.Fast)
+	}
+	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, f.set.Threshold, f.set.Sampling, policy, filepath.Join(f.dir, own+"-data"), f.edge.Address(),
 		filepath.Join(f.dir, "quell", name+".creds"), f.socket(), f.logs(), instances.String(), probe, filepath.Join(f.dir, "quell", "token"),
 		f.set.Link/1e6))
 }
@@ -225,7 +235,7 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 const strangerQuell = `service: shop
 slo: {metric: mean, threshold: %v}
 sampling: %v
-data: %s
+%sdata: %s
 listen: off
 bus: {listen: "%v:4222", credentials: %s}
 balancer:
@@ -363,11 +373,26 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	users.Go(func() { f.offer(loading, &load) })
 	defer users.Wait()
 	defer stop()
-	r := &strangerRecord{Settings: f.set, Machines: f.names, Began: time.Now()}
+	r := &strangerRecord{Settings: f.set, Machines: f.names}
+	alone, err := f.meter()
+	if err == nil {
+		err = wait(ctx, f.set.Before)
+	}
+	if err == nil {
+		r.Alone, err = alone.cost()
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Began = time.Now()
 	if err := f.watch(); err != nil {
 		return nil, err
 	}
 	if err := f.awaitKnowing(ctx, r); err != nil {
+		return nil, err
+	}
+	beside, err := f.meter()
+	if err != nil {
 		return nil, err
 	}
 	if err := wait(ctx, f.set.Calm); err != nil {
@@ -378,6 +403,9 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 		if err := f.visit(ctx, r, i%len(f.names), use); err != nil {
 			return nil, err
 		}
+	}
+	if r.Beside, err = beside.cost(); err != nil {
+		return nil, err
 	}
 	stop()
 	users.Wait()
@@ -392,6 +420,29 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 		}
 	}
 	return r, nil
+}
+
+// strangerMeter knows what the fleet's programs had used at a time.
+type strangerMeter struct {
+	fleet *strangerFleet
+	at    time.Time
+	used  map[string]int // clock ticks, by name
+}
+
+func (f *strangerFleet) meter() (m strangerMeter, err error) {
+	m = strangerMeter{fleet: f, at: time.Now(), used: map[string]int{}}
+	for _, p := range f.running {
+		if m.used[p.name], err = ticks(p.cmd.Process.Pid); err != nil {
+			return m, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	return m, nil
+}
+
+// cost is what was used since.
+func (m strangerMeter) cost() (strangerCost, error) {
+	now, err := m.fleet.meter()
+	return strangerCostOf(m.used, now.used, now.at.Sub(m.at)), err
 }
 
 // awaitKnowing waits until each machine has a severity.
