@@ -28,10 +28,11 @@ const (
 	Replace  CommandName = "replace" // start a new instance that takes its place
 
 	Authority CommandName = "authority" // set how far the policy may go
+	Forget    CommandName = "forget"    // drop what was learned in place
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget}
 
 // Command is a request to a controller.
 type Command struct {

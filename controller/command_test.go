@@ -326,5 +326,11 @@ func TestLearnsInPlace(t *testing.T) {
 		if reply := r.ask(bus.Command{Name: bus.Authority, Level: "much"}); reply.Error == "" {
 			t.Error("an unknown authority is accepted")
 		}
+		known := r.c.mem.State.Learned.Periods
+		r.do(bus.Command{Name: bus.Forget, By: "ann"})
+		r.pass(time.Second)
+		if now := r.c.mem.State.Learned; now == nil || now.Periods >= known {
+			t.Errorf("after %d periods everything was forgotten, and now it has learned from %+v", known, now)
+		}
 	})
 }

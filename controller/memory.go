@@ -66,6 +66,9 @@ func (c *Controller) restore(ctx context.Context) error {
 		m = newMemory()
 	} else if found {
 		c.log.Info("continues from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
+		if lost := m.State.Unread; lost != nil {
+			c.log.Warn("what was learned about the service cannot be read: it is learned again", "error", lost)
+		}
 	}
 	draining := make(map[string]time.Time, len(m.Draining))
 	for id, since := range m.Draining {

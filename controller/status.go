@@ -323,7 +323,7 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out a person's command: status, pause, resume, override, clear, authority, drain, undrain or replace. Changes are
+// Command carries out a person's command: status, pause, resume, override, clear, authority, forget, drain, undrain or replace. Changes are
 // recorded in the journal and survive a restart. A controller that is not the leader waits before it answers, so that the leader answers
 // first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
@@ -342,6 +342,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy, c.mem.Lost = false, "", ""; return nil })
 	case bus.Authority:
 		return c.change(ctx, authorityText(cmd), func() error { return c.authorize(cmd) })
+	case bus.Forget:
+		return c.change(ctx, "what was learned is forgotten, by "+cmd.By, func() error { c.forget(); return nil })
 	case bus.Override:
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
@@ -436,6 +438,14 @@ func (c *Controller) authorize(cmd bus.Command) error {
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", cmd.Level)
 	}
 	return nil
+}
+
+// forget drops what was learned about the service, and what the policy has earned with it. A level that a person set stays.
+func (c *Controller) forget() {
+	c.mem.State.Learned = nil
+	if c.mem.State.Trust.ByHand == "" {
+		c.mem.State.Trust = policy.Trust{}
+	}
 }
 
 // authorityText says what a command does to the authority.

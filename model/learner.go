@@ -13,6 +13,7 @@ import (
 // as it is. Its size is bounded, and equal snapshots give equal learners. The zero value has learned nothing.
 type Learner struct {
 	Metric  quell.Metric                          `json:"metric,omitempty"`
+	Prior   string                                `json:"prior,omitempty"`   // Fingerprint of the trained models that it began with
 	Periods int                                   `json:"periods,omitempty"` // snapshots so far
 	Last    map[string]time.Time                  `json:"last,omitempty"`    // by instance, the newest observation that was used
 	Seen    map[quell.Resource]map[string]*Record `json:"seen,omitempty"`    // by resource and type of instance
@@ -33,7 +34,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 	if l == nil || l.Metric != slo.Metric {
 		l = &Learner{Metric: slo.Metric}
 	}
-	next := &Learner{Metric: l.Metric, Periods: l.Periods + 1, Last: map[string]time.Time{}, Seen: maps.Clone(l.Seen)}
+	next := &Learner{Metric: l.Metric, Prior: l.Prior, Periods: l.Periods + 1, Last: map[string]time.Time{}, Seen: maps.Clone(l.Seen)}
 	if next.Seen == nil {
 		next.Seen = map[quell.Resource]map[string]*Record{}
 	}
@@ -50,11 +51,29 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 			if !known && len(records) >= mostTypes && !forgetOne(records, next.Periods) {
 				continue
 			}
-			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, len(next.Seen) == 1)
+			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r))
 		}
 		next.Seen[r] = records
 	}
 	return next
+}
+
+// lately is for how many periods a resource counts as probed after its last probe.
+const lately = 100
+
+// only returns whether no resource but this one has been probed lately.
+func (l *Learner) only(r quell.Resource) bool {
+	for other, records := range l.Seen {
+		if other == r {
+			continue
+		}
+		for _, record := range records {
+			if len(record.Windows) > 0 && l.Periods-record.newest() <= lately {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // goneAfter is for how many periods a type of instance must be absent before another one takes its place.

@@ -12,6 +12,9 @@ const (
 	beyond = 1.5
 	// driftAfter is how many periods in a row must be outside the band before what was learned is dropped.
 	driftAfter = 4
+	// wildGap is a difference that a service seldom makes, but a wrong unit or a page of errors does: a factor of 30. wildAfter is how many
+	// periods in a row must show it before it counts as a change of the service all the same.
+	wildGap, wildAfter = 3.4, 30
 	// driftWindows is how many windows that must be. The bursts of a single instance's requests may last for some periods.
 	driftWindows = 8
 	// explains is the part of that difference from which on neighbours are its cause, and not a change of the service.
@@ -28,6 +31,7 @@ const (
 // departs counts periods whose response times differ from those of similar earlier windows, and returns whether there were so many in a
 // row that the service must have changed: a release, other requests, other machines. Single disturbed instances do not count.
 func (r *Record) departs(windows []Window, period int) bool {
+	r.Wild = 0
 	if r.Law == nil {
 		return false
 	}
@@ -57,7 +61,11 @@ func (r *Record) departs(windows []Window, period int) bool {
 		r.OffWindows = 0
 	}
 	r.OffWindows += len(gaps)
-	if max(r.Off, -r.Off) < driftAfter || r.OffWindows < driftWindows {
+	patience := driftAfter
+	if math.Abs(gap) > wildGap {
+		r.Wild, patience = round(math.Exp(gap)), wildAfter
+	}
+	if max(r.Off, -r.Off) < patience || r.OffWindows < driftWindows {
 		return false
 	}
 	if r.neighbours(windows, period) >= explains*math.Abs(gap) {
@@ -138,13 +146,25 @@ func middle(values []float64) float64 {
 	return values[len(values)/2]
 }
 
+// muted returns windows without their response times.
+func muted(windows []Window) []Window {
+	windows = slices.Clone(windows)
+	for i := range windows {
+		windows[i].mute()
+	}
+	return windows
+}
+
+func (w *Window) mute() { w.N, w.MeanMS, w.MetricMS, w.Rate = 0, 0, 0, 0 }
+
 // beginAgain drops the response times from before a change of the service. Probes are kept, because machines stayed the same.
 func (r *Record) beginAgain(period int) {
 	for i := range r.Windows {
 		if w := &r.Windows[i]; w.At < period-driftAfter+1 {
-			w.N, w.MeanMS, w.MetricMS, w.Rate = 0, 0, 0, 0
+			w.mute()
 		}
 	}
+	r.Wild = 0
 	r.Off, r.OffWindows, r.Drifted = 0, 0, period
 	r.Errors, r.Quantile = nil, 0
 }

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"testing"
 	"time"
@@ -182,6 +183,9 @@ func TestDamagedStore(t *testing.T) {
 		"a change in the future":   {func(r map[string]any) { r["drifted"] = 1 << 30 }, 0},
 		"probes of negative size":  {func(r map[string]any) { r["by"] = map[string]any{"bytes": -1} }, 0},
 		"a prediction of no time":  {func(r map[string]any) { r["errors"] = []any{map[string]any{"p": 0, "r": 1}} }, 0},
+		"a rank below the first":   {func(r map[string]any) { r["quantile"] = -7 }, 0},
+		"a negative count":         {func(r map[string]any) { r["judged"], r["covered"], r["width_ms"] = -5, 1e300, -1 }, 0},
+		"a miss beyond all times":  {func(r map[string]any) { r["errors"].([]any)[0].(map[string]any)["r"] = 1e300 }, 0},
 		"no windows":               {func(r map[string]any) { r["windows"] = nil }, windows},
 		"a record that is nothing": {nil, windows},
 	} {
@@ -238,5 +242,51 @@ func TestABiggerMachineAmongOthers(t *testing.T) {
 		if got := p.Capacity(p.Interfering(u, severity), 40); got > 0.8 || got < 0.4 {
 			t.Errorf("a small machine that carries %.2f is predicted to carry %.2f at most, the truth is 0.75", u, got)
 		}
+	}
+}
+
+// Response times in another unit, or of a page that only says that something is broken, teach nothing for half an hour of periods. After
+// that they count as a change of the service.
+func TestWrongUnit(t *testing.T) {
+	for _, factor := range []float64{0.001, 1000} {
+		w := newLawWorld(1)
+		l := learnFor(w, nil, 200, func(p int) []machine { return three(p) })
+		before, _ := json.Marshal(lawOf(t, l).Capacity)
+		_, answered := l.Count(quell.Network)
+		w.r0 *= factor
+		l = learnFor(w, l, 12, func(p int) []machine { return three(p) })
+		times := l.Seen[quell.Network][AnyType].Wild
+		if _, now := l.Count(quell.Network); now < answered-3*2 || !near(times, factor, 0.3) {
+			t.Errorf("x%v: %d of %d windows are left; response times are %.3g times the usual ones", factor, now, answered, times)
+		}
+		if law := lawOf(t, l); math.Abs(law.Capacity-0.75) > 0.08 {
+			t.Errorf("x%v: capacity %.2f, before %s", factor, law.Capacity, before)
+		}
+		w.r0 /= factor
+		if l = learnFor(w, l, 1, func(p int) []machine { return three(p) }); l.Seen[quell.Network][AnyType].Wild != 0 {
+			t.Errorf("x%v: right again, and still doubtful", factor)
+		}
+		w.r0 *= factor
+		l = learnFor(w, l, wildAfter+8, func(p int) []machine { return three(p) })
+		if law := lawOf(t, l); !near(law.R0MS, 10*factor, 0.2) {
+			t.Errorf("x%v for long: R0 %.3g", factor, law.R0MS)
+		}
+	}
+}
+
+// A resource that was probed once, long ago, is no reason to expect less of the severity of another one.
+func TestOnlyResourceProbedLately(t *testing.T) {
+	l := learnFor(newLawWorld(1), nil, 10, func(p int) []machine { return three(p) })
+	if !l.only(quell.Network) {
+		t.Error("no other resource is probed")
+	}
+	once := *l
+	once.Seen = map[quell.Resource]map[string]*Record{quell.Network: l.Seen[quell.Network],
+		quell.CPU: {AnyType: {Windows: []Window{{At: 10}}}}}
+	if once.only(quell.Network) {
+		t.Error("the processor was probed in this period")
+	}
+	if once.Periods += lately + 1; !once.only(quell.Network) {
+		t.Error("the processor was probed long ago")
 	}
 }

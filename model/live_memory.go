@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -33,12 +34,21 @@ func (l *Learner) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// mostRatio is the largest logarithm of measured over predicted that can have come from possible times.
+var mostRatio = math.Log(maxValue / minProbeMS)
+
 // leaveOut drops what cannot have been measured until a period, and a law that is none.
 func (r *Record) leaveOut(period int) {
 	r.Windows = slices.DeleteFunc(r.Windows, func(w Window) bool { return !w.possible(period) })
-	r.Errors = slices.DeleteFunc(r.Errors, func(m Miss) bool { return !(m.PredictedMS > 0) })
+	r.Errors = slices.DeleteFunc(r.Errors, func(m Miss) bool {
+		return !(m.PredictedMS > 0 && m.PredictedMS <= maxValue && math.Abs(m.Ratio) <= mostRatio)
+	})
 	r.Drifted = min(max(r.Drifted, 0), period)
 	r.Shown = min(max(r.Shown, 0), steepestLaw)
+	r.Judged, r.Covered, r.WidthMS = max(r.Judged, 0), max(r.Covered, 0), max(r.WidthMS, 0)
+	if r.Quantile != 0 {
+		r.Quantile = min(max(r.Quantile, leastQuantile), mostQuantile)
+	}
 	if r.By != nil && !r.By.Sound() {
 		r.By = nil
 	}
@@ -49,6 +59,11 @@ func (r *Record) leaveOut(period int) {
 	if r.Law.check(c, ""); c.err() != nil {
 		r.Law = nil
 	}
+}
+
+// possible returns whether a prediction and a measurement can be so far apart.
+func (m Miss) possible() bool {
+	return m.PredictedMS > 0 && m.PredictedMS <= maxValue && math.Abs(m.Ratio) <= mostRatio
 }
 
 // possible returns whether a window can have been measured until a period.

@@ -1,11 +1,16 @@
 package model
 
-import "github.com/quellhq/quell"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/quellhq/quell"
+)
 
 // NewLearner returns a learner that begins with the tables of trained models as if they had been measured in place. What is measured later
 // replaces them. prior may be nil.
 func NewLearner(prior *Models, slo quell.SLO) *Learner {
-	l := &Learner{Metric: slo.Metric}
+	l := &Learner{Metric: slo.Metric, Prior: prior.Fingerprint()}
 	if prior == nil {
 		return l
 	}
@@ -23,6 +28,18 @@ func NewLearner(prior *Models, slo quell.SLO) *Learner {
 		}
 	}
 	return l
+}
+
+// Fingerprint tells models from others: equal ones have the same. It is "" for nil.
+func (m *Models) Fingerprint() string {
+	if m == nil {
+		return ""
+	}
+	hash := sha256.New()
+	if err := m.Encode(hash); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8])
 }
 
 // trainedRequests is how many response times, and trainedProbes how many probes, a row of a table counts for.

@@ -17,6 +17,9 @@ type Record struct {
 	OffWindows int `json:"off_windows,omitempty"` // windows in these periods
 	Unlike     int `json:"unlike,omitempty"`      // consecutive periods in which all probes were of another kind
 
+	// Wild is how many times as long as usual the newest response times are, if that is too much to be true; 0: they are not wild.
+	Wild float64 `json:"wild,omitempty"`
+
 	// Shown is the exponent of severity that windows show. Their severity is known from few probes, so that it may be smaller than the law's.
 	Shown float64 `json:"shown,omitempty"`
 
@@ -46,8 +49,13 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool) *Reco
 	if len(windows) == 0 {
 		return next
 	}
-	next.judge(windows, slo)
-	if next.departs(windows, period) {
+	departed := next.departs(windows, period)
+	if next.Wild == 0 {
+		next.judge(windows, slo)
+	} else {
+		windows = muted(windows)
+	}
+	if departed {
 		next.beginAgain(period)
 	}
 	for _, w := range windows {

@@ -28,6 +28,9 @@ func (gd *guarded) setShares() {
 	gd.explain(list, shares, give)
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
 	for i, m := range gd.staying {
+		if m.settled = m.weight(); gd.base != nil {
+			m.settled = gd.base[i]
+		}
 		if m.share = shares[i]; m.uncut == 0 && m.share < exactly {
 			m.share = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
 		}

@@ -106,6 +106,11 @@ func noteSeverity(g *group, plan *quell.Plan) {
 // blame reports how neighbours slow an instance, with the measured values that show it.
 func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
+	if s.suspected() {
+		addReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.severity, s.use, s.interfering, resource)
+		return
+	}
 	if plan.Cause == nil {
 		plan.Cause = map[string]quell.Resource{}
 	}

@@ -124,7 +124,8 @@ func engine(tb testing.TB, s quell.Service, m *model.Models) *Engine {
 	return e
 }
 
-// brief returns a plan as one line: its weights, its changes of the group, and the codes of its reasons except "interference".
+// brief returns a plan as one line: its weights, its changes of the group, and the codes of its reasons except
+// "interference" and "suspected".
 func brief(p quell.Plan) string {
 	var words []string
 	for _, id := range slices.Sorted(maps.Keys(p.Weights)) {
@@ -139,7 +140,7 @@ func brief(p quell.Plan) string {
 		}
 	}
 	for _, r := range p.Reasons {
-		if r.Code != "interference" {
+		if r.Code != "interference" && r.Code != "suspected" {
 			words = append(words, r.Code)
 		}
 	}

@@ -13,9 +13,10 @@ import (
 
 // learning is what an engine needs that learns its models from the snapshots that it decides on.
 type learning struct {
-	prior   *model.Models // trained models, with which it begins; may be nil
-	trained bool          // the prior is enough for the policy
-	blind   *Engine       // decides while too little is known
+	prior       *model.Models // trained models, with which it begins; may be nil
+	fingerprint string        // of prior
+	trained     bool          // the prior is enough for the policy
+	blind       *Engine       // decides while too little is known
 }
 
 // NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
@@ -35,7 +36,7 @@ func NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, err
 		return nil, err
 	}
 	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
-	e.learning = &learning{prior: prior, blind: blind}
+	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
 	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))
 	if err != nil && !errors.Is(err, quell.ErrNoData) {
@@ -64,12 +65,14 @@ func (e *Engine) Models(st State) *model.Models {
 	return st.Learned.Models(e.learning.prior)
 }
 
-// learn returns what is known after a snapshot.
-func (e *Engine) learn(s *quell.Snapshot, known *model.Learner) *model.Learner {
-	if known == nil || known.Metric != e.service.SLO.Metric {
+// learn returns what is known after a snapshot. renewed says that it began again, because the trained models are other ones than before.
+func (e *Engine) learn(s *quell.Snapshot, known *model.Learner) (learned *model.Learner, renewed bool) {
+	prior := e.learning.fingerprint
+	renewed = known != nil && prior != "" && known.Prior != prior
+	if known == nil || known.Metric != e.service.SLO.Metric || renewed {
 		known = model.NewLearner(e.learning.prior, e.service.SLO)
 	}
-	return known.Learn(s, e.service.SLO)
+	return known.Learn(s, e.service.SLO), renewed
 }
 
 // with returns the engine with the models that were learned. If they lack something that the policy needs, the error wraps
@@ -104,6 +107,7 @@ func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks er
 		addReason(plan, "learning", "", "too little is known for policy %s: %s", e.service.Policy.Name, missingReadings(learned, e.senses))
 		return
 	}
+	tellWild(plan, learned)
 	live := learned.Live()
 	for _, r := range slices.Sorted(maps.Keys(live)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
@@ -111,6 +115,18 @@ func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks er
 			if since := law.PeriodsSinceDrift; since > 0 && since <= tellDriftFor {
 				addReason(plan, "learning_anew", "", "%s, instance type %s: response times left the band of the predictions %d period(s) ago; "+
 					"earlier ones were dropped (%s)", r, instanceType, since, law.Text())
+			}
+		}
+	}
+}
+
+// tellWild tells of response times that cannot be true, and so teach nothing for a while.
+func tellWild(plan *quell.Plan, learned *model.Learner) {
+	for _, r := range slices.Sorted(maps.Keys(learned.Seen)) {
+		for _, instanceType := range slices.Sorted(maps.Keys(learned.Seen[r])) {
+			if times := learned.Seen[r][instanceType].Wild; times != 0 {
+				addReason(plan, "doubtful", "", "%s, instance type %s: response times are %.3g times as long as usual at this use. Is their unit "+
+					"right, and does every request fail? If this goes on, learning begins again; until then they teach nothing", r, instanceType, times)
 			}
 		}
 	}

@@ -30,6 +30,7 @@ type member struct {
 	limiter  string    // what limits counted, if it is not a resource
 	fixed    *float64  // its share, if a person set it
 	uncut    float64   // factor of a fast policy: 1 if there is no cut
+	settled  float64   // its present share, scaled for shares that people set and instances that joined or left
 
 	purses     []purse // its credits
 	uncredited float64 // capacity if credits did not matter
@@ -64,6 +65,12 @@ type sense struct {
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
 	held                bool // the severity is an earlier one, because the newest reading alone does not end it
 	clear               bool // the severity is not confirmed yet, and is as unlikely to be chance as several confirming readings
+	fresh               bool // it is not confirmed yet
+}
+
+// suspected returns whether the neighbours that were felt are too few, or were felt too briefly, to be told from chance.
+func (s *sense) suspected() bool {
+	return s.fresh && !s.clear || s.interfering < model.SignificantUse
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -139,7 +146,7 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	}
 	if sf := felt.Severity; sf != nil {
 		s.severity, s.measured, s.hasSeverity, s.held = *sf, *sf, true, felt.Held > 0
-		s.taken = felt.Taken
+		s.taken, s.fresh = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
 	}
 	s.numb = felt.isNumb(in)
 	return s.numb

@@ -89,13 +89,19 @@ func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != Plain { // Plain decides while too little is known
+		prev.Trust = prev.Trust.setByHand()
+	}
 	if e.learning == nil {
 		return e.decide(s, prev)
+	}
+	learned, renewed := e.learn(s, prev.Learned)
+	if renewed {
+		prev.Trust = prev.Trust.setByHand()
 	}
 	if prev.Trust.Level == "" {
 		prev.Trust.Level = e.learning.atFirst()
 	}
-	learned := e.learn(s, prev.Learned)
 	now, lacks := e.inForce(learned)
 	before := prev.Trust
 	if lacks != nil {
@@ -104,7 +110,10 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	plan, st := now.decide(s, prev)
 	st.Learned = learned
 	if lacks != nil {
-		st.Trust, plan.Authority = before, quell.AuthorityAdvise
+		st.Trust, plan.Authority = before.unproven(), quell.AuthorityAdvise
+	}
+	if renewed {
+		addReason(&plan, "learning_anew", "", "the trained models have changed: learning begins again from their rows")
 	}
 	e.tellLearning(&plan, learned, lacks)
 	return plan, st

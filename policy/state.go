@@ -29,6 +29,8 @@ type State struct {
 
 	Learned *model.Learner `json:"learned,omitempty"` // models that were learned in place
 	Trust   Trust          `json:"trust,omitzero"`    // how far plans may go
+
+	Unread error `json:"-"` // why what was learned could not be read; nil: it could, or nothing was
 }
 
 // InstanceState is what is remembered of one instance. It is at most 128 bytes large, because a map holds values up to
@@ -157,7 +159,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Used        map[quell.Resource]float64 `json:"used"`
 		Usual       map[string]*UsualWaits     `json:"usual"`
 		HandingOver bool                       `json:"handing_over"`
-		Learned     *model.Learner             `json:"learned"`
+		Learned     json.RawMessage            `json:"learned"`
 		Trust       Trust                      `json:"trust"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
@@ -168,8 +170,8 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
-	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Learned: raw.Learned,
-		Trust: raw.Trust}
+	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Trust: raw.Trust}
+	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
 	}
@@ -182,6 +184,21 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	}
 	*s = next
 	return nil
+}
+
+// readLearned reads what was learned. If it cannot be read, as after a return to an older version, it is learned again, and all else stays.
+func (s *State) readLearned(data json.RawMessage) {
+	if len(data) == 0 {
+		return
+	}
+	var known *model.Learner
+	if err := json.Unmarshal(data, &known); err != nil {
+		if s.Unread = err; s.Trust.Level != "" {
+			s.Trust = s.Trust.unproven()
+		}
+		return
+	}
+	s.Learned = known
 }
 
 // decodeMemory reads into a new value of a policy's type; nil if there is nothing, or the policy has no memory.

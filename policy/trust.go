@@ -35,6 +35,9 @@ type Change struct {
 	Periods int                `json:"periods,omitempty"` // for which it has been watched
 	Shares  map[string]float64 `json:"shares"`            // in force before
 	Removed []string           `json:"removed,omitempty"` // instances that it removed
+	Size    int                `json:"size,omitempty"`    // instances in service before; 0: an older version did not say
+	SLO     string             `json:"slo,omitempty"`     // the objective then; empty: likewise
+	Mute    int                `json:"mute,omitempty"`    // consecutive periods with too few response times to judge it
 	Before  float64            `json:"before"`            // Standing.Measured then
 	Rate    float64            `json:"rate,omitempty"`    // requests per second then
 	Felt    float64            `json:"felt,omitempty"`    // mean severity of the instances then
@@ -54,8 +57,10 @@ const (
 	adviseFor, stepFor = 2, 4
 	// barredFor is how many periods a policy only advises after its first change that was taken back. Each further one doubles it.
 	barredFor, mostBarred = 10, 4
-	// watchedFor is how many periods a change is watched.
-	watchedFor = 6
+	// forgivenAfter is how many periods as predicted in a row make one change that was taken back forgotten.
+	forgivenAfter = 360
+	// watchedFor is how many periods a change is watched, mutedFor after how many without a judgement it is no longer watched.
+	watchedFor, mutedFor = 6, 18
 	// worse is the factor by which a service must be worse than before, and than predicted, to count as harmed.
 	worse = 1.05
 	// plainly is the factor at which one period is enough; else two are needed.
@@ -68,6 +73,23 @@ const (
 	// of either explains longer response times, so such a period is not judged.
 	busier, disturbed = 1.1, 0.3
 )
+
+// setByHand returns the level that a person set, and nothing of what a policy has earned or lost.
+func (t Trust) setByHand() Trust {
+	if t.ByHand == "" {
+		return Trust{}
+	}
+	return Trust{Level: t.Level, ByHand: t.ByHand}
+}
+
+// unproven returns the trust in a policy that knows too little to decide: when it knows enough, it begins by advising.
+func (t Trust) unproven() Trust {
+	if t.ByHand != "" {
+		return t
+	}
+	t.Level, t.Good, t.Change = quell.AuthorityAdvise, 0, nil
+	return t
+}
 
 // level returns the level, full if none is set.
 func (t Trust) level() quell.Authority { return cmp.Or(t.Level, quell.Full) }
@@ -123,6 +145,7 @@ func watch(in *Input, g *group, t Trust) *watched {
 		w.trust.Barred--
 	}
 	if !w.known {
+		w.pass()
 		return w
 	}
 	s := w.now
@@ -143,8 +166,22 @@ func watch(in *Input, g *group, t Trust) *watched {
 		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
 	case w.trust.level() == quell.AuthorityStep && w.trust.Good >= stepFor:
 		w.trust.Level, w.trust.Good = quell.Full, 0
+	case w.trust.Harms > 0 && w.trust.Good >= forgivenAfter:
+		w.trust.Harms, w.trust.Good = w.trust.Harms-1, 0
 	}
 	return w
+}
+
+// pass ends the watching of a change that could not be judged for long: by then, much else may have changed.
+func (w *watched) pass() {
+	if w.trust.Change == nil {
+		return
+	}
+	c := *w.trust.Change
+	c.Mute++
+	if w.trust.Change = &c; c.Mute >= mutedFor {
+		w.trust.Change = nil
+	}
 }
 
 // weigh judges the watched change by the newest period.
@@ -154,11 +191,12 @@ func (w *watched) weigh() {
 		return
 	}
 	c := *w.trust.Change
-	if !c.inForce(w.group) {
+	if !c.inForce(w.group) || c.disturbed(w.group) || c.SLO != "" && c.SLO != objective(w.in) {
 		w.trust.Change = nil
 		return
 	}
 	c.Periods++
+	c.Mute = 0
 	w.trust.Change = &c
 	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back.
 	now, known := w.group.standing(w.in, func(m *member) bool { return m.weight() < c.Shares[m.ID]-leastShift(w.group) })
@@ -200,6 +238,28 @@ func (c *Change) inForce(g *group) bool {
 		return !slices.ContainsFunc(g.ready, func(m *member) bool { return slices.Contains(c.Removed, m.ID) })
 	}
 	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > leastShift(g) })
+}
+
+// objective names the objective. What was measured of another one cannot be compared.
+func objective(in *Input) string {
+	return fmt.Sprintf("%s %v", in.Service.SLO.Metric, in.Service.SLO.Threshold)
+}
+
+// disturbed returns whether shares moved since for another reason than the change: a person set one, or an instance was lost.
+func (c *Change) disturbed(g *group) bool {
+	ready := make(map[string]bool, len(g.ready))
+	for _, m := range g.ready {
+		ready[m.ID] = true
+		if before, was := c.Shares[m.ID]; m.Override != nil && was && math.Abs(m.weight()-before) > leastShift(g) {
+			return true
+		}
+	}
+	for id := range c.Shares {
+		if !ready[id] && !slices.Contains(c.Removed, id) {
+			return true
+		}
+	}
+	return false
 }
 
 // leastShift is how far a share must be from what it was before a change to count as moved by it.
@@ -334,8 +394,12 @@ func (w *watched) undo(plan *quell.Plan) {
 	}
 	w.setShares(shares)
 	plan.Group, plan.Replace = nil, nil
-	if len(c.Removed) > 0 {
-		plan.Group = &quell.GroupChange{Add: len(c.Removed)}
+	missing := len(c.Removed)
+	if c.Size > 0 {
+		missing = min(missing, c.Size-len(w.group.ready)-w.group.starting)
+	}
+	if missing > 0 {
+		plan.Group = &quell.GroupChange{Add: missing}
 	}
 	w.in.stepPart = math.Inf(1)
 	t := &w.trust
@@ -365,7 +429,7 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 			return t // shares move because an instance joins
 		}
 		planned, stays := plan.Weights[m.ID]
-		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.weight()) > least
+		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.settled) > least
 	}
 	if len(removed) == 0 && !moves {
 		return t
@@ -382,7 +446,7 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 	if !w.known || w.now.Measured > plainly {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
-	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Before: w.now.Measured, Rate: w.rate(),
-		Felt: w.group.felt()}
+	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.ready) + w.group.starting,
+		SLO: objective(w.in), Before: w.now.Measured, Rate: w.rate(), Felt: w.group.felt()}
 	return t
 }

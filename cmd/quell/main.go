@@ -88,9 +88,10 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
-		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), overrideCommand(), drainCommand(),
-		undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(), runCommand(), creditsCommand(), credentialsCommand(),
-		doctorCommand(), configCommand(), adviseCommand(), trainCommand(), fitCommand(), modelCommand(), endsAtOnce(planCommand()),
+		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
+		overrideCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(),
+		runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
+		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(),
 	)
 	return root

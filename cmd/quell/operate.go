@@ -291,6 +291,11 @@ func resumeCommand() *cobra.Command {
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Resume}, nil })
 }
 
+func forgetCommand() *cobra.Command {
+	return simpleCommand("forget [--config FILE]", "Drop what was learned about the service in place; learning begins again", cobra.NoArgs,
+		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Forget}, nil })
+}
+
 func overrideCommand() *cobra.Command {
 	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]",
 		"Set an instance's share of the traffic yourself, or let the policy set it again", named("INSTANCE", "WEIGHT"),

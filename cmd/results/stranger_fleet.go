@@ -227,9 +227,9 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 	if f.set.Fast != "" {
 		policy = fmt.Sprintf("policy: {name: prima, fast: %s}\n", f.set.Fast)
 	}
-	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, f.set.Threshold, f.set.Sampling, policy, filepath.Join(f.dir, own+"-data"), f.edge.Address(),
-		filepath.Join(f.dir, "quell", name+".creds"), f.socket(), f.logs(), instances.String(), probe, filepath.Join(f.dir, "quell", "token"),
-		f.set.Link/1e6))
+	set, in := f.set, func(name string) string { return filepath.Join(f.dir, "quell", name) }
+	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, set.Threshold, set.Sampling, policy, in(name+"-data"), f.edge.Address(),
+		in(name+".creds"), f.socket(), f.logs(), instances.String(), probe, in("token"), set.Link/1e6))
 }
 
 const strangerQuell = `service: shop
