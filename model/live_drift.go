@@ -84,7 +84,7 @@ func (r *Record) neighbours(windows []Window, period int) float64 {
 		if w.N < fewest {
 			return
 		}
-		stretch += float64(w.ProbeN) * math.Log(w.ProbeMS/r.Law.probe(w.Use))
+		stretch += float64(w.ProbeN) * w.ProbeMS / r.Law.probe(w.Use)
 		probes += float64(w.ProbeN)
 	}
 	for i := range windows {
@@ -95,7 +95,7 @@ func (r *Record) neighbours(windows []Window, period int) float64 {
 			add(&r.Windows[i])
 		}
 	}
-	return math.Copysign(1, float64(r.Off)) * r.Shown * stretch / probes
+	return math.Copysign(1, float64(r.Off)) * r.Shown * math.Log(stretch/probes)
 }
 
 // gap returns by how much a window's response time differs from earlier windows of similar use and severity, as a logarithm, after

@@ -102,45 +102,38 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 }
 
 // fitProbe fits P0 and its exponent to windows without interference: it begins with the lowest few of all windows, and takes in those that
-// chance explains.
+// chance explains. Mean times of few probes are skewed: all of them may find the resource idle, and one long queue counts for many. So their
+// chance is that of a gamma distribution, and the fit is that of a generalised linear model with this distribution and a logarithmic link,
+// by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
-	var y, weights, level []float64
+	var ms, level []float64
+	windows = slices.DeleteFunc(slices.Clone(windows), func(x Window) bool { return x.ProbeN < fewest })
 	for i := range windows {
 		x := &windows[i]
-		if x.ProbeN < fewest {
-			continue
-		}
-		a, y = append(a, []float64{1, crowding(x.Use)}), append(y, math.Log(x.ProbeMS))
-		weights = append(weights, 1)
-		level = append(level, math.Log(x.ProbeMS)-priorProbe.Mean*crowding(x.Use))
+		a, ms = append(a, []float64{1, crowding(x.Use)}), append(ms, x.ProbeMS)
+		level = append(level, x.ProbeMS*math.Exp(-priorProbe.Mean*crowding(x.Use)))
 	}
-	if len(y) < leastKnown {
+	if len(ms) < leastKnown {
 		return f, false
 	}
-	w.fitSpread(windows, weights, 1)
+	w.firstSpread(windows, level)
 	se := w.probeErrors(windows)
-	slices.Sort(level)
-	least := level[len(level)/2] - absurd
-	level = slices.DeleteFunc(level, func(x float64) bool { return x < least })
-	middle := slices.Clone(se)
-	slices.Sort(middle)
-	// 0.84 standard deviations lie between the lower fifth and the middle of a normal distribution. If most windows are disturbed, only the
-	// lowest few are calm. If more are calm than these, the rounds below move upwards to their middle.
-	lowest := min(len(level)/5, leastKnown-1)
-	c := []float64{level[lowest] + 0.84*middle[len(middle)/2], priorProbe.Mean}
+	c := []float64{math.Log(calmLevel(level, se)), priorProbe.Mean}
+	alone, y, weights := make([]float64, len(ms)), make([]float64, len(ms)), make([]float64, len(ms))
 	wider := 1.0
 	for range fitRounds {
 		calm := 0
-		for i := range y {
-			z := (y[i] - c[0] - c[1]*a[i][1]) / (wider * se[i])
-			weights[i] = 0
-			if z > -3.5 && z < 2 {
-				weights[i] = 1 / square(wider*se[i])
+		for i := range ms {
+			alone[i] = math.Exp(c[0] + c[1]*a[i][1])
+			by := wider * se[i]
+			if weights[i] = 0; ms[i] > alone[i]*byChance(by, leastByChance) && ms[i] < alone[i]*byChance(by, mostByChance) {
+				weights[i] = 1 / square(by)
 				calm++
 			}
+			y[i] = math.Log(alone[i]) + ms[i]/alone[i] - 1
 		}
-		if calm < min(leastKnown, len(y)) {
+		if calm < min(leastKnown, len(ms)) {
 			break
 		}
 		x, covariance, ok := stats.Regress(a, y, weights, []stats.Normal{vague, priorProbe})
@@ -148,78 +141,123 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 			return f, false
 		}
 		c, f = x, lineFit{covariance, meanCrowding(a, weights)}
-		w.fitSpread(windows, weights, 1)
+		for i := range alone {
+			alone[i] = math.Exp(c[0] + c[1]*a[i][1])
+		}
+		w.fitSpread(windows, alone, weights, 1)
 		se = w.probeErrors(windows)
-		wider = widerBelow(a, y, se, weights, c)
+		wider = widerBelow(ms, alone, se, weights)
 	}
 	if f.covariance == nil {
 		return f, false
 	}
 	w.SE.P0 = f.at(0)
 	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
-	w.fitSpread(windows, weights, square(wider))
+	w.fitSpread(windows, alone, weights, square(wider))
 	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
 }
 
-// probeErrors returns by how much the logarithms of the probe times vary by chance, for each window with probes. It follows from the
-// spread of all windows' probes. The spread of the window's own few probes would not do: windows whose probes were lucky have a small mean
-// and a small spread, and so would weigh more.
+const (
+	// A window's mean is taken for chance between these standard deviations of a normal distribution.
+	leastByChance, mostByChance = -3.5, 2
+	// absurd is by what factor a probe time must be below the usual one to be an error of the measurement.
+	absurd = 100
+)
+
+// byChance is how many times its mean a value of a gamma distribution is that is z standard deviations off in a normal distribution (Wilson
+// and Hilferty 1931). stddev is the gamma distribution's, as a part of the mean.
+func byChance(stddev, z float64) float64 {
+	x := max(1-stddev*stddev/9+z*stddev/3, 0)
+	return x * x * x
+}
+
+// calmLevel returns where the fit begins: slightly above the lowest few windows, because only these are calm if most are disturbed. level are
+// the windows' times without load; it sorts them.
+func calmLevel(level, se []float64) float64 {
+	slices.Sort(level)
+	least := level[len(level)/2] / absurd
+	level = slices.DeleteFunc(level, func(x float64) bool { return x < least })
+	middle := slices.Clone(se)
+	slices.Sort(middle)
+	lowest := min(len(level)/5, leastKnown-1)
+	return level[lowest] / byChance(middle[len(middle)/2], lowByChance)
+}
+
+// lowByChance is where the lower fifth of a normal distribution ends, in standard deviations. The lowest few windows are taken for that: if
+// more are calm than these, the rounds of the fit move upwards to their middle.
+const lowByChance = -0.84
+
+// firstSpread begins with the spread of single probes of typical windows, compared with the usual time and not with the window's own: windows
+// whose probes were lucky have a small mean and a small spread.
+func (w *Law) firstSpread(windows []Window, level []float64) {
+	sorted := slices.Clone(level)
+	slices.Sort(sorted)
+	n := len(sorted)
+	var spreads []float64
+	for i := range windows {
+		if level[i] >= sorted[n/4] && level[i] <= sorted[(3*n)/4] {
+			spreads = append(spreads, windows[i].Spread*square(level[i]/sorted[n/2]))
+		}
+	}
+	w.SpreadIdle, w.SpreadBusy = min(max(middle(spreads), leastSpread), widest), 0
+}
+
+// leastSpread is the smallest squared coefficient of variation of single probes.
+const leastSpread = 0.0004
+
+// probeErrors returns by which part probe times vary by chance, for each window. It follows from the spread of all windows' probes, because
+// that of a window's own few probes is small when they were lucky.
 func (w *Law) probeErrors(windows []Window) (se []float64) {
 	for i := range windows {
-		if x := &windows[i]; x.ProbeN >= fewest {
-			se = append(se, math.Sqrt((w.SpreadIdle+w.SpreadBusy*x.Use)/float64(x.ProbeN)+square(misfit)))
-		}
+		x := &windows[i]
+		se = append(se, math.Sqrt((w.SpreadIdle+w.SpreadBusy*x.Use)/float64(x.ProbeN)+square(misfit)))
 	}
 	return se
 }
-
-// absurd is how far below the middle of all windows a probe time is an error of the measurement, as a logarithm: by a factor of 100.
-const absurd = 2 * math.Ln10
 
 // misfit is the error that a law has even where there is much data, as a fraction.
 const misfit = 0.04
 
 // widerBelow returns by how much windows vary more than their single probes explain, because probes of one window meet the same queue. It
-// is measured below the line, where no neighbour has an effect.
-func widerBelow(a [][]float64, y, se, weights, c []float64) float64 {
-	var sum float64
+// is measured below the line, where no neighbour has an effect. The lower side of a gamma distribution is narrower than the upper one: with
+// a mean distance b from the mean, 1 for the mean itself, the standard deviation is about b + b³.
+func widerBelow(ms, alone, se, weights []float64) float64 {
+	var below, expected float64
 	n := 0
-	for i := range y {
-		if z := (y[i] - floats.Dot(c, a[i])) / se[i]; weights[i] > 0 && z < 0 {
-			sum, n = sum+z*z, n+1
+	for i := range ms {
+		if weights[i] > 0 && ms[i] < alone[i] {
+			below, expected, n = below+square(ms[i]/alone[i]-1), expected+square(se[i]), n+1
 		}
 	}
 	if n < leastKnown {
 		return 1
 	}
-	return min(max(math.Sqrt(sum/float64(n)), 1), widestQueue)
+	b := math.Sqrt(below / float64(n))
+	return min(max((b+b*b*b)/math.Sqrt(expected/float64(n)), 1), widestQueue)
 }
 
 // widestQueue bounds that factor.
 const widestQueue = 3
 
-// fitSpread fits how much single probes vary without interference, and multiplies their variance by the inflation. weights are those of the
-// windows with probes.
-func (w *Law) fitSpread(windows []Window, weights []float64, inflation float64) {
+// fitSpread fits how much single probes vary without interference, compared with the usual times, and multiplies their variance by the
+// inflation. alone are the usual times of the windows.
+func (w *Law) fitSpread(windows []Window, alone, weights []float64, inflation float64) {
 	var a [][]float64
 	var b []float64
-	probes, i := 0, -1
-	for k := range windows {
-		x := &windows[k]
-		if x.ProbeN < fewest {
-			continue
-		}
-		if i++; weights[i] == 0 {
+	probes := 0
+	for i := range windows {
+		x := &windows[i]
+		if weights[i] == 0 {
 			continue
 		}
 		root := math.Sqrt(float64(x.ProbeN))
-		a, b = append(a, []float64{root, root * x.Use}), append(b, root*x.Spread)
+		a, b = append(a, []float64{root, root * x.Use}), append(b, root*x.Spread*square(x.ProbeMS/alone[i]))
 		probes += x.ProbeN
 	}
 	if fitted, err := stats.LeastSquares(a, b); err == nil {
 		w.SpreadIdle, w.SpreadBusy = inflation*fitted[0], inflation*fitted[1]
 	}
-	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, 0.0004), widest), min(w.SpreadBusy, widest)
+	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, leastSpread), widest), min(w.SpreadBusy, widest)
 	w.Probes = min(probes, mostProbes)
 }
 

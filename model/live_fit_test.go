@@ -2,7 +2,10 @@ package model
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/quellhq/quell"
 )
@@ -98,5 +101,62 @@ func TestOverloadIsNoRelease(t *testing.T) {
 	})
 	if law := lawOf(t, l); law.PeriodsSinceDrift > 0 || !near(law.R0MS, 10, 0.2) || law.Capacity < 0.6 {
 		t.Errorf("R0 %.2f, %d periods since a drift, %s", law.R0MS, law.PeriodsSinceDrift, law.Text())
+	}
+}
+
+// burstyProbe is the mean, the standard deviation and the number of probes of one window behind a real link: a probe that finds the link
+// idle takes 0.08 ms, one that comes while an answer is sent waits for the rest of it.
+func burstyProbe(rng *rand.Rand, busy float64) quell.ProbeStats {
+	const n = 10
+	times := make([]float64, n)
+	for i := range times {
+		if times[i] = 0.08 * math.Exp(0.1*rng.NormFloat64()); rng.Float64() < busy {
+			times[i] += 3 * rng.ExpFloat64() / (1 - busy)
+		}
+	}
+	mean, sd := stat.MeanStdDev(times, nil)
+	return quell.ProbeStats{MeanMS: mean, StddevMS: sd, N: n}
+}
+
+// Behind a real link all ten probes of a window may find the link idle: they take a tenth of the usual time. However often that happens,
+// the usual time is that of an instance without neighbours, and not the lucky one.
+func TestLuckyProbesAreNotTheUsualOnes(t *testing.T) {
+	for seed := range uint64(10) {
+		w, rng := newLawWorld(seed), rand.New(rand.NewPCG(seed, 9))
+		var l *Learner
+		alarms, calm := 0, 0
+		for p := range 150 {
+			var hidden [3]float64
+			if p%40 > 30 {
+				hidden[p/40%3] = 0.5
+			}
+			list := three(p, hidden[:]...)
+			for i := range list {
+				list[i].use = 0.2 + 0.02*float64((p+3*i)%11)
+				list[i].requests = 40
+			}
+			s := w.snapshot(list...)
+			law := l.Live().Best(quell.Network)
+			for i := range s.Instances {
+				o := s.Instances[i].Observation
+				o.Probe[quell.Network] = burstyProbe(rng, list[i].use+list[i].neighbours)
+				x, _ := windowOf(o, quell.Network, quell.Mean, p)
+				if law != nil && p > 30 && list[i].neighbours == 0 {
+					if calm++; law.felt(&x) > 0 {
+						alarms++
+					}
+				}
+			}
+			l = l.Learn(s, learnedSLO)
+		}
+		law := lawOf(t, l)
+		for _, u := range []float64{0.25, 0.35} {
+			if got, want := law.probe(u), 0.08+3*u/(1-u); got < want/2 || got > 2*want {
+				t.Errorf("seed %d: at a use of %.2f a probe takes %.2f ms, the truth is %.2f", seed, u, got, want)
+			}
+		}
+		if share := float64(alarms) / float64(calm); share > 0.1 {
+			t.Errorf("seed %d: in %.0f%% of the calm windows neighbours are felt", seed, 100*share)
+		}
 	}
 }

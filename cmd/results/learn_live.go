@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -8,17 +9,18 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// The runs of each timeline of learnLab, in their order.
+// The runs of each timeline of learnLab, in their order. After these come groups of other sizes.
 const (
 	runTrained = iota
 	runLearned
 	runRival
 	runRivalAgain // the same run as runRival, which shows how large chance is
-	runLarger
+	runOthers
 )
 
 // learnLab plays PRIMA that learns in place on the lab's machines, PRIMA that was trained, and least connections alone. Its runs are
@@ -65,10 +67,7 @@ func learnedLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*exp
 	}
 	l := &learnedFigures{Rows: contenders(sc, plays)}
 	f.Learned = l
-	rival := runRival
-	if cost := l.Rows[runLearned].Cost(); math.Abs(l.Rows[runLarger].Cost()-cost) < math.Abs(l.Rows[runRival].Cost()-cost) {
-		rival = runLarger
-	}
+	rival := l.nearest()
 	l.Rival = l.Rows[rival].Title
 	var chance []float64
 	for _, more := range tailsAbove(sc, plays, runRivalAgain, runRival) {
@@ -100,19 +99,52 @@ func tailsAbove(sc *scenario.Scenario, plays [][]*experiment.Record, run, other 
 	return more
 }
 
-// front compares the violation of the learned run with that of least connections alone at the same cost: on the line between its two sizes,
-// seed by seed.
+// rivals are the runs of least connections alone, one for each size.
+func rivals(runs int) (list []int) {
+	list = append(list, runRival)
+	for run := runOthers; run < runs; run++ {
+		list = append(list, run)
+	}
+	return list
+}
+
+// nearest is the rival whose cost is nearest to that of the learned run.
+func (l *learnedFigures) nearest() int {
+	cost := l.Rows[runLearned].Cost()
+	return slices.MinFunc(rivals(len(l.Rows)), func(a, b int) int {
+		return cmp.Compare(math.Abs(l.Rows[a].Cost()-cost), math.Abs(l.Rows[b].Cost()-cost))
+	})
+}
+
+// front compares the violation of the learned run with that of least connections alone at the same cost, seed by seed.
 func (l *learnedFigures) front(plays [][]*experiment.Record) {
 	l.Beyond = true
 	var fronts []float64
 	for _, records := range plays {
-		small, large, it := records[runRival].Result, records[runLarger].Result, records[runLearned].Result
-		part := (it.InstanceSeconds - small.InstanceSeconds) / (large.InstanceSeconds - small.InstanceSeconds)
-		at := small.SLO.ViolationS + min(max(part, 0), 1)*(large.SLO.ViolationS-small.SLO.ViolationS)
+		var sizes []quell.Result
+		for _, run := range rivals(len(records)) {
+			sizes = append(sizes, records[run].Result)
+		}
+		it := records[runLearned].Result
+		at := violationAt(sizes, it.InstanceSeconds)
 		fronts = append(fronts, at)
 		l.Beyond = l.Beyond && it.SLO.ViolationS < at
 	}
 	l.Front = middle(fronts)
+}
+
+// violationAt is the violation, in seconds, that groups of these sizes would have at a cost: on the lines between them. Outside it is that of
+// the nearest one. It sorts the sizes.
+func violationAt(sizes []quell.Result, cost float64) float64 {
+	slices.SortFunc(sizes, func(a, b quell.Result) int { return cmp.Compare(a.InstanceSeconds, b.InstanceSeconds) })
+	at := sizes[0].SLO.ViolationS
+	for i, large := range sizes[1:] {
+		small := sizes[i]
+		if part := (cost - small.InstanceSeconds) / (large.InstanceSeconds - small.InstanceSeconds); part > 0 {
+			at = small.SLO.ViolationS + min(part, 1)*(large.SLO.ViolationS-small.SLO.ViolationS)
+		}
+	}
+	return at
 }
 
 // Timelines are the comparisons, one for each timeline.
