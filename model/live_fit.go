@@ -102,8 +102,8 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 }
 
 // fitProbe fits P0 and its exponent to windows without interference: it begins with the lowest few of all windows, and takes in those that
-// chance explains. Mean times of few probes are skewed: all of them may find the resource idle, and one long queue counts for many. So their
-// chance is that of a gamma distribution, and the fit is that of a generalised linear model with this distribution and a logarithmic link,
+// chance explains. Mean times of few probes are skewed: all of them may find the resource idle, and one long queue counts for many. So
+// their chance is that of a gamma distribution, and the fit is that of a generalised linear model with this distribution and a logarithmic link,
 // by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	var a [][]float64
@@ -171,8 +171,8 @@ func byChance(stddev, z float64) float64 {
 	return x * x * x
 }
 
-// calmLevel returns where the fit begins: slightly above the lowest few windows, because only these are calm if most are disturbed. level are
-// the windows' times without load; it sorts them.
+// calmLevel returns where the fit begins: slightly above the lowest few windows, because only these are calm if most are disturbed. level
+// are the windows' times without load; it sorts them.
 func calmLevel(level, se []float64) float64 {
 	slices.Sort(level)
 	least := level[len(level)/2] / absurd
@@ -187,8 +187,8 @@ func calmLevel(level, se []float64) float64 {
 // more are calm than these, the rounds of the fit move upwards to their middle.
 const lowByChance = -0.84
 
-// firstSpread begins with the spread of single probes of typical windows, compared with the usual time and not with the window's own: windows
-// whose probes were lucky have a small mean and a small spread.
+// firstSpread begins with the spread of single probes of typical windows, compared with the usual time and not with the window's own:
+// windows whose probes were lucky have a small mean and a small spread.
 func (w *Law) firstSpread(windows []Window, level []float64) {
 	sorted := slices.Clone(level)
 	slices.Sort(sorted)

@@ -133,8 +133,8 @@ func (l *learnedFigures) front(plays [][]*experiment.Record) {
 	l.Front = middle(fronts)
 }
 
-// violationAt is the violation, in seconds, that groups of these sizes would have at a cost: on the lines between them. Outside it is that of
-// the nearest one. It sorts the sizes.
+// violationAt is the violation, in seconds, that groups of these sizes would have at a cost: on the lines between them. Outside it is that
+// of the nearest one. It sorts the sizes.
 func violationAt(sizes []quell.Result, cost float64) float64 {
 	slices.SortFunc(sizes, func(a, b quell.Result) int { return cmp.Compare(a.InstanceSeconds, b.InstanceSeconds) })
 	at := sizes[0].SLO.ViolationS
