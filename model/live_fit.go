@@ -103,58 +103,95 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 
 // fitProbe fits P0 and its exponent to windows without interference: it begins with the lowest few of all windows, and takes in those that
 // chance explains. Mean times of few probes are skewed: all of them may find the resource idle, and one long queue counts for many. So
-// their chance is that of a gamma distribution, and the fit is that of a generalised linear model with this distribution and a logarithmic link,
-// by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
+// their chance is that of a gamma distribution, and the fit is that of a generalised linear model with this distribution and a logarithmic
+// link, by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
-	var a [][]float64
-	var ms, level []float64
 	windows = slices.DeleteFunc(slices.Clone(windows), func(x Window) bool { return x.ProbeN < fewest })
-	for i := range windows {
-		x := &windows[i]
-		a, ms = append(a, []float64{1, crowding(x.Use)}), append(ms, x.ProbeMS)
-		level = append(level, x.ProbeMS*math.Exp(-priorProbe.Mean*crowding(x.Use)))
-	}
-	if len(ms) < leastKnown {
+	if len(windows) < leastKnown {
 		return f, false
 	}
-	w.firstSpread(windows, level)
-	se := w.probeErrors(windows)
-	c := []float64{math.Log(calmLevel(level, se)), priorProbe.Mean}
-	alone, y, weights := make([]float64, len(ms)), make([]float64, len(ms)), make([]float64, len(ms))
-	wider := 1.0
-	for range fitRounds {
-		calm := 0
-		for i := range ms {
-			alone[i] = math.Exp(c[0] + c[1]*a[i][1])
-			by := wider * se[i]
-			if weights[i] = 0; ms[i] > alone[i]*byChance(by, leastByChance) && ms[i] < alone[i]*byChance(by, mostByChance) {
-				weights[i] = 1 / square(by)
-				calm++
-			}
-			y[i] = math.Log(alone[i]) + ms[i]/alone[i] - 1
+	p := newProbeFit(windows)
+	w.firstSpread(windows, p.level)
+	low, high := calmLevels(p.level, w.probeErrors(windows))
+	first := *w
+	f, calm, ok := w.fitFrom(p, windows, low)
+	if calm < len(windows)/2 {
+		if g, more, found := first.fitFrom(p, windows, high); found && float64(more) > manyMore*float64(calm) {
+			*w, f, ok = first, g, true
 		}
-		if calm < min(leastKnown, len(ms)) {
+	}
+	return f, ok && finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+}
+
+// fitFrom fits the line, beginning at a time without load. calm is how many windows chance explains.
+func (w *Law) fitFrom(p *probeFit, windows []Window, level float64) (f lineFit, calm int, ok bool) {
+	se, wider := w.probeErrors(windows), 1.0
+	c := []float64{math.Log(level), priorProbe.Mean}
+	for range fitRounds {
+		p.along(c)
+		explained := p.explain(se, wider)
+		if explained < leastKnown {
 			break
 		}
-		x, covariance, ok := stats.Regress(a, y, weights, []stats.Normal{vague, priorProbe})
+		x, covariance, ok := stats.Regress(p.a, p.y, p.weights, []stats.Normal{vague, priorProbe})
 		if !ok {
-			return f, false
+			return f, 0, false
 		}
-		c, f = x, lineFit{covariance, meanCrowding(a, weights)}
-		for i := range alone {
-			alone[i] = math.Exp(c[0] + c[1]*a[i][1])
-		}
-		w.fitSpread(windows, alone, weights, 1)
+		calm, c, f = explained, x, lineFit{covariance, meanCrowding(p.a, p.weights)}
+		p.along(c)
+		w.fitSpread(windows, p.alone, p.weights, 1)
 		se = w.probeErrors(windows)
-		wider = widerBelow(ms, alone, se, weights)
+		wider = widerBelow(p.ms, p.alone, se, p.weights)
 	}
 	if f.covariance == nil {
-		return f, false
+		return f, 0, false
 	}
 	w.SE.P0 = f.at(0)
 	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
-	w.fitSpread(windows, alone, weights, square(wider))
-	return f, finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+	w.fitSpread(windows, p.alone, p.weights, square(wider))
+	return f, calm, true
+}
+
+// probeFit has the values of each window in a fit of probe times.
+type probeFit struct {
+	a       [][]float64 // 1, crowding
+	ms      []float64
+	level   []float64 // times without load, if the exponent is the expected one
+	alone   []float64 // times by the line
+	y       []float64 // working response
+	weights []float64 // 0: chance does not explain the window
+}
+
+func newProbeFit(windows []Window) *probeFit {
+	n := len(windows)
+	p := &probeFit{alone: make([]float64, n), y: make([]float64, n), weights: make([]float64, n)}
+	for i := range windows {
+		x := &windows[i]
+		p.a, p.ms = append(p.a, []float64{1, crowding(x.Use)}), append(p.ms, x.ProbeMS)
+		p.level = append(p.level, x.ProbeMS*math.Exp(-priorProbe.Mean*crowding(x.Use)))
+	}
+	return p
+}
+
+// along computes the times by a line.
+func (p *probeFit) along(c []float64) {
+	for i := range p.alone {
+		p.alone[i] = math.Exp(c[0] + c[1]*p.a[i][1])
+	}
+}
+
+// explain weighs the windows that chance explains, and returns their number. se are the standard errors, as parts; they are multiplied by
+// wider.
+func (p *probeFit) explain(se []float64, wider float64) (calm int) {
+	for i := range p.ms {
+		by, times := wider*se[i], p.ms[i]/p.alone[i]
+		if p.weights[i] = 0; times > max(byChance(by, leastByChance), 1.0/absurd) && times < byChance(by, mostByChance) {
+			p.weights[i] = 1 / square(by)
+			calm++
+		}
+		p.y[i] = math.Log(p.alone[i]) + times - 1
+	}
+	return calm
 }
 
 const (
@@ -171,21 +208,23 @@ func byChance(stddev, z float64) float64 {
 	return x * x * x
 }
 
-// calmLevel returns where the fit begins: slightly above the lowest few windows, because only these are calm if most are disturbed. level
-// are the windows' times without load; it sorts them.
-func calmLevel(level, se []float64) float64 {
+// calmLevels returns where the fit begins. If most windows are disturbed, only the lowest few are calm: low is slightly above these. But
+// where windows vary much, the lowest few are those with the luckiest probes: high is in the middle of all. level are the windows' times
+// without load; it sorts them.
+func calmLevels(level, se []float64) (low, high float64) {
 	slices.Sort(level)
-	least := level[len(level)/2] / absurd
-	level = slices.DeleteFunc(level, func(x float64) bool { return x < least })
-	middle := slices.Clone(se)
-	slices.Sort(middle)
-	lowest := min(len(level)/5, leastKnown-1)
-	return level[lowest] / byChance(middle[len(middle)/2], lowByChance)
+	high = level[len(level)/2]
+	level = slices.DeleteFunc(level, func(x float64) bool { return x < high/absurd })
+	return level[min(len(level)/5, leastKnown-1)] / byChance(middle(slices.Clone(se)), lowByChance), high
 }
 
-// lowByChance is where the lower fifth of a normal distribution ends, in standard deviations. The lowest few windows are taken for that: if
-// more are calm than these, the rounds of the fit move upwards to their middle.
-const lowByChance = -0.84
+const (
+	// lowByChance is where the lower fifth of a normal distribution ends, in standard deviations. The lowest few windows are taken for that:
+	// if more are calm than these, the rounds of the fit move upwards to their middle.
+	lowByChance = -0.84
+	// manyMore is how many times as many windows the fit must explain that begins in the middle of all, to be the better one.
+	manyMore = 2.5
+)
 
 // firstSpread begins with the spread of single probes of typical windows, compared with the usual time and not with the window's own:
 // windows whose probes were lucky have a small mean and a small spread.
