@@ -116,10 +116,19 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, err
 	}
+	index(views, d.instances())
 	targets := d.targets()
 	d.notice(targets, views)
 	d.remember()
 	return d.states(targets, views), nil
+}
+
+// instances lists all instances that are known: before the first Apply, also those of a fixed group that have no entry yet.
+func (d *Driver) instances() []*entry {
+	if d.asked != nil {
+		return d.entries
+	}
+	return slices.Concat(d.entries, d.unmanaged())
 }
 
 // look reads all virtual services. Those that are missing have no view; it is an error if all are.
@@ -162,27 +171,35 @@ func (d *Driver) warn(v virtual, s *service) {
 	}
 }
 
-// assign updates the entries to a list of backends. If an instance has no real server, the others still get their weights; it is an error
-// only if no instance has one.
+// assign updates the entries to a list of backends, and indexes the views. If an instance has no real server, the others still get their
+// weights; it is an error only if no instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*service) error {
 	byID := make(map[string]*entry, len(d.entries))
 	for _, e := range d.entries {
 		byID[e.ID] = e
 		e.Leaving = true
 	}
-	var errs []error
-	placed := 0
+	wanted, errs := make([]*entry, 0, len(backends)), []error(nil)
 	for _, b := range backends {
 		e := byID[b.ID]
 		if e == nil {
 			e = &entry{ID: b.ID}
 		}
-		there, err := d.assignOne(ctx, e, b, views)
+		if err := d.update(ctx, e, b); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		wanted = append(wanted, e)
+	}
+	index(views, slices.Concat(wanted, d.entries))
+	placed := 0
+	for _, e := range wanted {
+		there, err := d.place(e, views)
 		errs = append(errs, err)
 		if there {
 			placed++
 		}
-		if there && byID[b.ID] == nil {
+		if there && byID[e.ID] == nil {
 			d.entries = append(d.entries, e)
 		}
 	}
@@ -193,14 +210,13 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	return nil
 }
 
-// assignOne updates the entry of an instance. It returns whether the instance has a real server in any virtual service; the error says in
-// which it has none.
-func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*service) (there bool, err error) {
+// update sets the entry of an instance to what is requested.
+func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
 	e.Leaving = false
 	if e.Address != b.Address {
 		numeric, err := resolve(ctx, b.Address)
 		if err != nil {
-			return false, fmt.Errorf("address of %s: %w", b.ID, err)
+			return fmt.Errorf("address of %s: %w", b.ID, err)
 		}
 		e.Address, e.Numeric, e.In = b.Address, numeric, nil
 		if !d.fixed(b.ID) {
@@ -208,18 +224,33 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 		}
 	}
 	e.Probe, e.Drain, e.Held = b.Probe, b.Draining, b.Held
+	return nil
+}
+
+// place returns whether an instance has a real server in any virtual service. The error says in which it has none.
+func (d *Driver) place(e *entry, views []*service) (there bool, err error) {
 	var errs []error
 	for i, view := range views {
 		switch {
 		case view == nil:
 		case view.find(e.Numeric) == nil:
 			errs = append(errs, fmt.Errorf("virtual service %s has no real server %s for %s: add it, for example with ipvsadm -a",
-				d.services[i], e.Numeric, b.ID))
+				d.services[i], e.Numeric, e.ID))
 		default:
 			there = true
 		}
 	}
 	return there, errors.Join(errs...)
+}
+
+// index prepares the views to be asked for the real servers of instances.
+func index(views []*service, instances []*entry) {
+	shared := sharedMachines(instances)
+	for _, view := range views {
+		if view != nil {
+			view.index(shared)
+		}
+	}
 }
 
 // resolve turns host:port into an address. A name is resolved once, when an instance's address is new.

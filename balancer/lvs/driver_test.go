@@ -433,15 +433,17 @@ func TestPlansAreReached(t *testing.T) {
 	})
 }
 
-// An instance's real server in another virtual service may have another port, if it is the only one on its machine.
+// An instance's real server in another virtual service may have another port, if it is the only one on its machine, and no other instance
+// is there.
 func TestRealServersOfAMachine(t *testing.T) {
 	s := &service{}
-	for _, a := range []string{"10.0.0.1:80", "10.0.0.1:81", "10.0.0.2:443", "10.0.0.3:1", "10.0.0.3:2", "10.0.0.3:3"} {
+	for _, a := range []string{"10.0.0.1:80", "10.0.0.1:81", "10.0.0.2:443", "10.0.0.3:1", "10.0.0.3:2", "10.0.0.3:3", "10.0.0.5:80"} {
 		s.reals = append(s.reals, realServer{address: netip.MustParseAddrPort(a)})
 	}
+	s.index(map[netip.Addr]bool{netip.MustParseAddr("10.0.0.5"): true})
 	for address, want := range map[string]string{
 		"10.0.0.1:80": "10.0.0.1:80", "10.0.0.1:81": "10.0.0.1:81", "10.0.0.1:82": "", "10.0.0.2:80": "10.0.0.2:443", "10.0.0.3:9": "",
-		"10.0.0.4:80": "",
+		"10.0.0.4:80": "", "10.0.0.5:80": "10.0.0.5:80", "10.0.0.5:81": "",
 	} {
 		got := ""
 		if r := s.find(netip.MustParseAddrPort(address)); r != nil {
@@ -450,6 +452,61 @@ func TestRealServersOfAMachine(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: found %q, want %q", address, got, want)
 		}
+	}
+}
+
+// shareMachine has two instances on one machine, and one on another.
+func shareMachine(t *testing.T, members bool) (*rig, []quell.Backend) {
+	t.Helper()
+	s, list := &service{scheduler: "wlc"}, []quell.Backend(nil)
+	for i, a := range []string{"10.0.0.11:80", "10.0.0.11:81", "10.0.0.12:80"} {
+		s.reals = append(s.reals, realServer{address: netip.MustParseAddrPort(a), weight: 10})
+		list = append(list, quell.Backend{ID: fmt.Sprintf("i%d", i+1), Address: a, Weight: 1. / 3})
+	}
+	r := newRig(t, &table{services: map[string]*service{web: s}})
+	r.o.Members = nil
+	for _, b := range list {
+		if members {
+			r.o.Members = append(r.o.Members, quell.Member{ID: b.ID, Address: b.Address})
+		}
+	}
+	r.restart()
+	return r, list
+}
+
+// If the real server of one of two instances on a machine is deleted, the other instance keeps its own, whatever happens to the first.
+func TestTheRealServerOfANeighbourIsLeft(t *testing.T) {
+	for name, c := range map[string]func(list []quell.Backend) []quell.Backend{
+		"stays":  func(list []quell.Backend) []quell.Backend { return list },
+		"drains": func(list []quell.Backend) []quell.Backend { list[1].Draining, list[1].Weight = true, 0; return list },
+		"leaves": func(list []quell.Backend) []quell.Backend { return slices.Delete(list, 1, 2) },
+	} {
+		for _, members := range []bool{false, true} {
+			r, list := shareMachine(t, members)
+			r.reconcile(list)
+			r.put(web, "10.0.0.11:81", -1)
+			list = c(list)
+			for range 3 {
+				r.apply(list)
+				r.states()
+			}
+			if s := r.states(); len(r.changes) > 0 || s["i1"].ByHand != nil || len(s) != 2 {
+				t.Errorf("%s: changed %v, states %+v", name, r.changes, s)
+			}
+		}
+	}
+}
+
+// Before the first plan, an instance of a fixed group whose real server is missing does not show another instance's.
+func TestTheRealServerOfANeighbourIsNotShown(t *testing.T) {
+	r, list := shareMachine(t, true)
+	r.put(web, "10.0.0.11:81", -1)
+	if s := r.states(); len(s) != 2 || s["i2"].Address != "" {
+		t.Errorf("%+v", s)
+	}
+	list[0], list[1] = list[1], list[0] // the one that is missing comes first
+	if r.apply(list); !strings.Contains(r.log.String(), "has no real server 10.0.0.11:81 for i2") {
+		t.Errorf("log: %s", r.log.String())
 	}
 }
 

@@ -221,6 +221,7 @@ func find(t *testing.T, k *netlink, v virtual, address string) *realServer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.index(nil)
 	r := s.find(netip.MustParseAddrPort(address))
 	if r == nil {
 		t.Fatalf("no real server %s in %+v", address, s)

@@ -20,7 +20,7 @@ type service struct {
 	scheduler string
 	reals     []realServer
 
-	at  map[netip.AddrPort]*realServer // made by the first find, as are the other two
+	at  map[netip.AddrPort]*realServer // made by index, as are the other two
 	on  map[netip.Addr]*realServer     // by machine; nil for a machine that has several
 	sum int                            // of all weights
 }
@@ -42,24 +42,37 @@ type attr struct {
 // find returns the real server of an instance: the one with the instance's address, or the only one on the same machine. It returns nil if
 // there is none.
 func (s *service) find(address netip.AddrPort) *realServer {
-	if s.at == nil {
-		s.index()
-	}
 	if r := s.at[address]; r != nil {
 		return r
 	}
 	return s.on[address.Addr()]
 }
 
-func (s *service) index() {
-	s.at, s.on = make(map[netip.AddrPort]*realServer, len(s.reals)), make(map[netip.Addr]*realServer, len(s.reals))
+// index prepares find. On a machine that several instances share, an instance has no real server but the one with its own address: any
+// other may be that of another instance.
+func (s *service) index(shared map[netip.Addr]bool) {
+	s.at, s.on, s.sum = make(map[netip.AddrPort]*realServer, len(s.reals)), make(map[netip.Addr]*realServer, len(s.reals)), 0
 	for i := range s.reals {
 		r := &s.reals[i]
 		s.at[r.address] = r
 		s.sum += r.weight
-		if _, several := s.on[r.address.Addr()]; several {
+		machine := r.address.Addr()
+		if _, several := s.on[machine]; several || shared[machine] {
 			r = nil
 		}
-		s.on[s.reals[i].address.Addr()] = r
+		s.on[machine] = r
 	}
+}
+
+// sharedMachines returns the machines on which there are several instances.
+func sharedMachines(instances []*entry) map[netip.Addr]bool {
+	first, shared := make(map[netip.Addr]netip.AddrPort, len(instances)), map[netip.Addr]bool{}
+	for _, e := range instances {
+		machine := e.Numeric.Addr()
+		if other, there := first[machine]; there && other != e.Numeric {
+			shared[machine] = true
+		}
+		first[machine] = e.Numeric
+	}
+	return shared
 }

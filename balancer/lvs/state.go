@@ -83,19 +83,24 @@ func shareOf(r *realServer, s *service) float64 {
 	return float64(r.weight) / float64(s.sum)
 }
 
-// discover returns the real servers that Quell has never managed, so that a first controller starts with their present weights. Those of a
-// fixed group's instances have the instance's id, others have their address as id.
-func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (states []quell.BackendState) {
+// unmanaged lists the instances of a fixed group that Quell has never managed.
+func (d *Driver) unmanaged() (list []*entry) {
 	known := make(map[string]bool, len(d.entries))
 	for _, e := range d.entries {
 		known[e.ID] = true
 	}
 	for _, m := range d.opts.Members {
-		address, err := netip.ParseAddrPort(m.Address)
-		if err != nil || known[m.ID] {
-			continue
+		if address, err := netip.ParseAddrPort(m.Address); err == nil && !known[m.ID] {
+			list = append(list, &entry{ID: m.ID, Address: m.Address, Numeric: plain(address), Probe: m.Probe})
 		}
-		e := &entry{ID: m.ID, Address: m.Address, Numeric: plain(address), Probe: m.Probe}
+	}
+	return list
+}
+
+// discover returns the real servers that Quell has never managed, so that a first controller starts with their present weights. Those of a
+// fixed group's instances have the instance's id, others have their address as id.
+func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (states []quell.BackendState) {
+	for _, e := range d.unmanaged() {
 		states = append(states, d.foreign(e, views, taken)...)
 	}
 	for _, view := range views {
