@@ -342,11 +342,13 @@ func (d *Driver) notice(targets []target, views []*service) {
 			if view == nil {
 				continue
 			}
-			r := view.find(t.Numeric)
+			r, tr := view.find(t.Numeric), t.trace(d.services[i])
 			if r == nil {
+				if !d.fixed(t.ID) {
+					*tr = trace{Out: true} // whoever adds it again may give it the weight 0
+				}
 				continue
 			}
-			tr := t.trace(d.services[i])
 			before := *tr
 			tr.follow(r.weight, t.idle())
 			switch {

@@ -286,6 +286,28 @@ func TestWeightZeroBeforeTheFirstPlan(t *testing.T) {
 	}
 }
 
+// A real server that is deleted and added again with the weight 0 gets its weight in a group that grows. In a fixed group the 0 is a
+// person's.
+func TestARealServerThatIsAddedAgain(t *testing.T) {
+	for name, list := range map[string][]quell.Member{"a fixed group": members(), "a group that grows": nil} {
+		r := newRig(t, newTable())
+		r.o.Members = list
+		r.restart()
+		want := backends(0.5, 0.3, 0.2)
+		r.reconcile(want)
+		r.put(web, "10.0.0.12:80", -1)
+		r.states()
+		r.restart()
+		reals := &r.table.services[web].reals
+		*reals = slices.Insert(*reals, 1, realServer{address: netip.MustParseAddrPort("10.0.0.12:80")})
+		r.apply(want)
+		r.apply(want)
+		if held := r.states()["i2"].ByHand != nil; held != (list != nil) || (r.weights(web)[1] == 0) != held {
+			t.Errorf("%s: held %v, weights %v; log:\n%s", name, held, r.weights(web), r.log.String())
+		}
+	}
+}
+
 func TestAnInstanceThatLeaves(t *testing.T) {
 	r := newRig(t, newTable())
 	r.reconcile(backends(0.5, 0.3, 0.2))
