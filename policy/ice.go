@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,10 +110,17 @@ func parameterKeys(p *Parameter) keys.Table {
 }
 
 func iceAgrees(d *keys.Decoder, path string, s ICESettings, _ quell.Service) {
-	for i, p := range s.Parameters.list() {
+	list := s.Parameters.list()
+	for i, p := range list {
 		at := fmt.Sprintf("%s[%d]", keys.Join(path, "parameters"), i)
-		if d.Sound(at) && p.Max < p.Min {
+		if !d.Sound(at) {
+			continue
+		}
+		if p.Max < p.Min {
 			d.Refuse(keys.Join(at, "max"), "", "%v is less than min, which is %v", p.Max, p.Min)
+		}
+		if slices.ContainsFunc(list[:i], func(other Parameter) bool { return other.Name == p.Name }) {
+			d.Refuse(keys.Join(at, "name"), "keep one of them", "%s is listed twice", p.Name)
 		}
 	}
 }
