@@ -98,6 +98,24 @@ func TestICEParametersOutsideTheirBounds(t *testing.T) {
 	}
 }
 
+// Bounds that are no whole numbers hold, too. Only a bound gives a value that is not whole.
+func TestICEBoundsThatAreNotWhole(t *testing.T) {
+	s := newShop(t, 3, nil, func(set *ICESettings) {
+		set.Parameters = ParametersOf([]Parameter{{"web.timeout", Lower, 0.1, 1}, {"web.pool", Raise, 0, 2.6}, {"web.part", Raise, 0.2, 0.8},
+			{"web.threads", Lower, 1.5, 20}})
+	})
+	s.settings["i2"] = map[string]float64{"web.timeout": 0.8, "web.pool": 2, "web.part": 0.3, "web.threads": 9}
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 60
+	s.seconds(30)
+	got := s.settings["i2"]
+	for name, want := range map[string]float64{"web.timeout": 0.1, "web.pool": 2.6, "web.part": 0.8, "web.threads": 3} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}
+
 // A parameter that is 0 cannot be lowered or raised in proportion, and nothing is ordered.
 func TestICEParametersOfNothing(t *testing.T) {
 	s := newShop(t, 3, nil, func(set *ICESettings) {

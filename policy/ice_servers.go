@@ -100,7 +100,7 @@ func (p *icePlan) change(m *member) {
 		if parameter.Change == Raise {
 			value, least = inForce*rise(t.MS, mem.Usual.MS), inForce*(1+leastTurn)
 		}
-		value = math.Round(math.Min(math.Max(value, parameter.Min), parameter.Max))
+		value = math.Min(math.Max(math.Round(value), parameter.Min), parameter.Max)
 		if parameter.Change == Lower && value <= least && value < inForce || parameter.Change == Raise && value >= least && value > inForce {
 			values[parameter.Name] = tunedValue{Original: inForce, Value: value}
 			p.reason("setting", m.ID, "the interference lasts: %s from %g to %g", parameter.Name, inForce, value)
