@@ -116,6 +116,20 @@ func TestICEBoundsThatAreNotWhole(t *testing.T) {
 	}
 }
 
+// If no response times were known when parameters changed, later ones do not undo the change.
+func TestICEMedianUnknownBefore(t *testing.T) {
+	s := newShop(t, 3, nil, tuned)
+	eachOf(s.servers, func(v *served) { v.ms = 0 })
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden = 0.6
+	s.seconds(25)
+	changed := s.settings["i2"]["apache.MaxRequestWorkers"]
+	eachOf(s.servers, func(v *served) { v.ms = 20 })
+	if s.seconds(30); changed == 200 || s.settings["i2"]["apache.MaxRequestWorkers"] != changed {
+		t.Errorf("%v workers, later %v", changed, s.settings["i2"]["apache.MaxRequestWorkers"])
+	}
+}
+
 // A parameter that is 0 cannot be lowered or raised in proportion, and nothing is ordered.
 func TestICEParametersOfNothing(t *testing.T) {
 	s := newShop(t, 3, nil, func(set *ICESettings) {

@@ -15,7 +15,7 @@ import (
 type iceTuned struct {
 	Values  map[string]tunedValue `json:"values,omitempty"`  // changed ones, by name; the map is never changed
 	At      time.Time             `json:"at,omitzero"`       // when any was last changed
-	Before  float64               `json:"before,omitempty"`  // median response time before they were changed, in milliseconds
+	Before  float64               `json:"before,omitempty"`  // median response time before they were changed, in milliseconds; 0: not known
 	Worse   bool                  `json:"worse,omitempty"`   // they made it worse: no more are changed during this interference
 	Undoing bool                  `json:"undoing,omitempty"` // they are going back to the values of before
 
@@ -78,12 +78,15 @@ func (p *icePlan) tune(m *member) {
 		p.undone(m)
 	case mem.Since.IsZero() && settled:
 		p.undo(m, "the interference is over")
-	case settled && t.MS.N > 0 && t.MS.Mean > muchWorse*t.Before:
+	case settled && t.worse():
 		t.Worse = true
 		p.undo(m, "the median response time is longer than before")
 	}
 	p.order(m)
 }
+
+// worse returns whether the median response time is longer than before parameters were changed. If none was known then, nothing is.
+func (t *iceTuned) worse() bool { return t.Before > 0 && t.MS.Mean > muchWorse*t.Before }
 
 // change computes the values of all parameters that the agent reports.
 func (p *icePlan) change(m *member) {

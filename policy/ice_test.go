@@ -31,7 +31,7 @@ type shop struct {
 type served struct {
 	share  float64 // of the processor, for one hundredth of all requests
 	hidden float64 // others' use of its processor
-	ms     float64 // median response time
+	ms     float64 // median response time; 0: nobody reports it
 	steal  float64
 	errors float64 // failed requests, as a part of all
 	blind  bool    // it has no agent
@@ -80,7 +80,7 @@ func (v served) observation(at time.Time, rate float64) *quell.Observation {
 	ms := v.ms
 	o := &quell.Observation{At: at, WindowS: 1, RequestRate: &rate, ErrorRate: &v.errors,
 		LatencyMS: &quell.Latency{Mean: &ms, P50: &ms, N: int(rate)}}
-	if rate < 1 {
+	if rate < 1 || v.ms == 0 {
 		o.LatencyMS = nil
 	}
 	if v.blind {
@@ -95,8 +95,8 @@ func (v served) observation(at time.Time, rate float64) *quell.Observation {
 	return o
 }
 
-// second plays one second, and returns the policy's plan. Factors and settings of the plan come into force.
-func (s *shop) second() quell.Plan {
+// next returns what is reported at the end of the next second.
+func (s *shop) next() *quell.Snapshot {
 	s.t.Helper()
 	s.now = s.now.Add(time.Second)
 	snapshot := &quell.Snapshot{At: s.now, Service: "video"}
@@ -108,7 +108,13 @@ func (s *shop) second() quell.Plan {
 	if err := snapshot.Validate(); err != nil {
 		s.t.Fatal(err)
 	}
-	plan, st := s.decide(snapshot, s.st)
+	return snapshot
+}
+
+// second plays one second, and returns the policy's plan. Factors and settings of the plan come into force.
+func (s *shop) second() quell.Plan {
+	s.t.Helper()
+	plan, st := s.decide(s.next(), s.st)
 	s.st = st
 	if s.paused {
 		return plan
