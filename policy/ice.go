@@ -191,7 +191,23 @@ type icePlan struct {
 	now   time.Time
 	slow  *judgement // of response times
 	plan  quell.Plan
+
+	all   []iceFacts // by position in the snapshot
+	costs []float64  // of all instances whose cost is known, in increasing order
+	rate  float64    // requests per second of all instances
+	rooms map[quell.Resource]*room
 }
+
+// iceFacts are what a decision knows about an instance's last window. Several steps need them, so they are computed once.
+type iceFacts struct {
+	use   model.ProcessorUse // of its processors
+	used  bool               // that is known
+	cost  float64            // by how much its signal differs from the usual value
+	costs bool               // that is known
+	slow  *window            // its response times; nil: none were reported
+}
+
+func (p *icePlan) facts(m *member) *iceFacts { return &p.all[m.position] }
 
 // ice is Algorithm 1 of ICE. Once per second it looks for signs that an instance has neighbours. If there are any, it predicts how busy
 // the instance's resource is, and cuts its share so far that the use comes back to the set point, but never below the floor. If the
@@ -199,7 +215,7 @@ type icePlan struct {
 // that expire.
 func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 	rememberedOf[iceInstance](g)
-	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At}
+	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At, all: make([]iceFacts, len(g.members))}
 	for i := range g.members {
 		m := &g.members[i]
 		if !m.inService() {
@@ -356,11 +372,7 @@ func (p *icePlan) estimate(mem *iceInstance, rate, signal, point float64) float6
 // asShare converts the part of its requests that an instance is to get into a factor of its share. The others get what it loses, so its
 // part of all requests is not proportional to its share.
 func (p *icePlan) asShare(m *member, part float64) float64 {
-	all := 0.0
-	for _, other := range p.group.ready {
-		r, _ := other.requests()
-		all += r
-	}
+	all := p.rate
 	now, _ := m.requests()
 	if all <= now || now < leastRequest {
 		return part
@@ -372,24 +384,10 @@ func (p *icePlan) asShare(m *member, part float64) float64 {
 // level returns how busy the contended resource of an instance with neighbours may be: the set point or, if the other instances lack room,
 // the level at which all instances are equally busy.
 func (p *icePlan) level(r quell.Resource) float64 {
-	work, hidden := 0.0, []float64(nil)
-	for _, m := range p.group.ready {
-		work += ownUse(m, r)
-		others := 0.0
-		if mem := m.ice(); mem.Cause == r && mem.Seen.N > 0 {
-			others = mem.Seen.Hidden
-		} else if mem.Cause == r {
-			others = mem.Hidden
-		}
-		hidden = append(hidden, others)
-	}
+	room := p.roomOf(r)
 	low, high := 0.0, 1.0
 	for range 30 {
-		level, room := (low+high)/2, 0.0
-		for _, h := range hidden {
-			room += math.Max(0, level-h)
-		}
-		if room < work {
+		if level := (low + high) / 2; room.free(level) < room.work {
 			low = level
 		} else {
 			high = level
@@ -399,13 +397,12 @@ func (p *icePlan) level(r quell.Resource) float64 {
 }
 
 // ownUse returns an instance's own use of a resource. If it is not known, the instance counts as one with room: 0.
-func ownUse(m *member, r quell.Resource) float64 {
+func (p *icePlan) ownUse(m *member, r quell.Resource) float64 {
 	switch {
 	case !m.fresh:
 		return 0
 	case r == quell.CPU:
-		processors, _ := model.ProcessorsOf(m.Observation, 0)
-		return processors.Own
+		return p.facts(m).use.Own
 	}
 	return m.Observation.Utilization[r]
 }

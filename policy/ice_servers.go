@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 )
 
 // iceTuned is what ice remembers of the parameters of an instance's server.
@@ -56,8 +55,8 @@ func (p *icePlan) note(m *member) {
 	if ms, ok := medianMS(m.Observation); ok {
 		t.MS = t.MS.with(ms)
 	}
-	if use, ok := model.ProcessorsOf(m.Observation, 0); ok {
-		t.Busy, t.Use = use.Busy(), t.Use.with(use.Busy())
+	if f := p.facts(m); f.used {
+		t.Busy, t.Use = f.use.Busy(), t.Use.with(f.use.Busy())
 	}
 }
 

@@ -72,7 +72,7 @@ func (p *icePlan) watch() {
 	p.slow = &judgement{in: p.in, set: outlierSpec.defaults, now: p.now}
 	p.slow.windows(p.group)
 	p.slow.compare()
-	costs := p.costs()
+	p.readFacts()
 	type judged struct {
 		*member
 		sign  iceSign
@@ -89,22 +89,23 @@ func (p *icePlan) watch() {
 			continue
 		}
 		mem.At = m.Observation.At
-		s, found := p.sign(m, costs)
+		s, found := p.sign(m)
 		p.notice(mem, s, found)
 		list = append(list, judged{m, s, found})
 	}
 	for _, j := range list {
 		mem := j.ice()
 		p.follow(j.member, j.sign, j.found)
+		p.changed(j.member)
 		if !j.found && mem.Since.IsZero() {
-			mem.Usual.learn(j.member)
+			mem.Usual.learn(j.member, p.facts(j.member))
 		}
 		p.note(j.member)
 	}
 }
 
 // sign returns the most important sign in an instance's last window: a clear one first, else the first in the order of the list.
-func (p *icePlan) sign(m *member, costs map[*member]float64) (best iceSign, found bool) {
+func (p *icePlan) sign(m *member) (best iceSign, found bool) {
 	var list []iceSign
 	add := func(s iceSign, ok bool) {
 		if ok {
@@ -116,7 +117,7 @@ func (p *icePlan) sign(m *member, costs map[*member]float64) (best iceSign, foun
 		add(p.detected(m))
 	} else {
 		add(p.crowded(m))
-		add(p.costly(m, costs))
+		add(p.costly(m))
 	}
 	for _, r := range quell.Resources {
 		add(p.probed(m, r))
@@ -140,13 +141,13 @@ func (p *icePlan) detected(m *member) (s iceSign, found bool) {
 		return s, false
 	}
 	s.text, s.resource = "the detector finds neighbours"+told(ice.Classifier, ice.Usual, signals), quell.CPU
-	use, known := model.ProcessorsOf(o, 0)
-	if !known {
+	f := p.facts(m)
+	if !f.used {
 		s.left = p.set.Floor
 		return s, true
 	}
-	s.own, s.hidden = use.Own, use.Hidden
-	s.previous = use.Busy()
+	s.own, s.hidden = f.use.Own, f.use.Hidden
+	s.previous = f.use.Busy()
 	if last := mem.Tuned.Busy; last > 0 {
 		s.previous = last
 	}
@@ -184,7 +185,7 @@ func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
 	if !known || over < math.Max(leastHiddenSign, bandWidth*spread) {
 		return s, false
 	}
-	whole, _ := model.ProcessorsOf(m.Observation, 0)
+	whole := p.facts(m).use
 	return iceSign{
 		text: fmt.Sprintf("its processors are %.0f%% busy, %.0f%% for others (usually %.0f%%)", 100*whole.Busy(), 100*whole.Hidden, 100*usual),
 		own:  whole.Own, hidden: whole.Hidden, resource: quell.CPU, clear: over >= math.Max(clearHiddenSign, farOut*spread),
@@ -200,36 +201,48 @@ func signalOf(o *quell.Observation) (x float64, what string, ok bool) {
 	return math.Log(ms), "processor time per request", ok && ms > 0
 }
 
-// costs returns by how much each instance's signal differs from its usual value.
-func (p *icePlan) costs() map[*member]float64 {
-	costs := map[*member]float64{}
+// readFacts computes what several steps need, and the same of all instances together.
+func (p *icePlan) readFacts() {
 	for _, m := range p.group.ready {
-		if band := m.ice().Usual.Signal; m.fresh && band.N >= bandKnown {
+		f := p.facts(m)
+		rate, _ := m.requests()
+		p.rate += rate
+		if !m.fresh {
+			continue
+		}
+		f.use, f.used = model.ProcessorsOf(m.Observation, 0)
+		if band := m.ice().Usual.Signal; band.N >= bandKnown {
 			if x, _, ok := signalOf(m.Observation); ok {
-				costs[m] = x - band.Mean
+				f.cost, f.costs = x-band.Mean, true
+				p.costs = append(p.costs, f.cost)
 			}
 		}
 	}
-	return costs
+	slices.Sort(p.costs)
+	for i := range p.slow.list {
+		w := &p.slow.list[i]
+		p.facts(w.member).slow = w
+	}
 }
 
 // costly compares an instance's signal with its band and with those of the other instances: if all need more processor time, the cause is
 // the requests.
-func (p *icePlan) costly(m *member, costs map[*member]float64) (s iceSign, found bool) {
-	off, known := costs[m]
-	_, what, _ := signalOf(m.Observation)
-	use, measured := model.ProcessorsOf(m.Observation, 0)
-	if !known || !measured {
+func (p *icePlan) costly(m *member) (s iceSign, found bool) {
+	f := p.facts(m)
+	if !f.costs || !f.used {
 		return s, false
 	}
-	over := off - medianOfOthers(slices.Sorted(maps.Values(costs)), off, true)
+	_, what, _ := signalOf(m.Observation)
+	off := f.cost
+	over := off - medianOfOthers(p.costs, off, true)
 	spread := m.ice().Usual.Signal.spread(spreadSignal)
 	chance := math.Log(1 + chanceOf(m.Observation))
 	if math.Min(off, over) < math.Max(math.Log(leastSlower), bandWidth*spread)+chance {
 		return s, false
 	}
 	return iceSign{
-		text: fmt.Sprintf("its %s is %.1f times what it usually is", what, math.Exp(off)), own: use.Own, hidden: use.Hidden, resource: quell.CPU,
+		text: fmt.Sprintf("its %s is %.1f times what it usually is", what, math.Exp(off)),
+		own:  f.use.Own, hidden: f.use.Hidden, resource: quell.CPU,
 		clear: math.Min(off, over) >= math.Max(math.Log(clearSlower), farOut*spread)+chance,
 	}, true
 }
@@ -257,23 +270,22 @@ func (p *icePlan) probed(m *member, r quell.Resource) (s iceSign, found bool) {
 
 // slower says whether response times are out of their band, as the policy outlier judges them. Failed requests are no sign of neighbours.
 func (p *icePlan) slower(m *member) (s iceSign, found bool) {
-	i := slices.IndexFunc(p.slow.list, func(w window) bool { return w.member == m })
-	if i < 0 || p.slow.list[i].slow == "" {
+	w := p.facts(m).slow
+	if w == nil || w.slow == "" {
 		return s, false
 	}
-	w := &p.slow.list[i]
 	return iceSign{text: w.slow, clear: w.slowSure, left: w.keeps()}, true
 }
 
 // learn adds a window without signs to what an instance usually shows. A use by others that alone would be a sign counts as the least that
 // is none: two such windows, for example while the instance starts, would make the band so wide that no neighbour leaves it.
-func (u *iceUsual) learn(m *member) {
+func (u *iceUsual) learn(m *member, f *iceFacts) {
 	o := m.Observation
 	if use, ok := model.ProcessorsOf(o, chanceOf(o)); ok {
 		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))
 	}
-	if use, ok := model.ProcessorsOf(o, 0); ok {
-		u.Busy = u.Busy.with(use.Busy())
+	if f.used {
+		u.Busy = u.Busy.with(f.use.Busy())
 	}
 	if x, _, ok := signalOf(o); ok {
 		u.Signal = u.Signal.with(x)
