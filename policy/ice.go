@@ -205,6 +205,8 @@ type iceFacts struct {
 	cost  float64            // by how much its signal differs from the usual value
 	costs bool               // that is known
 	slow  *window            // its response times; nil: none were reported
+
+	judged bool // no decision has judged the window before
 }
 
 func (p *icePlan) facts(m *member) *iceFacts { return &p.all[m.position] }
@@ -242,14 +244,14 @@ func (p *icePlan) reason(code, instance, format string, args ...any) {
 }
 
 // forgetFuture forgets moments that are still to come: the clock was set back, or the controller of before had another clock. The last
-// window and the last changes then count as long ago.
+// window and the last changes of the share then count as long ago. Parameters count as changed now, or their undoing would be given up.
 func (mem *iceInstance) forgetFuture(now time.Time) {
-	for _, at := range []*time.Time{&mem.At, &mem.Changed, &mem.Over, &mem.Slow.At, &mem.Tuned.At} {
+	for _, at := range []*time.Time{&mem.At, &mem.Changed, &mem.Over, &mem.Slow.At} {
 		if at.After(now) {
 			*at = time.Time{}
 		}
 	}
-	for _, at := range []*time.Time{&mem.Since, &mem.Sign} {
+	for _, at := range []*time.Time{&mem.Since, &mem.Sign, &mem.Tuned.At} {
 		if at.After(now) {
 			*at = now
 		}

@@ -15,7 +15,7 @@ type iceTuned struct {
 	Values  map[string]tunedValue `json:"values,omitempty"`  // changed ones, by name; the map is never changed
 	At      time.Time             `json:"at,omitzero"`       // when any was last changed
 	Before  float64               `json:"before,omitempty"`  // median response time before they were changed, in milliseconds; 0: not known
-	Worse   bool                  `json:"worse,omitempty"`   // they made it worse: no more are changed during this interference
+	Worse   bool                  `json:"worse,omitempty"`   // they made it worse, or somebody else set one: no more are changed during this interference
 	Undoing bool                  `json:"undoing,omitempty"` // they are going back to the values of before
 
 	MS   iceBand `json:"ms,omitzero"`       // median response time since the last change
@@ -30,6 +30,7 @@ type tunedValue struct {
 	Original float64 `json:"original"`
 	Value    float64 `json:"value"`
 	Changed  float64 `json:"changed,omitempty"`
+	Foreign  int     `json:"foreign,omitempty"` // windows in a row in which it had none of these values
 }
 
 // Constants of the second level.
@@ -37,7 +38,8 @@ const (
 	muchWorse = 1.1            // a median that is this many times as long as before is worse
 	mostRise  = 4.0            // a rise counts as at most this many times
 	leastTurn = 0.1            // a parameter changes only by at least this part of itself
-	givenUp   = 24 * time.Hour // after this time, a value of before that no agent reports is forgotten
+	givenUp   = 24 * time.Hour // after this time, a value of before that is not in force is forgotten
+	foreign   = 3              // windows in a row with a value that nobody ordered show that somebody else set it
 )
 
 // tunes returns whether parameters of an instance's server may follow: its share is cut or, if shares are never cut, it has neighbours.
@@ -67,21 +69,27 @@ func (p *icePlan) tune(m *member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	settled := p.now.Sub(t.At) >= p.set.Settle
-	switch {
-	case len(t.Values) == 0:
+	if len(t.Values) == 0 {
 		t.Worse = t.Worse && !mem.Since.IsZero()
 		if m.inService() && p.tunes(m) && !t.Worse && settled && mem.Sign.Sub(mem.Since) >= p.set.After {
 			p.change(m)
 		}
-	case t.Undoing:
-		p.undone(m)
-	case mem.Since.IsZero() && settled:
+	} else if p.heed(m); len(t.Values) > 0 && !t.Undoing && settled {
+		p.end(m)
+	}
+	p.order(m)
+}
+
+// end orders the values of before if there is a reason.
+func (p *icePlan) end(m *member) {
+	mem := m.ice()
+	switch t := &mem.Tuned; {
+	case mem.Since.IsZero():
 		p.undo(m, "the interference is over")
-	case settled && t.worse():
+	case t.worse():
 		t.Worse = true
 		p.undo(m, "the median response time is longer than before")
 	}
-	p.order(m)
 }
 
 // worse returns whether the median response time is longer than before parameters were changed. If none was known then, nothing is.
@@ -132,26 +140,51 @@ func (p *icePlan) undo(m *member, why string) {
 	p.reason("setting", m.ID, "%s: its server's parameters go back to their values of before", why)
 }
 
-// undone ends when no parameter has the value any more that was ordered during the interference. If it has neither that nor the one of
-// before, somebody else set it. Values that no agent reports are waited for: the agent may be away, or the operator may have paused Quell.
-func (p *icePlan) undone(m *member) {
+// heed forgets parameters that somebody else set, and those that are back: each by itself, so that none waits for another. Values of before
+// that are not in force yet are waited for, because the agent may be away, or the operator may have paused Quell. An agent that refuses one
+// for ever would keep the instance's parameters from following at all, so after a day it is given up.
+func (p *icePlan) heed(m *member) {
 	t := &m.ice().Tuned
-	for name, v := range t.Values {
+	left := make(map[string]tunedValue, len(t.Values))
+	for _, name := range slices.Sorted(maps.Keys(t.Values)) {
+		v := t.Values[name]
 		inForce, reported := m.Settings[name]
-		if reported && isValue(inForce, v.Changed) || !reported && p.now.Sub(t.At) < givenUp {
-			return
+		switch {
+		case !reported || v.is(inForce, t.Undoing):
+			v.Foreign = 0
+		case p.facts(m).judged:
+			v.Foreign++
+		}
+		switch {
+		case v.Foreign >= foreign:
+			t.Worse = true
+			p.reason("setting", m.ID, "somebody else set %s to %g: that value stays", name, inForce)
+		case t.Undoing && reported && isValue(inForce, v.Original):
+		case t.Undoing && p.now.Sub(t.At) >= givenUp:
+			p.reason("setting", m.ID, "%s is not back after a day: it is left as it is", name)
+		default:
+			left[name] = v
 		}
 	}
-	t.Values, t.Undoing = nil, false
+	t.Values, t.Undoing = left, t.Undoing && len(left) > 0
+}
+
+// is returns whether orders explain a reported value. While a parameter goes back, the changed value may still be in force.
+func (v tunedValue) is(reported float64, undoing bool) bool {
+	return isValue(reported, v.Original) || isValue(reported, v.Value) || undoing && isValue(reported, v.Changed)
 }
 
 // isValue returns whether a reported value is a certain one. It may be rounded.
 func isValue(reported, value float64) bool { return math.Abs(reported-value) <= 1e-6*math.Abs(value) }
 
-// order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has.
+// order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has. While a value
+// may be somebody else's, nothing is ordered, or it would be replaced before that is sure.
 func (p *icePlan) order(m *member) {
 	values := m.ice().Tuned.Values
 	for _, full := range slices.Sorted(maps.Keys(values)) {
+		if values[full].Foreign > 0 {
+			continue
+		}
 		target, name, _ := strings.Cut(full, ".")
 		p.plan.Settings = append(p.plan.Settings, quell.Setting{Instance: m.ID, Target: target, Name: name, Value: values[full].Value})
 	}

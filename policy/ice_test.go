@@ -25,6 +25,7 @@ type shop struct {
 	servers  []served
 	settings map[string]map[string]float64 // parameters in force, by server
 	paused   bool                          // plans are not carried out
+	refused  map[string]bool               // parameters that agents do not set
 }
 
 // served is what a server shows.
@@ -125,7 +126,9 @@ func (s *shop) second() quell.Plan {
 		s.share(plan.Factor)
 	}
 	for _, o := range plan.Settings {
-		s.settings[o.Instance][o.Key()] = o.Value
+		if !s.refused[o.Key()] {
+			s.settings[o.Instance][o.Key()] = o.Value
+		}
 	}
 	return plan
 }

@@ -88,7 +88,7 @@ func (p *icePlan) watch() {
 		if !m.Observation.At.After(mem.At) {
 			continue
 		}
-		mem.At = m.Observation.At
+		mem.At, p.facts(m).judged = m.Observation.At, true
 		s, found := p.sign(m)
 		p.notice(mem, s, found)
 		list = append(list, judged{m, s, found})
