@@ -160,3 +160,26 @@ func TestLuckyProbesAreNotTheUsualOnes(t *testing.T) {
 		}
 	}
 }
+
+// A law knows how the service's own traffic lengthens probes. What people are told of neighbours is within a tenth for paced traffic and for
+// random arrivals.
+func TestSupposedNeighbours(t *testing.T) {
+	const own = 0.3
+	law := &Law{P0MS: 1, ProbeExponent: 1.2, R0MS: 10, Exponent: 1, SeverityExponent: 1, SpreadIdle: 1, Probes: 100, N: 100, Capacity: 0.7}
+	p, err := Compile(&Models{Sections: []Section{Live{quell.Network: {AnyType: law}}}}, Spec{Resource: quell.Network, Metric: quell.Mean,
+		InterferenceModel: quell.Joint, Confidence: 0.95})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, exponent := range []float64{0.7, 1} {
+		for _, use := range []float64{0.3, 0.5, 0.6} {
+			sf := math.Pow((1-own)/(1-own-use), exponent) - 1
+			if got := p.Supposed(own, sf); math.Abs(got-use) > 0.1 {
+				t.Errorf("exponent %v: neighbours use %v, and %.2f is supposed", exponent, use, got)
+			}
+		}
+	}
+	if p.Supposed(own, 0) != 0 || p.Supposed(1, 5) != 0 || p.Supposed(own, math.Inf(1)) > 1-own {
+		t.Error("absurd neighbours")
+	}
+}

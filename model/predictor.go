@@ -26,6 +26,7 @@ type Predictor struct {
 	felt       severities
 	perRequest float64  // 0 if unknown
 	margin     *float64 // of a law that was learned in place; nil if unknown
+	learned    bool     // in place
 }
 
 // severities is an interference model: severity as a function of utilisation and interfering utilisation.
@@ -44,16 +45,16 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("models: %w", err)
 	}
-	var margin *float64
-	if law := m.Live().of(s.Resource, s.InstanceType); law != nil {
-		margin = law.Margin
-	}
+	law := m.Live().of(s.Resource, s.InstanceType)
 	m = m.tabulated(s.Resource, s.InstanceType)
 	baseline, err := compileBaseline(m, s.Resource, s.Confidence)
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{Baseline: *baseline, margin: margin}
+	p := &Predictor{Baseline: *baseline, learned: law != nil}
+	if p.learned {
+		p.margin = law.Margin
+	}
 	if p.rtm = responseSurface(m.Prima().ResponseTime[s.Resource], s.Metric); p.rtm == nil {
 		return nil, missing("response_time", s.Resource, " with the "+string(s.Metric))
 	}
@@ -152,6 +153,20 @@ func (p *Predictor) Interfering(u, sf float64) float64 {
 		use = p.felt.total.inverse(sf) - u
 	}
 	return max(0, min(use, 1-u))
+}
+
+// othersExponent is how probe times grow with the use of a resource by neighbours whose traffic nobody knows: as its free part to the power
+// of minus this. Random arrivals have 1. Paced packets beside a service of bursts had about 0.7 on real links.
+const othersExponent = 0.8
+
+// Supposed returns the neighbours' use that is to be told to people, in [0, 1-u]. It is Interfering for trained models. A law that was
+// learned in place only knows how the service's own traffic lengthens probes, and neighbours' traffic need not be as bursty: there the
+// exponent is othersExponent.
+func (p *Predictor) Supposed(u, sf float64) float64 {
+	if !p.learned || !(sf > 0) {
+		return p.Interfering(u, sf)
+	}
+	return max(0, 1-u) * (1 - math.Pow(1+min(sf, maxValue), -1/othersExponent))
 }
 
 // SeverityExplaining returns the lowest severity at which the response time at utilisation u is responseMS (PRIMA,

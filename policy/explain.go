@@ -108,7 +108,7 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
 	if s.suspected() {
 		addReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
-			"was seen too briefly, to tell it from chance; meanwhile it counts", s.severity, s.use, s.interfering, resource)
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.severity, s.use, s.supposed, resource)
 		return
 	}
 	if plan.Cause == nil {
@@ -128,7 +128,7 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 	}
 	addReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.severity, s.use, s.interfering, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+		severity, s.severity, s.use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
 }
 
 // besides names the other resources in which neighbours slow the instance.
@@ -136,7 +136,7 @@ func (m *member) besides(in *Input) string {
 	var felt []string
 	for i := range m.senses {
 		if s := &m.senses[i]; i != int(m.binds) && !s.out && s.measured > 0 {
-			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.interfering, in.contended[i].resource))
+			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.supposed, in.contended[i].resource))
 		}
 	}
 	if len(felt) == 0 {

@@ -35,7 +35,7 @@ func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[qu
 		if f.Taken != nil {
 			x.Hidden = f.Taken
 		} else if c.predictor != nil && f.Utilization != nil {
-			hidden := c.predictor.Interfering(*f.Utilization, *f.Severity)
+			hidden := c.predictor.Supposed(*f.Utilization, *f.Severity)
 			x.Hidden = &hidden
 		}
 		if probe, ok := probeOf(o, c.resource); ok && c.baseline != nil && f.Utilization != nil && c.baseline.By().Alike(probe.By) {

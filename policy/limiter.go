@@ -29,6 +29,9 @@ func (m *member) rate(in *Input) {
 		}
 		predictor := in.contended[i].of(m.Type).predictor
 		s.interfering = s.neighbours(predictor)
+		if s.supposed = s.interfering; s.taken == nil {
+			s.supposed = predictor.Supposed(s.use, s.severity)
+		}
 		s.capacity = predictor.Capacity(s.interfering, threshold)
 		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
 			m.capacity, m.binds = capacity, uint8(i)

@@ -55,6 +55,7 @@ type sense struct {
 	severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
+	supposed    float64 // U_int as it is told to people
 	capacity    float64 // U_m^max by this resource
 
 	taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
