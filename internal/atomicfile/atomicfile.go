@@ -14,11 +14,20 @@ import (
 
 // Write creates a file or replaces the existing one. A symbolic link is replaced, not followed.
 func Write(path string, data []byte, mode os.FileMode) error {
+	return WriteWith(path, data, mode, func(*os.File) error { return nil })
+}
+
+// WriteWith is like Write. Before the file gets its name, finish may give it another owner, other permissions or attributes. If finish
+// fails, nothing is written.
+func WriteWith(path string, data []byte, mode os.FileMode, finish func(*os.File) error) error {
 	file, err := begin(path, data, mode)
 	if err != nil {
 		return err
 	}
-	if err := file.CloseAtomicallyReplace(); err != nil {
+	if err = named(path, finish(file.File)); err == nil {
+		err = file.CloseAtomicallyReplace()
+	}
+	if err != nil {
 		return errors.Join(err, file.Cleanup())
 	}
 	return syncFolder(path)
@@ -43,6 +52,16 @@ func Create(path string, data []byte, mode os.FileMode) error {
 func Replace(path, by string) error {
 	if err := os.Rename(by, path); err != nil {
 		return err
+	}
+	return syncFolder(path)
+}
+
+// Exchange gives each of two files the other one's name in one step, so neither is lost. They may be of any type; links are not followed.
+// Both must be in one folder. The error is errors.ErrUnsupported if the file system or this platform cannot do that. The caller has synced
+// the contents.
+func Exchange(path, with string) error {
+	if err := exchange(path, with); err != nil {
+		return &os.LinkError{Op: "exchange", Old: path, New: with, Err: err}
 	}
 	return syncFolder(path)
 }

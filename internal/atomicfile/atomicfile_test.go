@@ -48,6 +48,49 @@ func TestAFailureLeavesWhatWasThere(t *testing.T) {
 	alone(t, dir)
 }
 
+// What finish does is done before anybody finds the file under its name.
+func TestWriteWithFinishesTheFileFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	err := WriteWith(path, []byte("text"), 0o600, func(file *os.File) error {
+		if info, err := file.Stat(); err != nil || info.Mode() != 0o600 {
+			t.Errorf("the unfinished file has %v, %v", info.Mode(), err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the unfinished file is in its place: %v", err)
+		}
+		return file.Chmod(0o640)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, path, "text", 0o640)
+	refused := errors.New("refused")
+	if err := WriteWith(path, nil, 0o600, func(*os.File) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("finish failed: %v", err)
+	}
+	check(t, path, "text", 0o640)
+}
+
+func TestExchange(t *testing.T) {
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	if err := errors.Join(os.WriteFile(first, []byte("text"), 0o600), os.Symlink("elsewhere", second)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Exchange(first, second); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(second)
+	if target, wrong := os.Readlink(first); err != nil || wrong != nil || string(data) != "text" || target != "elsewhere" {
+		t.Errorf("the names have %q, %v and %q, %v", data, err, target, wrong)
+	}
+	if err := Exchange(first, filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("with a file that is not there: %v", err)
+	}
+}
+
 func check(t *testing.T, path, text string, mode os.FileMode) {
 	t.Helper()
 	data, err := os.ReadFile(path)
