@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
@@ -163,36 +162,6 @@ func (r *record) expects(content string) bool {
 func sum(content string) string {
 	hash := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(hash[:])
-}
-
-// draft writes a candidate for the file, with the file's owner and permissions.
-func (f *file) draft(content string) (candidate string, err error) {
-	info, err := os.Stat(f.path)
-	if err != nil {
-		return "", err
-	}
-	candidate = f.beside("new")
-	if err := atomicfile.Write(candidate, []byte(content), info.Mode().Perm()); err != nil {
-		return "", err
-	}
-	if err := keepOwner(candidate, info); err != nil {
-		return "", errors.Join(err, os.Remove(candidate))
-	}
-	return candidate, nil
-}
-
-// keepOwner gives a file the owner of another one.
-func keepOwner(path string, of fs.FileInfo) error {
-	has, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	mine, ok := has.Sys().(*syscall.Stat_t)
-	wanted, known := of.Sys().(*syscall.Stat_t)
-	if !ok || !known || mine.Uid == wanted.Uid && mine.Gid == wanted.Gid {
-		return nil
-	}
-	return os.Chown(path, int(wanted.Uid), int(wanted.Gid))
 }
 
 // place puts a candidate in the file's place. First it records the file's present content, so that a killed agent's change is undone. If
