@@ -127,14 +127,10 @@ func (d *Driver) restore(ctx context.Context, f *file) error {
 	if f.record == nil {
 		return nil
 	}
-	if _, err := f.read(); err != nil {
-		if errors.Is(err, errEdited) {
-			d.report(f)
-			return nil
-		}
-		return err
-	}
-	if err := f.back(string(f.record.Original), f.record); err != nil {
+	if err := f.back(string(f.record.Original), f.record); errors.Is(err, errEdited) {
+		d.report(f)
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("restoring %s: %w", f.path, err)
 	}
 	if pid, err := d.running(); err != nil {

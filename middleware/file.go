@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -24,8 +25,11 @@ const maxFile = 4 << 20
 type file struct {
 	path   string  // without symbolic links
 	record *record // nil while the file is the original
+	last   *string // what this process left in the file; nil: nothing yet
 	left   bool    // somebody edited it after Quell had changed it, so Quell changes it no more
 	unlock func() error
+
+	exchange func(path, with string) error // atomicfile.Exchange, except in tests
 }
 
 // record is what is stored about a changed file.
@@ -39,6 +43,9 @@ type record struct {
 var errEdited = errors.New("somebody edited it after Quell had changed it: it stays as it is now, and Quell changes it no more until the " +
 	"agent is restarted")
 
+// errMeanwhile is the error if somebody edits a file while Quell changes it.
+var errMeanwhile = errors.New("somebody edited it during the change, so nothing is changed")
+
 // openFile reserves a file and reads its record, if an agent that was killed left one.
 func openFile(path string) (*file, error) {
 	resolved, err := filepath.EvalSymlinks(path)
@@ -48,7 +55,7 @@ func openFile(path string) (*file, error) {
 	if _, err := readPlain(resolved); err != nil { // before anything is made beside it
 		return nil, err
 	}
-	f := &file{path: resolved}
+	f := &file{path: resolved, exchange: atomicfile.Exchange}
 	if f.unlock, err = lockfile.Take(f.beside("lock"), 0o600); errors.Is(err, lockfile.ErrHeld) {
 		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's "+
 			"configuration names the file twice, once through a symbolic link: name it the same way each time", path)
@@ -109,7 +116,7 @@ func (f *file) read() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if f.record != nil && !f.record.expects(data) {
+	if f.record != nil && !f.expects(data) {
 		f.left = true
 		if err := f.forget(); err != nil {
 			return "", err
@@ -121,8 +128,18 @@ func (f *file) read() (string, error) {
 	return data, nil
 }
 
-func (f *file) content() (string, error) {
-	data, err := readPlain(f.path)
+func (f *file) content() (string, error) { return readOwn(f.path) }
+
+// readOwn reads a file that Quell may replace, and follows no link.
+func readOwn(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		err = fmt.Errorf("%s is a symbolic link", path)
+	}
+	if err != nil {
+		return "", err
+	}
+	data, err := readPlain(path)
 	return string(data), err
 }
 
@@ -154,9 +171,13 @@ func irregular(mode fs.FileMode) string {
 	return "a device"
 }
 
-// expects returns whether a content is Quell's or the original.
-func (r *record) expects(content string) bool {
-	return content == string(r.Original) || slices.Contains(r.Wrote, sum(content))
+// expects returns whether a content of the changed file is Quell's. What a killed agent left is known from the record only. What this
+// process left is known exactly: if a person puts the original back, or an earlier version, that is an edit like any other.
+func (f *file) expects(content string) bool {
+	if f.last != nil {
+		return f.leftAs(content)
+	}
+	return content == string(f.record.Original) || slices.Contains(f.record.Wrote, sum(content))
 }
 
 func sum(content string) string {
@@ -165,33 +186,91 @@ func sum(content string) string {
 }
 
 // place puts a candidate in the file's place. First it records the file's present content, so that a killed agent's change is undone. If
-// the present content is not before, which the candidate was made from, place returns an error.
+// the present content is not before, which the candidate was made from, the error is errMeanwhile, and the record is the earlier one.
 func (f *file) place(candidate, before, after string, values map[string]float64) error {
 	if now, err := f.content(); err != nil || now != before {
-		return errors.Join(err, errors.New("somebody edited it during the change, so nothing is changed"), os.Remove(candidate))
+		return errors.Join(cmp.Or(err, errMeanwhile), os.Remove(candidate))
 	}
+	earlier := f.record
 	next := record{Original: []byte(before), Values: values}
-	if f.record != nil {
-		next.Original = f.record.Original
+	if earlier != nil {
+		next.Original = earlier.Original
 		next.Wrote = append(next.Wrote, sum(before))
 	}
 	next.Wrote = append(next.Wrote, sum(after))
 	if err := f.note(&next); err != nil {
 		return errors.Join(err, os.Remove(candidate))
 	}
+	err := f.replace(candidate, before, after)
+	if err != nil && !f.leftAs(after) {
+		err = errors.Join(err, f.note(earlier))
+	}
+	return err
+}
+
+// replace puts a candidate in the file's place, if before is there. Otherwise the error is errMeanwhile.
+func (f *file) replace(candidate, before, after string) error {
+	err := f.swap(candidate, before, after)
+	if errors.Is(err, errors.ErrUnsupported) {
+		err = f.overwrite(candidate, before)
+	}
+	if now, wrong := f.content(); wrong == nil && now == after && !errors.Is(err, errMeanwhile) { // perhaps only the folder was not synced
+		f.last = &after
+	}
+	return err
+}
+
+// swap exchanges a candidate with the file, looks at what came out, and exchanges them again if that is an edit. What comes out then is the
+// candidate, or an edit of that very moment, which goes back in turn.
+func (f *file) swap(candidate, before, after string) error {
+	awaited, placed := before, after
+	for {
+		err := f.exchange(candidate, f.path)
+		switch {
+		case errors.Is(err, errors.ErrUnsupported):
+			return err
+		case err != nil && placed != after: // the candidate is the edit
+			return errors.Join(err, os.Rename(candidate, f.path))
+		case err != nil:
+			return errors.Join(err, os.Remove(candidate))
+		}
+		out, err := readOwn(candidate)
+		if err == nil && out == awaited {
+			break
+		}
+		awaited, placed = placed, out
+	}
+	if err := os.Remove(candidate); err != nil || placed == after {
+		return err
+	}
+	return errMeanwhile
+}
+
+// overwrite is for file systems without exchange. It loses an edit between the look at the file and the rename.
+func (f *file) overwrite(candidate, before string) error {
+	if now, err := f.content(); err != nil || now != before {
+		return errors.Join(cmp.Or(err, errMeanwhile), os.Remove(candidate))
+	}
 	return atomicfile.Replace(f.path, candidate)
 }
 
+// leftAs returns whether the last thing that this process left in the file is this content.
+func (f *file) leftAs(content string) bool { return f.last != nil && *f.last == content }
+
 // back puts the content and the record of an earlier moment in place again, unless somebody edited the file since.
 func (f *file) back(content string, earlier *record) error {
-	if _, err := f.read(); err != nil {
+	now, err := f.read()
+	if err != nil {
 		return err
 	}
 	candidate, err := f.draft(content)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Replace(f.path, candidate); err != nil {
+	if err := f.replace(candidate, now, content); errors.Is(err, errMeanwhile) {
+		f.left = true
+		return errors.Join(fmt.Errorf("%s: %w", f.path, errEdited), f.forget())
+	} else if err != nil {
 		return err
 	}
 	return f.note(earlier)
@@ -215,7 +294,7 @@ func (f *file) note(r *record) error {
 
 // forget removes the record.
 func (f *file) forget() error {
-	f.record = nil
+	f.record, f.last = nil, nil
 	if err := os.Remove(f.beside("original")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
