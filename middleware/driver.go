@@ -133,9 +133,9 @@ func (d *Driver) restore(ctx context.Context, f *file) error {
 	} else if err != nil {
 		return fmt.Errorf("restoring %s: %w", f.path, err)
 	}
-	if pid, err := d.running(); err != nil {
+	if _, err := d.running(); err != nil {
 		d.log.Info("the original file is restored; the server will read it when it starts", "file", f.path, "because", err)
-	} else if err := d.reload(ctx, pid); err != nil {
+	} else if _, err := d.reload(ctx); err != nil {
 		return errors.Join(fmt.Errorf("%s is restored, but the server did not read it: %w", f.path, err), f.forget())
 	} else {
 		d.log.Info("the original file is restored", "file", f.path)
@@ -187,7 +187,7 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	before := proven{now, f.record}
-	if err := d.change(ctx, f, now, next, values, pid); err != nil {
+	if pid, err = d.change(ctx, f, now, next, values); err != nil {
 		return err
 	}
 	if next == string(f.record.Original) { // the server has run with it before, and the file is the operator's again
@@ -235,7 +235,8 @@ func (d *Driver) insist(ctx context.Context, pid int, name string, value float64
 	if shown, known := d.shows(pid)[name]; !known || shown == value {
 		return nil
 	}
-	return d.reload(ctx, pid)
+	_, err := d.reload(ctx)
+	return err
 }
 
 // shows returns the parameters that the running server shows.
@@ -254,14 +255,15 @@ func (d *Driver) workers(pid int) []string {
 	return d.server.workers(pid)
 }
 
-// change replaces a file's content, if the server's check accepts it, and makes the server read it. If that fails, everything is undone.
-func (d *Driver) change(ctx context.Context, f *file, now, next string, values map[string]float64, pid int) error {
+// change replaces a file's content, if the server's check accepts it, and makes the server read it. It returns the process that has read it.
+// If that fails, everything is undone.
+func (d *Driver) change(ctx context.Context, f *file, now, next string, values map[string]float64) (pid int, err error) {
 	candidate, err := f.draft(next)
 	if err != nil {
-		return fmt.Errorf("writing the new file: %w", err)
+		return 0, fmt.Errorf("writing the new file: %w", err)
 	}
 	if err := d.check(ctx, f, candidate); err != nil {
-		return errors.Join(err, os.Remove(candidate))
+		return 0, errors.Join(err, os.Remove(candidate))
 	}
 	earlier := f.record
 	if err := f.place(candidate, now, next, values); err != nil {
@@ -269,22 +271,26 @@ func (d *Driver) change(ctx context.Context, f *file, now, next string, values m
 		if f.record != earlier { // the record says that the file may have changed
 			err = errors.Join(err, f.back(now, earlier))
 		}
-		return err
+		return 0, err
 	}
-	err = d.reload(ctx, pid)
-	if err == nil {
-		return nil
+	if pid, err = d.reload(ctx); err != nil {
+		return 0, d.unchange(ctx, f, now, earlier, err)
 	}
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
+	return pid, nil
+}
+
+// unchange undoes a change that the server did not read. The server that runs now reads the old file, even if it is another process: that
+// one may have started with the new file. unchange returns what is to be said about the change.
+func (d *Driver) unchange(ctx context.Context, f *file, content string, earlier *record, why error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
-	if wrong := f.back(now, earlier); wrong != nil {
-		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %w", err, wrong)
+	if err := f.back(content, earlier); err != nil {
+		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %w", why, err)
 	}
-	if wrong := d.reload(undo, pid); wrong != nil {
-		return fmt.Errorf("the server did not read the new file: %w; the old file is back, and the server did not read it either: %w", err,
-			wrong)
+	if _, err := d.reload(ctx); err != nil {
+		return fmt.Errorf("the server did not read the new file: %w; the old file is back, and the server did not read it either: %w", why, err)
 	}
-	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", err)
+	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", why)
 }
 
 // begin starts a change. Until the returned function is called, the driver's files are the caller's alone, and InForce returns what was in

@@ -77,32 +77,49 @@ func (d *Driver) runs(pid int) error {
 	return nil
 }
 
-// reload makes the server read its files again, and watches it for a moment. If its workers are known, some must be new afterwards: a
-// server whose reload fails keeps its old workers.
-func (d *Driver) reload(ctx context.Context, pid int) error {
+// reload makes the server that runs now read its files again, watches it for a moment, and returns its process. If its workers are known,
+// some must be new afterwards: a server whose reload fails keeps its old workers.
+func (d *Driver) reload(ctx context.Context) (pid int, err error) {
+	if pid, err = d.running(); err != nil { // it may be another process than when the change began
+		return 0, err
+	}
 	before := d.workers(pid)
 	if len(d.Reload) > 0 {
-		if err := d.runReload(ctx); err != nil {
-			return err
-		}
-	} else if err := syscall.Kill(pid, d.server.signal); err != nil {
-		return fmt.Errorf("sending %v to process %d: %w", d.server.signal, pid, err)
+		err = d.runReload(ctx)
+	} else if err = syscall.Kill(pid, d.server.signal); err != nil {
+		err = fmt.Errorf("sending %v to process %d: %w", d.server.signal, pid, err)
 	}
-	if pid == 0 {
-		return nil
+	if err != nil || pid == 0 {
+		return pid, err
 	}
 	for range int(watch / watchEvery) {
 		time.Sleep(watchEvery)
-		if err := d.runs(pid); err != nil {
-			return fmt.Errorf("after the reload %w", err)
+		if err := d.stays(pid); err != nil {
+			return pid, err
 		}
 	}
+	return pid, d.renews(pid, before)
+}
+
+// stays returns an error if the server ended after its reload.
+func (d *Driver) stays(pid int) error {
+	if err := d.runs(pid); err != nil {
+		return fmt.Errorf("after the reload %w", err)
+	}
+	return nil
+}
+
+// renews waits until one of the server's workers is new.
+func (d *Driver) renews(pid int, before []string) error {
 	if len(before) == 0 {
 		return nil
 	}
 	for end := time.Now().Add(workersWait); time.Now().Before(end); time.Sleep(watchEvery) {
 		if slices.ContainsFunc(d.workers(pid), func(w string) bool { return !slices.Contains(before, w) }) {
 			return nil
+		}
+		if err := d.stays(pid); err != nil {
+			return err
 		}
 	}
 	return fmt.Errorf("%s still has its old workers %v after the reload: its error log says why", d.target, workersWait)

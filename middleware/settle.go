@@ -89,9 +89,9 @@ func (d *Driver) look() (over bool) {
 		d.trial = nil
 		return true
 	}
-	pid, err := d.running()
-	if last := t.steps[len(t.steps)-1].pid; err != nil && d.runs(last) == nil { // a server may write its pid file anew at a reload
-		pid, err = last, nil
+	_, err := d.running()
+	if err != nil && d.runs(t.steps[len(t.steps)-1].pid) == nil { // a server may write its pid file anew at a reload
+		err = nil
 	}
 	switch {
 	case d.life.Err() != nil:
@@ -103,7 +103,7 @@ func (d *Driver) look() (over bool) {
 	case err != nil:
 		over = !now.Before(t.ends)
 	case t.undone: // somebody started it again, perhaps before the old file was back
-		d.readAgain(pid)
+		d.readAgain()
 		over = true
 	default:
 		t.steps = slices.DeleteFunc(t.steps, func(s step) bool { return now.Sub(s.at) >= d.settleTime })
@@ -137,8 +137,8 @@ func (d *Driver) undo(t *trial, why error) {
 }
 
 // readAgain makes a server that was started again read the old file.
-func (d *Driver) readAgain(pid int) {
-	if err := d.reload(d.life, pid); err != nil {
+func (d *Driver) readAgain() {
+	if _, err := d.reload(d.life); err != nil {
 		d.log.Error("the server runs again, but does not read the old file", "error", err)
 		return
 	}
