@@ -24,7 +24,7 @@ type Driver struct {
 	form   syntax
 	log    *slog.Logger
 
-	settleTime, settleEvery time.Duration
+	settleTime, settleEvery, unreadEvery time.Duration
 
 	life     context.Context // until Close
 	cancel   context.CancelFunc
@@ -38,25 +38,34 @@ type Driver struct {
 	trial    *trial           // nil: the server has settled
 	ended    []change         // changes after which the server ended
 	fate     string           // why the server does not run, if a change ended it
+
+	reminding bool // a loop makes the server read files again that it has not read
 }
 
 // Open reserves the server's files and restores those that a killed agent left changed. It is an error if a file is missing or does not
 // set a parameter, if a template fails, or if another agent manages a file.
 func Open(ctx context.Context, s Server, log *slog.Logger) (*Driver, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
-		settleTime: settleTime, settleEvery: settleEvery, files: map[string]*file{}, told: map[string]bool{}}
-	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	d := newDriver(ctx, s, log)
 	if err := d.open(ctx); err != nil {
-		d.cancel()
+		d.stopWatching()
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
 }
 
+func newDriver(ctx context.Context, s Server, log *slog.Logger) *Driver {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
+		settleTime: settleTime, settleEvery: settleEvery, unreadEvery: unreadEvery, files: map[string]*file{}, told: map[string]bool{}}
+	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	return d
+}
+
 func (d *Driver) open(ctx context.Context) error {
+	d.changing.Lock() // a restored file that the server does not read is tried again meanwhile
+	defer d.changing.Unlock()
 	for _, path := range d.Settings.files() {
 		f, err := openFile(path)
 		if err != nil {
@@ -106,11 +115,7 @@ func (d *Driver) namesIn(f *file) (names []string) {
 func (d *Driver) Close(ctx context.Context) error {
 	d.stopWatching()
 	defer d.begin()()
-	var errs []error
-	for _, path := range slices.Sorted(maps.Keys(d.files)) {
-		errs = append(errs, d.restore(ctx, d.files[path]))
-	}
-	return errors.Join(append(errs, d.release())...)
+	return errors.Join(d.restore(ctx, slices.Collect(maps.Values(d.files))...), d.release())
 }
 
 func (d *Driver) release() error {
@@ -121,31 +126,36 @@ func (d *Driver) release() error {
 	return errors.Join(errs...)
 }
 
-// restore puts a changed file's original in place again, makes a running server read it, and only then removes the record of the original.
-// So if the agent is killed in between, its successor does all of this again.
-func (d *Driver) restore(ctx context.Context, f *file) error {
-	if f.record == nil {
-		return nil
+// restore puts the originals of changed files in place again, makes a running server read them, and only then removes the records of the
+// originals. So if the agent is killed in between, its successor does all of this again. A server that is not running will read them when it
+// starts.
+func (d *Driver) restore(ctx context.Context, files ...*file) error {
+	for _, f := range files {
+		if f.record != nil {
+			d.owe(f, string(f.record.Original), nil)
+		}
 	}
-	if err := f.back(string(f.record.Original), f.record); errors.Is(err, errEdited) {
-		d.report(f)
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("restoring %s: %w", f.path, err)
+	err := d.catchUp(ctx)
+	if _, stopped := d.running(); err == nil || stopped == nil {
+		return err
 	}
-	if _, err := d.running(); err != nil {
-		d.log.Info("the original file is restored; the server will read it when it starts", "file", f.path, "because", err)
-	} else if _, err := d.reload(ctx); err != nil {
-		return errors.Join(fmt.Errorf("%s is restored, but the server did not read it: %w", f.path, err), f.forget())
-	} else {
-		d.log.Info("the original file is restored", "file", f.path)
+	var errs []error
+	for _, f := range files {
+		switch {
+		case f.unread == nil:
+		case f.leftAs(f.unread.content):
+			d.log.Info("the original file is restored, and the server is not running", "file", f.path)
+			errs = append(errs, f.forget())
+		default:
+			errs = append(errs, f.unread.why)
+		}
 	}
-	return f.forget()
+	return errors.Join(errs...)
 }
 
-// report logs once that somebody else edited a file.
+// report logs once if somebody else edited a file.
 func (d *Driver) report(f *file) {
-	if !d.told[f.path] {
+	if f.left && !d.told[f.path] {
 		d.told[f.path] = true
 		d.log.Warn(errEdited.Error(), "file", f.path)
 	}
@@ -160,6 +170,9 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 		return err
 	}
 	if err := d.refused(name, value); err != nil {
+		return err
+	}
+	if err := d.catchUp(ctx); err != nil {
 		return err
 	}
 	f := d.files[d.fileOf(p)]
@@ -284,11 +297,12 @@ func (d *Driver) change(ctx context.Context, f *file, now, next string, values m
 func (d *Driver) unchange(ctx context.Context, f *file, content string, earlier *record, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWait)
 	defer cancel()
-	if err := f.back(content, earlier); err != nil {
-		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %w", why, err)
-	}
-	if _, err := d.reload(ctx); err != nil {
-		return fmt.Errorf("the server did not read the new file: %w; the old file is back, and the server did not read it either: %w", why, err)
+	d.owe(f, content, earlier)
+	switch err := d.catchUp(ctx); {
+	case err != nil:
+		return fmt.Errorf("the server did not read the new file: %w; %w", why, err)
+	case f.left:
+		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %s: %w", why, f.path, errEdited)
 	}
 	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", why)
 }
@@ -340,6 +354,9 @@ func (d *Driver) readBack() (map[string]float64, error) {
 			d.report(f)
 		} else if err != nil {
 			return nil, err
+		}
+		if f.unread != nil {
+			return nil, f.unread.why
 		}
 		if f.left && d.server.line == nil {
 			return nil, err // the file is not made from the template any more

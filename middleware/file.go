@@ -27,6 +27,7 @@ type file struct {
 	record *record // nil while the file is the original
 	last   *string // what this process left in the file; nil: nothing yet
 	left   bool    // somebody edited it after Quell had changed it, so Quell changes it no more
+	unread *unread // nil: no restored content waits for the server
 	unlock func() error
 
 	exchange func(path, with string) error // atomicfile.Exchange, except in tests
@@ -110,14 +111,14 @@ func (f *file) set() map[string]float64 {
 }
 
 // read returns the file's content. If somebody edited the file after Quell had changed it, read drops the record, and the error is
-// errEdited, now and later.
+// errEdited, now and later. An edit of the restored original is nothing special, even if the server has not read the original yet.
 func (f *file) read() (string, error) {
 	data, err := f.content()
 	if err != nil {
 		return "", err
 	}
 	if f.record != nil && !f.expects(data) {
-		f.left = true
+		f.left = !f.leftAs(string(f.record.Original))
 		if err := f.forget(); err != nil {
 			return "", err
 		}
@@ -259,21 +260,30 @@ func (f *file) leftAs(content string) bool { return f.last != nil && *f.last == 
 
 // back puts the content and the record of an earlier moment in place again, unless somebody edited the file since.
 func (f *file) back(content string, earlier *record) error {
+	if err := f.put(content); err != nil {
+		return err
+	}
+	return f.note(earlier)
+}
+
+// put puts the content of an earlier moment in the changed file's place again, unless somebody edited the file since. The record stays.
+func (f *file) put(content string) error {
 	now, err := f.read()
-	if err != nil {
+	if err == nil && f.record == nil {
+		err = fmt.Errorf("%s: %w", f.path, errEdited)
+	}
+	if err != nil || now == content && f.leftAs(content) {
 		return err
 	}
 	candidate, err := f.draft(content)
 	if err != nil {
 		return err
 	}
-	if err := f.replace(candidate, now, content); errors.Is(err, errMeanwhile) {
+	if err = f.replace(candidate, now, content); errors.Is(err, errMeanwhile) {
 		f.left = true
 		return errors.Join(fmt.Errorf("%s: %w", f.path, errEdited), f.forget())
-	} else if err != nil {
-		return err
 	}
-	return f.note(earlier)
+	return err
 }
 
 // note stores a record; nil removes it.
@@ -292,9 +302,9 @@ func (f *file) note(r *record) error {
 	return nil
 }
 
-// forget removes the record.
+// forget removes the record: the file is the original.
 func (f *file) forget() error {
-	f.record, f.last = nil, nil
+	f.record, f.last, f.unread = nil, nil, nil
 	if err := os.Remove(f.beside("original")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

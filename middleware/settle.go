@@ -103,7 +103,7 @@ func (d *Driver) look() (over bool) {
 	case err != nil:
 		over = !now.Before(t.ends)
 	case t.undone: // somebody started it again, perhaps before the old file was back
-		d.readAgain()
+		d.readAgain(t)
 		over = true
 	default:
 		t.steps = slices.DeleteFunc(t.steps, func(s step) bool { return now.Sub(s.at) >= d.settleTime })
@@ -136,9 +136,14 @@ func (d *Driver) undo(t *trial, why error) {
 		fmt.Errorf("%w; %s", why, d.fate))
 }
 
-// readAgain makes a server that was started again read the old file.
-func (d *Driver) readAgain() {
-	if _, err := d.reload(d.life); err != nil {
+// readAgain makes a server that was started again read the old files.
+func (d *Driver) readAgain(t *trial) {
+	for _, s := range t.steps {
+		if content, err := s.file.read(); err == nil && s.file.unread == nil {
+			d.owe(s.file, content, s.file.record)
+		}
+	}
+	if err := d.catchUp(d.life); err != nil {
 		d.log.Error("the server runs again, but does not read the old file", "error", err)
 		return
 	}

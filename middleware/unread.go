@@ -1,0 +1,116 @@
+package middleware
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// unreadEvery is the time between two attempts to make a server read a restored file.
+const unreadEvery = 5 * time.Second
+
+// unread is a file's content of before that a running server has not read yet. The file's record stays until then, so that the next agent
+// makes the server read it if this one is killed.
+type unread struct {
+	content string
+	then    *record // of the content
+	why     error   // what is to be said about it
+}
+
+// owe notes that the server must read a file's content of before.
+func (d *Driver) owe(f *file, content string, then *record) {
+	f.unread = &unread{content: content, then: then}
+	if f.record != nil {
+		return
+	}
+	f.record, f.last = &record{Original: []byte(content)}, &content
+	if err := f.note(f.record); err != nil {
+		d.log.Error("what the server must read is not recorded", "file", f.path, "error", err)
+	}
+}
+
+// catchUp makes the server read what it has not read yet. After an error, it is tried again every unreadEvery. A file that somebody edited
+// is left to him.
+func (d *Driver) catchUp(ctx context.Context) error {
+	var errs []error
+	var back []*file
+	for _, path := range slices.Sorted(maps.Keys(d.files)) {
+		f := d.files[path]
+		if f.unread == nil {
+			continue
+		}
+		if err := f.put(f.unread.content); err != nil && f.unread != nil {
+			errs = append(errs, f.unread.says("the old file could not be restored: %w", err))
+		} else if err == nil {
+			back = append(back, f)
+		}
+		d.report(f)
+	}
+	if len(back) > 0 {
+		errs = append(errs, d.reread(ctx, back))
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		d.remindLater()
+	}
+	return err
+}
+
+// reread makes the server read files whose content of before is back.
+func (d *Driver) reread(ctx context.Context, back []*file) error {
+	_, failed := d.reload(ctx)
+	var errs []error
+	for _, f := range back {
+		owed, err := f.unread, failed
+		if err == nil {
+			err = f.note(owed.then)
+		}
+		if err != nil {
+			errs = append(errs, owed.says("the old file is back, and the server has not read it: %w", err))
+			continue
+		}
+		f.unread = nil
+		d.log.Info("the old file is back, and the server has read it", "file", f.path)
+	}
+	return errors.Join(errs...)
+}
+
+// says keeps and returns why the content is not in force.
+func (u *unread) says(format string, err error) error {
+	u.why = fmt.Errorf(format, err)
+	return u.why
+}
+
+// remindLater starts a loop that catches up.
+func (d *Driver) remindLater() {
+	if !d.reminding && d.life.Err() == nil {
+		d.reminding = true
+		d.watching.Go(d.remind)
+	}
+}
+
+func (d *Driver) remind() {
+	ticker := time.NewTicker(d.unreadEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-d.life.Done():
+			return
+		case <-ticker.C:
+		}
+		if d.remindOnce() {
+			return
+		}
+	}
+}
+
+// remindOnce returns whether there is nothing left to catch up on.
+func (d *Driver) remindOnce() (over bool) {
+	defer d.begin()()
+	over = d.life.Err() != nil || d.catchUp(d.life) == nil
+	d.reminding = !over
+	return over
+}
