@@ -130,15 +130,26 @@ func (d *Driver) release() error {
 // originals. So if the agent is killed in between, its successor does all of this again. A server that is not running will read them when it
 // starts.
 func (d *Driver) restore(ctx context.Context, files ...*file) error {
+	var errs []error
 	for _, f := range files {
-		if f.record != nil {
+		switch {
+		case f.record == nil:
+		case f.gone():
+			d.log.Warn("the changed file is no regular file any more: what is in its place stays", "file", f.path)
+			errs = append(errs, f.forget())
+		default:
 			d.owe(f, string(f.record.Original), nil)
 		}
 	}
 	err := d.catchUp(ctx)
-	if _, stopped := d.running(); err == nil || stopped == nil {
-		return err
+	if _, stopped := d.running(); err != nil && stopped != nil {
+		err = d.leave(files)
 	}
+	return errors.Join(append(errs, err)...)
+}
+
+// leave removes the records of restored files that a server will read when it starts.
+func (d *Driver) leave(files []*file) error {
 	var errs []error
 	for _, f := range files {
 		switch {
@@ -172,10 +183,10 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err := d.refused(name, value); err != nil {
 		return err
 	}
-	if err := d.catchUp(ctx); err != nil {
+	f := d.files[d.fileOf(p)]
+	if err := errors.Join(f.same(), d.catchUp(ctx)); err != nil {
 		return err
 	}
-	f := d.files[d.fileOf(p)]
 	now, err := f.read()
 	if err != nil {
 		if errors.Is(err, errEdited) {
@@ -349,6 +360,9 @@ func (d *Driver) readBack() (map[string]float64, error) {
 	all := map[string]float64{}
 	for _, path := range slices.Sorted(maps.Keys(d.files)) {
 		f := d.files[path]
+		if err := f.same(); err != nil {
+			return nil, err
+		}
 		content, err := f.read()
 		if errors.Is(err, errEdited) {
 			d.report(f)

@@ -23,7 +23,8 @@ const maxFile = 4 << 20
 // file is a configuration file that Quell may change. Beside it are hidden files: a lock, the candidate that is to replace it, and, while
 // it is changed, a record of the original.
 type file struct {
-	path   string  // without symbolic links
+	link   string  // the path in the configuration
+	path   string  // where link led when the agent started, without symbolic links
 	record *record // nil while the file is the original
 	last   *string // what this process left in the file; nil: nothing yet
 	left   bool    // somebody edited it after Quell had changed it, so Quell changes it no more
@@ -56,7 +57,7 @@ func openFile(path string) (*file, error) {
 	if _, err := readPlain(resolved); err != nil { // before anything is made beside it
 		return nil, err
 	}
-	f := &file{path: resolved, exchange: atomicfile.Exchange}
+	f := &file{link: path, path: resolved, exchange: atomicfile.Exchange}
 	if f.unlock, err = lockfile.Take(f.beside("lock"), 0o600); errors.Is(err, lockfile.ErrHeld) {
 		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's "+
 			"configuration names the file twice, once through a symbolic link: name it the same way each time", path)
@@ -92,6 +93,21 @@ func (f *file) recall() error {
 // beside returns the path of a hidden file beside the file. Servers that read all files of a folder do not read hidden ones.
 func (f *file) beside(what string) string {
 	return filepath.Join(filepath.Dir(f.path), "."+filepath.Base(f.path)+".quell-"+what)
+}
+
+// same returns an error if the path in the configuration leads to another file than when the agent started.
+func (f *file) same() error {
+	now, err := filepath.EvalSymlinks(f.link)
+	if err == nil && now != f.path {
+		err = fmt.Errorf("%s: it is another file now than when the agent started (%s, was %s): restart the agent", f.link, now, f.path)
+	}
+	return err
+}
+
+// gone returns whether somebody put something else in the changed file's place that Quell must not replace, such as a symbolic link.
+func (f *file) gone() bool {
+	info, err := os.Lstat(f.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular()
 }
 
 // original returns the content of before Quell changed the file.

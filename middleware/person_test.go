@@ -157,6 +157,77 @@ func TestAnExchangeThatFails(t *testing.T) {
 	}
 }
 
+// refusesAnother checks that the agent refuses to work with another file than when it started.
+func (r *toy) refusesAnother(d *Driver, now, was string) {
+	r.t.Helper()
+	_, err := d.InForce(r.t.Context())
+	want := "it is another file now than when the agent started (" + now + ", was " + was + "): restart the agent"
+	for _, err := range []error{err, d.Set(r.t.Context(), "workers", 30)} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			r.t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestALinkThatLeadsElsewhere is about a deployment that points a link to another file.
+func TestALinkThatLeadsElsewhere(t *testing.T) {
+	r := newToy(t)
+	link, second := filepath.Join(r.dir, "enabled.conf"), filepath.Join(r.dir, "second.conf")
+	if err := errors.Join(os.Symlink(r.config, link), os.WriteFile(second, []byte(theirs), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	r.server.Settings.File = link
+	d := r.open()
+	r.set(d, "workers", 20)
+	if err := errors.Join(os.Remove(link), os.Symlink(second, link)); err != nil {
+		t.Fatal(err)
+	}
+	r.refusesAnother(d, second, r.config)
+	r.has(with(20), true)
+	r.close(d)
+	r.has(original, false)
+	if got := r.read(second); got != theirs {
+		t.Errorf("the new file has %q", got)
+	}
+}
+
+// TestAFileThatBecomesALink is about a person who moves a changed file and puts a link in its place, or a folder, or nothing.
+func TestAFileThatBecomesALink(t *testing.T) {
+	for _, changed := range []bool{true, false} {
+		r := newToy(t)
+		d := r.open()
+		if changed {
+			r.set(d, "workers", 20)
+		}
+		moved := filepath.Join(r.dir, "moved.conf")
+		if err := errors.Join(os.Rename(r.config, moved), os.Symlink(moved, r.config)); err != nil {
+			t.Fatal(err)
+		}
+		r.refusesAnother(d, moved, r.config)
+		before := r.read(moved)
+		r.close(d)
+		r.has(before, false)
+		if target, err := os.Readlink(r.config); err != nil || target != moved {
+			t.Errorf("the link leads to %q, %v", target, err)
+		}
+		if changed != strings.Contains(r.log.String(), "no regular file any more") {
+			t.Errorf("log: %s", &r.log)
+		}
+	}
+	for _, put := range []func(path string) error{func(path string) error { return os.Mkdir(path, 0o755) }, func(string) error { return nil }} {
+		r := newToy(t)
+		d := r.open()
+		r.set(d, "workers", 20)
+		if err := errors.Join(os.Remove(r.config), put(r.config)); err != nil {
+			t.Fatal(err)
+		}
+		r.close(d)
+		if _, err := os.Lstat(d.files[r.config].beside("original")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the record is still there: %v", err)
+		}
+	}
+}
+
 func TestAFileSystemWithoutExchange(t *testing.T) {
 	r := newToy(t)
 	d := r.open()
