@@ -173,14 +173,15 @@ func (d *Driver) report(f *file) {
 }
 
 // Set changes a parameter and makes the server apply it. After an error, the file is as it was before, and so is the server. If the server
-// ends within settleTime after Set, the file as it was before is put back.
+// ends within settleTime after Set, the file as it was before is put back. When all parameters of a file have their original values again,
+// the original goes back.
 func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	defer d.begin()()
 	p, err := d.parameter(name, value)
 	if err != nil {
 		return err
 	}
-	if err := d.refused(name, value); err != nil {
+	if err := d.refused(p, value); err != nil {
 		return err
 	}
 	f := d.files[d.fileOf(p)]
@@ -188,10 +189,8 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 		return err
 	}
 	now, err := f.read()
+	d.report(f)
 	if err != nil {
-		if errors.Is(err, errEdited) {
-			d.report(f)
-		}
 		return err
 	}
 	values, err := d.form.values(now, d.namesIn(f), f.set())
@@ -202,11 +201,11 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err != nil {
 		return err
 	}
-	if has, known := values[name]; known && has == value {
+	if d.has(values, pid, name, value) {
 		return d.insist(ctx, pid, name, value)
 	}
 	values[name] = value
-	next, err := d.form.with(now, values)
+	next, err := d.next(f, now, values)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
@@ -220,6 +219,29 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	}
 	d.try(f, before, change{name, value}, pid)
 	return nil
+}
+
+// has returns whether a parameter has a value already. If the file has a word such as auto, what the running server shows counts.
+func (d *Driver) has(values map[string]float64, pid int, name string, value float64) bool {
+	is, known := values[name]
+	if !known {
+		is, known = d.shows(pid)[name]
+	}
+	return known && is == value
+}
+
+// next returns the content of a file with these values. If they are those of before Quell changed the file, that is the original.
+func (d *Driver) next(f *file, now string, values map[string]float64) (string, error) {
+	originals, err := d.originals(f)
+	if err != nil {
+		return "", err
+	}
+	for name, value := range values {
+		if was, known := originals[name]; !known || was != value {
+			return d.form.with(now, values)
+		}
+	}
+	return f.original()
 }
 
 // parameter finds a parameter and refuses a value outside its bounds.
@@ -241,17 +263,46 @@ func (d *Driver) parameter(name string, value float64) (Parameter, error) {
 	return Parameter{}, fmt.Errorf("this agent's configuration does not list %s; it lists %s", name, strings.Join(names, ", "))
 }
 
-// isOriginal returns whether a parameter had this value before Quell changed the file. Such a value may come back although it is outside
-// the bounds.
+// isOriginal returns whether a parameter had this value before Quell changed the file, or the server showed it. Such a value may come back
+// although it is outside the bounds.
 func (d *Driver) isOriginal(p Parameter, value float64) bool {
 	f := d.files[d.fileOf(p)]
+	originals, err := d.originals(f)
+	was, known := originals[p.Name]
+	shown, counted := d.shown(f)[p.Name]
+	return err == nil && known && was == value || counted && shown == value
+}
+
+// originals returns the values of a file's parameters of before Quell changed it. For words such as auto they are what the server showed.
+func (d *Driver) originals(f *file) (map[string]float64, error) {
 	content, err := f.original()
 	if err != nil {
-		return false
+		return nil, err
 	}
 	values, err := d.form.values(content, d.namesIn(f), nil)
-	was, known := values[p.Name]
-	return err == nil && known && was == value
+	if err != nil {
+		return nil, err
+	}
+	for name, v := range d.shown(f) {
+		if _, number := values[name]; !number {
+			values[name] = v
+		}
+	}
+	return values, nil
+}
+
+// shown returns the parameters of a file that the running server showed before Quell changed the file.
+func (d *Driver) shown(f *file) map[string]float64 {
+	if f.record != nil {
+		return f.record.Shown
+	}
+	pid, err := d.running()
+	if err != nil {
+		return nil
+	}
+	shown, names := d.shows(pid), d.namesIn(f)
+	maps.DeleteFunc(shown, func(name string, _ float64) bool { return !slices.Contains(names, name) })
+	return shown
 }
 
 // insist makes the server read its files again if it shows another value than the file has.
@@ -290,7 +341,7 @@ func (d *Driver) change(ctx context.Context, f *file, now, next string, values m
 		return 0, errors.Join(err, os.Remove(candidate))
 	}
 	earlier := f.record
-	if err := f.place(candidate, now, next, values); err != nil {
+	if err := f.place(candidate, now, next, values, d.shown(f)); err != nil {
 		err = fmt.Errorf("replacing %s: %w", f.path, err)
 		if f.record != earlier { // the record says that the file may have changed
 			err = errors.Join(err, f.back(now, earlier))

@@ -39,6 +39,8 @@ type record struct {
 	Original []byte             `json:"original"`
 	Wrote    []string           `json:"wrote"`  // SHA-256 of each content that Quell may have left in the file
 	Values   map[string]float64 `json:"values"` // what Quell set
+	// Shown is what the running server showed before the first change, of the parameters that it shows.
+	Shown map[string]float64 `json:"shown,omitempty"`
 }
 
 // errEdited is the error if somebody else edited a file that Quell had changed.
@@ -204,12 +206,12 @@ func sum(content string) string {
 
 // place puts a candidate in the file's place. First it records the file's present content, so that a killed agent's change is undone. If
 // the present content is not before, which the candidate was made from, the error is errMeanwhile, and the record is the earlier one.
-func (f *file) place(candidate, before, after string, values map[string]float64) error {
+func (f *file) place(candidate, before, after string, values, shown map[string]float64) error {
 	if now, err := f.content(); err != nil || now != before {
 		return errors.Join(cmp.Or(err, errMeanwhile), os.Remove(candidate))
 	}
 	earlier := f.record
-	next := record{Original: []byte(before), Values: values}
+	next := record{Original: []byte(before), Values: values, Shown: shown}
 	if earlier != nil {
 		next.Original = earlier.Original
 		next.Wrote = append(next.Wrote, sum(before))

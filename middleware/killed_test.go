@@ -55,7 +55,7 @@ func (r *toy) half(d *Driver, more func(*file)) {
 
 func (r *toy) place(f *file) {
 	r.t.Helper()
-	if err := f.place(f.beside("new"), r.read(f.path), with(50), map[string]float64{"workers": 50}); err != nil {
+	if err := f.place(f.beside("new"), r.read(f.path), with(50), map[string]float64{"workers": 50}, nil); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -336,6 +336,35 @@ func TestNginxUnderLoad(t *testing.T) {
 	await(t, url+"/page.html", "a page\n<nil>")
 }
 
+// TestNginxWithAutomaticWorkers checks that the number of workers before a change may come back, and that the word is back then.
+func TestNginxWithAutomaticWorkers(t *testing.T) {
+	nginx, port := need.Program(t, "nginx"), freePort(t)
+	files := nginxFiles(port)
+	files["nginx.conf"] = strings.Replace(files["nginx.conf"], "worker_processes 2", "worker_processes auto", 1)
+	dir := site(t, files)
+	config := filepath.Join(dir, "nginx.conf")
+	launch(t, dir, nginx, "-c", config, "-g", "daemon off;")
+	await(t, "http://127.0.0.1:"+port+"/page.html", "a page\n<nil>")
+	d := openServer(t, Nginx, Settings{PID: filepath.Join(dir, "nginx.pid"), Check: []string{nginx, "-t", "-c", config}, File: config,
+		Parameters: []Parameter{{Name: "worker_processes", Min: 1, Max: 1}}})
+	before, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has, err := d.InForce(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	auto := has["worker_processes"]
+	d.Parameters[0] = Parameter{Name: "worker_processes", Min: auto + 1, Max: auto + 2}
+	retune(t, d, "worker_processes", auto+2)
+	retune(t, d, "worker_processes", auto)
+	if after, err := os.ReadFile(config); err != nil || string(after) != string(before) {
+		t.Errorf("the original is not back: %s, %v", after, err)
+	}
+	closeServer(t, d, config, string(before))
+}
+
 // TestAReloadThatFailsAlthoughTheCheckPasses makes nginx listen on a port that is in use, which its check does not mind.
 func TestAReloadThatFailsAlthoughTheCheckPasses(t *testing.T) {
 	nginx, port := need.Program(t, "nginx"), freePort(t)

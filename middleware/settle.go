@@ -150,12 +150,14 @@ func (d *Driver) readAgain(t *trial) {
 	d.log.Info("the server runs again, with the old file")
 }
 
-// refused returns an error if the server ended after a parameter was given a value.
-func (d *Driver) refused(name string, value float64) error {
-	if slices.Contains(d.ended, change{name, value}) {
-		return fmt.Errorf("%s ended the last time after %v: it is not set again until the agent is restarted", d.target, change{name, value})
+// refused returns an error if the server ended after a parameter was given a value. An original value may always come back: the server ran
+// with it, and a person may have restarted the server just then.
+func (d *Driver) refused(p Parameter, value float64) error {
+	c := change{p.Name, value}
+	if !slices.Contains(d.ended, c) || d.isOriginal(p, value) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s ended the last time after %v: it is not set again until the agent is restarted", d.target, c)
 }
 
 // stopWatching ends a trial.
