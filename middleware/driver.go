@@ -37,7 +37,7 @@ type Driver struct {
 	told     map[string]bool  // files whose edits by others were reported
 	trial    *trial           // nil: the server has settled
 	ended    []change         // changes after which the server ended
-	fate     string           // why the server does not run, if a change ended it
+	fate     *fate            // nil: no change ended the server
 
 	reminding bool // a loop makes the server read files again that it has not read
 }

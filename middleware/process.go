@@ -54,8 +54,8 @@ func (d *Driver) alive() (pid int, err error) {
 	pid, err = d.running()
 	switch {
 	case err == nil:
-		d.fate = ""
-	case d.fate != "":
+		d.fate = nil
+	case d.fate != nil:
 		err = fmt.Errorf("%w; %s", err, d.fate)
 	}
 	return pid, err

@@ -43,17 +43,18 @@ func TestAServerThatIsRestartedDuringItsReload(t *testing.T) {
 	r := newToy(t)
 	start := r.signalled()
 	old := start()
-	looks := 0
+	restarted, generation := false, 0
 	r.server.Settings.server.workers = func(pid int) []string {
-		looks++
 		switch {
 		case pid != old.Process.Pid:
-			return []string{strconv.Itoa(looks)} // always new ones
-		case looks == 3: // in the wait for new ones
+			generation++ // always new ones
+			return []string{strconv.Itoa(generation)}
+		case restarted:
+			t.Error("the workers of a process that has ended are awaited")
+		case r.force() == with(20): // it has read the new file, and its new workers are awaited
 			end(t, old)
 			start()
-		case looks > 3:
-			t.Error("the workers of a process that has ended are awaited")
+			restarted = true
 		}
 		return []string{"the old one"}
 	}

@@ -115,10 +115,23 @@ func (d *Driver) look() (over bool) {
 	return over
 }
 
+// fate is why the server does not run, if a change ended it.
+type fate struct {
+	change change
+	kept   error // why the old file could not be put back
+}
+
+func (f fate) String() string {
+	if f.kept != nil {
+		return fmt.Sprintf("it ended after %v, and the old file could not be put back: %v", f.change, f.kept)
+	}
+	return fmt.Sprintf("it ended after %v, so the old file is back: its error log says why; start it again", f.change)
+}
+
 // undo puts the files of before the trial back, and remembers the changes, so that they are not tried again.
 func (d *Driver) undo(t *trial, why error) {
 	last := t.steps[len(t.steps)-1]
-	d.fate = fmt.Sprintf("it ended after %v, so the old file is back: its error log says why; start it again", last.change)
+	d.fate = &fate{change: last.change}
 	restored := map[*file]bool{}
 	for _, s := range t.steps {
 		if !slices.Contains(d.ended, s.change) {
@@ -129,11 +142,22 @@ func (d *Driver) undo(t *trial, why error) {
 		}
 		restored[s.file] = true
 		if err := s.file.back(s.before.content, s.before.record); err != nil {
-			d.fate = fmt.Sprintf("it ended after %v, and the old file could not be put back: %v", last.change, err)
+			d.fate.kept = err
+			d.putLater(s.file, s.before, err)
 		}
 	}
 	d.log.Error("the server ended after a change", "after", time.Since(last.at).Round(time.Millisecond), "error",
 		fmt.Errorf("%w; %s", why, d.fate))
+}
+
+// putLater tries again to put an old file back, for example when the disk is not full any more, unless somebody edited it.
+func (d *Driver) putLater(f *file, before proven, why error) {
+	if f.record == nil {
+		return
+	}
+	d.owe(f, before.content, before.record)
+	f.unread.stuck, f.unread.why = true, why
+	d.remindLater()
 }
 
 // readAgain makes a server that was started again read the old files.

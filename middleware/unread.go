@@ -18,6 +18,7 @@ type unread struct {
 	content string
 	then    *record // of the content
 	why     error   // what is to be said about it
+	stuck   bool    // the content could not be put back, and the log says so
 }
 
 // owe notes that the server must read a file's content of before.
@@ -44,8 +45,10 @@ func (d *Driver) catchUp(ctx context.Context) error {
 		}
 		if err := f.put(f.unread.content); err != nil && f.unread != nil {
 			errs = append(errs, f.unread.says("the old file could not be restored: %w", err))
+			d.stuck(f)
 		} else if err == nil {
 			back = append(back, f)
+			d.freed(f)
 		}
 		d.report(f)
 	}
@@ -57,6 +60,26 @@ func (d *Driver) catchUp(ctx context.Context) error {
 		d.remindLater()
 	}
 	return err
+}
+
+// stuck logs once that a file's content of before could not be put back.
+func (d *Driver) stuck(f *file) {
+	if !f.unread.stuck {
+		f.unread.stuck = true
+		d.log.Error("an old file could not be put back, and is tried again", "file", f.path, "every", d.unreadEvery, "error", f.unread.why)
+	}
+}
+
+// freed logs that a content that had been stuck is back.
+func (d *Driver) freed(f *file) {
+	if !f.unread.stuck {
+		return
+	}
+	f.unread.stuck = false
+	d.log.Info("the old file is back", "file", f.path)
+	if d.fate != nil {
+		d.fate.kept = nil
+	}
 }
 
 // reread makes the server read files whose content of before is back.

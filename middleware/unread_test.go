@@ -186,6 +186,47 @@ func TestAnUndoThatFailsOnce(t *testing.T) {
 	r.close(d)
 }
 
+// The same for an old file that could not be put back when the server had ended. The log says so once, and once that it is back.
+func TestAnOldFileThatIsPutBackLater(t *testing.T) {
+	r := newToy(t)
+	server := r.sleeper()
+	d := r.openEvery(time.Hour)
+	d.settleTime, d.settleEvery = time.Hour, time.Hour
+	r.set(d, "workers", 20)
+	f := d.files[r.config]
+	works := f.exchange
+	f.exchange = func(string, string) error { return errors.New("the disk is full") }
+	end(t, server)
+	for range 2 {
+		if d.look() || d.remindOnce() {
+			t.Error("all is well")
+		}
+	}
+	r.has(with(20), true)
+	if _, err := d.InForce(t.Context()); err == nil || !strings.Contains(err.Error(), "the old file could not be put back: the disk is full") {
+		t.Errorf("%v", err)
+	}
+	f.exchange = works
+	if d.remindOnce() {
+		t.Error("a server that does not run has read the old file")
+	}
+	r.has(original, true)
+	if _, err := d.InForce(t.Context()); err == nil || !strings.Contains(err.Error(), "so the old file is back: its error log says why") {
+		t.Errorf("%v", err)
+	}
+	r.sleeper()
+	if !d.remindOnce() || r.force() != original {
+		t.Errorf("the server has read %q", r.force())
+	}
+	r.has(original, false)
+	for what, want := range map[string]int{"the disk is full": 1, "msg=\"the old file is back\"": 1} {
+		if n := strings.Count(r.log.String(), what); n != want {
+			t.Errorf("the log says %d times %s: %s", n, what, &r.log)
+		}
+	}
+	r.close(d)
+}
+
 // A person may edit the restored original: it is his file.
 func TestAnEditOfARestoredFile(t *testing.T) {
 	r := newToy(t)
