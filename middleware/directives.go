@@ -42,6 +42,14 @@ func (d directives) values(content string, names []string, _ map[string]float64)
 	return values, nil
 }
 
+func (d directives) word(original, name string) string {
+	from, to, err := d.find(original, name)
+	if err != nil {
+		return ""
+	}
+	return original[from:to]
+}
+
 func (d directives) with(content string, values map[string]float64) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		from, to, err := d.find(content, name)

@@ -135,7 +135,8 @@ func (d *Driver) restore(ctx context.Context, files ...*file) error {
 		switch {
 		case f.record == nil:
 		case f.gone():
-			d.log.Warn("the changed file is no regular file any more: what is in its place stays", "file", f.path)
+			d.log.Warn("the changed file is no regular file any more: what is in its place stays", "file", f.path,
+				"values", d.changes(f.record))
 			errs = append(errs, f.forget())
 		default:
 			d.owe(f, string(f.record.Original), nil)
@@ -168,8 +169,19 @@ func (d *Driver) leave(files []*file) error {
 func (d *Driver) report(f *file) {
 	if f.left && !d.told[f.path] {
 		d.told[f.path] = true
-		d.log.Warn(errEdited.Error(), "file", f.path)
+		d.log.Warn(errEdited.Error(), "file", f.path, "values", d.changes(f.lost))
 	}
+}
+
+// changes says which values Quell gave the parameters of a file, and which they had before. After a person's edit nothing else tells it.
+func (d *Driver) changes(r *record) string {
+	var said []string
+	for _, name := range slices.Sorted(maps.Keys(r.Values)) {
+		if before := d.form.word(string(r.Original), name); before != number(r.Values[name]) {
+			said = append(said, fmt.Sprintf("%s was set to %s, before it was %s", name, number(r.Values[name]), before))
+		}
+	}
+	return strings.Join(said, "; ")
 }
 
 // Set changes a parameter and makes the server apply it. After an error, the file is as it was before, and so is the server. If the server

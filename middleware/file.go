@@ -28,6 +28,7 @@ type file struct {
 	record *record // nil while the file is the original
 	last   *string // what this process left in the file; nil: nothing yet
 	left   bool    // somebody edited it after Quell had changed it, so Quell changes it no more
+	lost   *record // of a file that is left
 	unread *unread // nil: no restored content waits for the server
 	unlock func() error
 
@@ -136,8 +137,11 @@ func (f *file) read() (string, error) {
 		return "", err
 	}
 	if f.record != nil && !f.expects(data) {
-		f.left = !f.leftAs(string(f.record.Original))
-		if err := f.forget(); err != nil {
+		drop := f.abandon
+		if f.leftAs(string(f.record.Original)) {
+			drop = f.forget
+		}
+		if err := drop(); err != nil {
 			return "", err
 		}
 	}
@@ -298,8 +302,7 @@ func (f *file) put(content string) error {
 		return err
 	}
 	if err = f.replace(candidate, now, content); errors.Is(err, errMeanwhile) {
-		f.left = true
-		return errors.Join(fmt.Errorf("%s: %w", f.path, errEdited), f.forget())
+		return errors.Join(fmt.Errorf("%s: %w", f.path, errEdited), f.abandon())
 	}
 	return err
 }
@@ -318,6 +321,12 @@ func (f *file) note(r *record) error {
 	}
 	f.record = r
 	return nil
+}
+
+// abandon leaves the file to a person who edited it after Quell had changed it.
+func (f *file) abandon() error {
+	f.left, f.lost = true, f.record
+	return f.forget()
 }
 
 // forget removes the record: the file is the original.

@@ -40,6 +40,8 @@ type syntax interface {
 	// values reads parameters from a file's content. Parameters whose value is not a number are left out. It is an error if one of them
 	// could not be changed. set has the values that Quell gave the file; it is nil if the file is the original.
 	values(content string, names []string, set map[string]float64) (map[string]float64, error)
+	// word returns the text of a parameter's value in the original content; empty if it has none.
+	word(original, name string) string
 	// with returns the content with these values of parameters.
 	with(content string, values map[string]float64) (string, error)
 }

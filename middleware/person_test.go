@@ -39,6 +39,32 @@ func TestAPersonPutsAnEarlierVersionBack(t *testing.T) {
 	r.has(original, false)
 }
 
+// After an edit only the log tells what Quell had set: the person may have kept its values.
+func TestTheLogTellsWhatWasSet(t *testing.T) {
+	r, _ := templated(t, sound)
+	d := r.open()
+	r.set(d, "workers", 20.5)
+	r.write(theirs)
+	r.close(d)
+	if want := `values="workers was set to 20.5, before it was 10"`; !strings.Contains(r.log.String(), want) {
+		t.Errorf("log: %s", &r.log)
+	}
+
+	r = newToy(t)
+	r.counted(words, 64)
+	d = r.open()
+	r.set(d, "workers", 32)
+	r.set(d, "other", 7)
+	r.write(r.read(r.config) + "# a note\n")
+	if _, err := d.InForce(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if want := `values="other was set to 7, before it was 5; workers was set to 32, before it was auto"`; !strings.Contains(r.log.String(), want) {
+		t.Errorf("log: %s", &r.log)
+	}
+	r.close(d)
+}
+
 // editedAt saves versions of the file just before the next exchanges, as an editor does that renames.
 func (r *toy) editedAt(d *Driver, exchange func(path, with string) error, versions ...string) {
 	d.files[r.config].exchange = func(path, with string) error {
@@ -210,7 +236,8 @@ func TestAFileThatBecomesALink(t *testing.T) {
 		if target, err := os.Readlink(r.config); err != nil || target != moved {
 			t.Errorf("the link leads to %q, %v", target, err)
 		}
-		if changed != strings.Contains(r.log.String(), "no regular file any more") {
+		said := strings.Contains(r.log.String(), "no regular file any more") && strings.Contains(r.log.String(), "workers was set to 20")
+		if changed != said {
 			t.Errorf("log: %s", &r.log)
 		}
 	}

@@ -26,6 +26,8 @@ func (r rendered) values(_ string, names []string, set map[string]float64) (map[
 	return values, nil
 }
 
+func (r rendered) word(_, name string) string { return number(r.initial[name]) }
+
 func (r rendered) with(_ string, values map[string]float64) (string, error) {
 	source, err := readPlain(r.path)
 	if err != nil {
