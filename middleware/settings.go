@@ -40,7 +40,7 @@ func (s *Settings) Keys() keys.Table {
 	parameters := keys.ListOf(&s.Parameters, Parameter{}, func(p *Parameter) keys.Value { return s.parameterKeys(p) }).AtLeast(1)
 	check := "command that checks the server's files before they change; " + fileMark +
 		" in it is replaced by the new file, otherwise the command finds the new file in its place"
-	name := keys.Opt("name", keys.Ident(&s.Name), "name of the server in plans").Or("the kind")
+	name := keys.Opt("name", keys.Ident(&s.Name).Then(undotted), "name of the server in plans, without dots").Or("the kind")
 	if s.server.line == nil {
 		return keys.Table{name,
 			keys.Req("parameters", parameters, "the template's parameters, all of which plans may change"),
@@ -64,6 +64,14 @@ func (s *Settings) Keys() keys.Table {
 	}
 	return append(table, keys.Opt("reload", keys.Command(&s.Reload), "command that makes the server read its files again").
 		Or(unix.SignalName(s.server.signal)+" is sent to the process in pid"))
+}
+
+// undotted refuses names with a dot. A plan's setting is split at the first one.
+func undotted(name string) string {
+	if strings.Contains(name, ".") {
+		return fmt.Sprintf("must not hold '.', which separates server and parameter in plans, is %q", keys.Shorten(name))
+	}
+	return ""
 }
 
 func (s *Settings) parameterKeys(p *Parameter) keys.Table {
