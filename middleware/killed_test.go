@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// patience is how long tests wait for other processes.
+const patience = 20 * time.Second
+
 // TestAKilledAgent ends an agent without letting it restore anything, at every moment of a change.
 func TestAKilledAgent(t *testing.T) {
 	for name, die := range map[string]func(r *toy, d *Driver){

@@ -26,7 +26,6 @@ import (
 const (
 	retunes  = 50
 	loadRate = 200 // requests per second
-	patience = 20 * time.Second
 )
 
 // site is a folder with servers' files, which their processes can read whatever their user is.
