@@ -8,8 +8,8 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// draft writes a candidate for the file, with the file's owner, permissions and attributes. Before it has them, only this process's user can
-// read it.
+// draft writes a candidate for the file, with the file's owner, permissions and attributes. Before it has them, only this process's user
+// can read it.
 func (f *file) draft(content string) (candidate string, err error) {
 	info, err := os.Lstat(f.path)
 	if err != nil {

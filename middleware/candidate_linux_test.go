@@ -95,7 +95,8 @@ func TestTheOwnerStays(t *testing.T) {
 	r.has(with(20), true)
 	for path, want := range map[string]syscall.Stat_t{r.config: {Uid: 1234, Gid: 1235, Mode: 0o640}, other: {Mode: 0o600}} {
 		var has syscall.Stat_t
-		if err := syscall.Stat(path, &has); err != nil || has.Uid != want.Uid || has.Gid != want.Gid || has.Mode&0o777 != want.Mode {
+		err := syscall.Stat(path, &has)
+		if err != nil || has.Uid != want.Uid || has.Gid != want.Gid || has.Mode&0o777 != want.Mode {
 			t.Errorf("%s belongs to %d and %d, with %o; %v", path, has.Uid, has.Gid, has.Mode, err)
 		}
 	}

@@ -58,7 +58,8 @@ func newDriver(ctx context.Context, s Server, log *slog.Logger) *Driver {
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
-		settleTime: settleTime, settleEvery: settleEvery, unreadEvery: unreadEvery, files: map[string]*file{}, told: map[string]bool{}}
+		settleTime: settleTime, settleEvery: settleEvery, unreadEvery: unreadEvery,
+		files: map[string]*file{}, told: map[string]bool{}}
 	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
@@ -127,8 +128,8 @@ func (d *Driver) release() error {
 }
 
 // restore puts the originals of changed files in place again, makes a running server read them, and only then removes the records of the
-// originals. So if the agent is killed in between, its successor does all of this again. A server that is not running will read them when it
-// starts.
+// originals. So if the agent is killed in between, its successor does all of this again. A server that is not running will read them when
+// it starts.
 func (d *Driver) restore(ctx context.Context, files ...*file) error {
 	var errs []error
 	for _, f := range files {
@@ -342,8 +343,8 @@ func (d *Driver) workers(pid int) []string {
 	return d.server.workers(pid)
 }
 
-// change replaces a file's content, if the server's check accepts it, and makes the server read it. It returns the process that has read it.
-// If that fails, everything is undone.
+// change replaces a file's content, if the server's check accepts it, and makes the server read it. It returns the process that has read
+// it. If that fails, everything is undone.
 func (d *Driver) change(ctx context.Context, f *file, now, next string, values map[string]float64) (pid int, err error) {
 	candidate, err := f.draft(next)
 	if err != nil {
@@ -376,7 +377,8 @@ func (d *Driver) unchange(ctx context.Context, f *file, content string, earlier 
 	case err != nil:
 		return fmt.Errorf("the server did not read the new file: %w; %w", why, err)
 	case f.left:
-		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %s: %w", why, f.path, errEdited)
+		return fmt.Errorf("the server did not read the new file: %w; and the old file could not be restored: %s: %w", why, f.path,
+			errEdited)
 	}
 	return fmt.Errorf("the server did not read the new file, so the old one is back and in force: %w", why)
 }

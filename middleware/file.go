@@ -102,7 +102,8 @@ func (f *file) beside(what string) string {
 func (f *file) same() error {
 	now, err := filepath.EvalSymlinks(f.link)
 	if err == nil && now != f.path {
-		err = fmt.Errorf("%s: it is another file now than when the agent started (%s, was %s): restart the agent", f.link, now, f.path)
+		err = fmt.Errorf("%s: it is another file now than when the agent started (%s, was %s): restart the agent", f.link, now,
+			f.path)
 	}
 	return err
 }
@@ -237,7 +238,8 @@ func (f *file) replace(candidate, before, after string) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		err = f.overwrite(candidate, before)
 	}
-	if now, wrong := f.content(); wrong == nil && now == after && !errors.Is(err, errMeanwhile) { // perhaps only the folder was not synced
+	now, wrong := f.content()
+	if err == nil || !errors.Is(err, errMeanwhile) && wrong == nil && now == after { // perhaps only the folder was not synced
 		f.last = &after
 	}
 	return err
@@ -263,10 +265,11 @@ func (f *file) swap(candidate, before, after string) error {
 		}
 		awaited, placed = placed, out
 	}
-	if err := os.Remove(candidate); err != nil || placed == after {
-		return err
+	err := errors.Join(os.Remove(candidate), atomicfile.SyncFolder(f.path))
+	if placed != after {
+		err = errors.Join(errMeanwhile, err)
 	}
-	return errMeanwhile
+	return err
 }
 
 // overwrite is for file systems without exchange. It loses an edit between the look at the file and the rename.
@@ -307,7 +310,7 @@ func (f *file) put(content string) error {
 	return err
 }
 
-// note stores a record; nil removes it.
+// note stores the record of the present content; nil removes it.
 func (f *file) note(r *record) error {
 	if r == nil {
 		return f.forget()
@@ -319,7 +322,7 @@ func (f *file) note(r *record) error {
 	if err := atomicfile.Write(f.beside("original"), append(data, '\n'), 0o600); err != nil {
 		return err
 	}
-	f.record = r
+	f.record, f.unread = r, nil
 	return nil
 }
 

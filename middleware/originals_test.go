@@ -2,6 +2,7 @@ package middleware
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -9,8 +10,8 @@ import (
 	"time"
 )
 
-// counted makes the toy a server whose file may have words. It shows how many workers it has: the number that it has read, but running if it
-// has read the content.
+// counted makes the toy a server whose file may have words. It shows how many workers it has: the number that it has read, but running if
+// it has read the content.
 func (r *toy) counted(content string, running int) {
 	r.t.Helper()
 	r.sleeper()
@@ -84,7 +85,8 @@ func TestARecordOfAnEarlierVersion(t *testing.T) {
 	d := r.open()
 	beside := d.files[r.config].beside("original")
 	r.close(d)
-	text := `{"original": "` + base64.StdEncoding.EncodeToString([]byte(original)) + `", "wrote": ["` + sum(with(20)) + `"], "values": {"workers": 20}}`
+	text := fmt.Sprintf(`{"original": %q, "wrote": [%q], "values": {"workers": 20}}`,
+		base64.StdEncoding.EncodeToString([]byte(original)), sum(with(20)))
 	if err := os.WriteFile(beside, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,8 @@ func TestTheLogTellsWhatWasSet(t *testing.T) {
 	if _, err := d.InForce(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if want := `values="other was set to 7, before it was 5; workers was set to 32, before it was auto"`; !strings.Contains(r.log.String(), want) {
+	want := `values="other was set to 7, before it was 5; workers was set to 32, before it was auto"`
+	if !strings.Contains(r.log.String(), want) {
 		t.Errorf("log: %s", &r.log)
 	}
 	r.close(d)
@@ -236,12 +237,14 @@ func TestAFileThatBecomesALink(t *testing.T) {
 		if target, err := os.Readlink(r.config); err != nil || target != moved {
 			t.Errorf("the link leads to %q, %v", target, err)
 		}
-		said := strings.Contains(r.log.String(), "no regular file any more") && strings.Contains(r.log.String(), "workers was set to 20")
-		if changed != said {
+		said := `what is in its place stays" server=toy file=` + r.config + ` values="workers was set to 20`
+		if changed != strings.Contains(r.log.String(), said) {
 			t.Errorf("log: %s", &r.log)
 		}
 	}
-	for _, put := range []func(path string) error{func(path string) error { return os.Mkdir(path, 0o755) }, func(string) error { return nil }} {
+	for _, put := range []func(path string) error{
+		func(path string) error { return os.Mkdir(path, 0o755) }, func(string) error { return nil },
+	} {
 		r := newToy(t)
 		d := r.open()
 		r.set(d, "workers", 20)

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -162,10 +163,16 @@ func (d *Driver) putLater(f *file, before proven, why error) {
 
 // readAgain makes a server that was started again read the old files.
 func (d *Driver) readAgain(t *trial) {
+	edited := true
 	for _, s := range t.steps {
-		if content, err := s.file.read(); err == nil && s.file.unread == nil {
+		content, err := s.file.read()
+		edited = edited && errors.Is(err, errEdited)
+		if err == nil && s.file.unread == nil {
 			d.owe(s.file, content, s.file.record)
 		}
+	}
+	if edited {
+		return // the person has seen to it
 	}
 	if err := d.catchUp(d.life); err != nil {
 		d.log.Error("the server runs again, but does not read the old file", "error", err)

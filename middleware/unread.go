@@ -23,14 +23,13 @@ type unread struct {
 
 // owe notes that the server must read a file's content of before.
 func (d *Driver) owe(f *file, content string, then *record) {
+	if f.record == nil {
+		f.record, f.last = &record{Original: []byte(content)}, &content
+		if err := f.note(f.record); err != nil {
+			d.log.Error("what the server must read is not recorded", "file", f.path, "error", err)
+		}
+	}
 	f.unread = &unread{content: content, then: then}
-	if f.record != nil {
-		return
-	}
-	f.record, f.last = &record{Original: []byte(content)}, &content
-	if err := f.note(f.record); err != nil {
-		d.log.Error("what the server must read is not recorded", "file", f.path, "error", err)
-	}
 }
 
 // catchUp makes the server read what it has not read yet. After an error, it is tried again every unreadEvery. A file that somebody edited
@@ -66,7 +65,7 @@ func (d *Driver) catchUp(ctx context.Context) error {
 func (d *Driver) stuck(f *file) {
 	if !f.unread.stuck {
 		f.unread.stuck = true
-		d.log.Error("an old file could not be put back, and is tried again", "file", f.path, "every", d.unreadEvery, "error", f.unread.why)
+		d.log.Error("an old file could not be put back, and is tried again", "file", f.path, "error", f.unread.why)
 	}
 }
 
@@ -95,7 +94,6 @@ func (d *Driver) reread(ctx context.Context, back []*file) error {
 			errs = append(errs, owed.says("the old file is back, and the server has not read it: %w", err))
 			continue
 		}
-		f.unread = nil
 		d.log.Info("the old file is back, and the server has read it", "file", f.path)
 	}
 	return errors.Join(errs...)

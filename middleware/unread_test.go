@@ -121,7 +121,7 @@ func TestAnUndoThatTheServerDoesNotRead(t *testing.T) {
 	r.server.Settings.Reload[2] += ` || { touch "$1/broken"; false; }` // 77 workers make it deaf
 	d := r.openEvery(time.Hour)
 	r.set(d, "workers", 20)
-	if err := d.Set(t.Context(), "workers", 77); err == nil || !strings.Contains(err.Error(), "the old file is back, and the server has not") {
+	if err := d.Set(t.Context(), "workers", 77); err == nil || !strings.Contains(err.Error(), "the server has not read it") {
 		t.Errorf("%v", err)
 	}
 	r.has(with(20), true)
@@ -186,7 +186,41 @@ func TestAnUndoThatFailsOnce(t *testing.T) {
 	r.close(d)
 }
 
-// The same for an old file that could not be put back when the server had ended. The log says so once, and once that it is back.
+// If a server ends that has not read the undo of a change, the change before that one is undone, too, and stays undone.
+func TestAServerThatEndsWithAnUnreadFile(t *testing.T) {
+	r := newToy(t)
+	server := r.sleeper()
+	broken := r.deaf()
+	r.server.Settings.Reload[2] += ` || { touch "$1/broken"; false; }` // 77 workers make it deaf
+	d := r.openEvery(time.Hour)
+	d.settleTime, d.settleEvery = time.Nanosecond, time.Millisecond
+	r.set(d, "other", 7)
+	d.watching.Wait()
+	d.settleTime, d.settleEvery = time.Hour, time.Hour
+	r.set(d, "workers", 20)
+	if err := d.Set(t.Context(), "workers", 77); err == nil {
+		t.Error("77 workers were set")
+	}
+	end(t, server)
+	if d.look() {
+		t.Error("the trial has ended")
+	}
+	want := strings.Replace(original, "other 5", "other 7", 1)
+	r.has(want, true)
+	r.sleeper()
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	if !d.look() || !d.remindOnce() || r.force() != want {
+		t.Errorf("the server has read %q", r.force())
+	}
+	r.has(want, true)
+	r.close(d)
+	r.has(original, false)
+}
+
+// An old file that could not be put back when the server had ended is put back later. The log says once that it failed, and once that it
+// is back.
 func TestAnOldFileThatIsPutBackLater(t *testing.T) {
 	r := newToy(t)
 	server := r.sleeper()
@@ -203,17 +237,19 @@ func TestAnOldFileThatIsPutBackLater(t *testing.T) {
 		}
 	}
 	r.has(with(20), true)
-	if _, err := d.InForce(t.Context()); err == nil || !strings.Contains(err.Error(), "the old file could not be put back: the disk is full") {
-		t.Errorf("%v", err)
+	isLost := func(want string) {
+		t.Helper()
+		if _, err := d.InForce(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
+	isLost("the old file could not be put back: the disk is full")
 	f.exchange = works
 	if d.remindOnce() {
 		t.Error("a server that does not run has read the old file")
 	}
 	r.has(original, true)
-	if _, err := d.InForce(t.Context()); err == nil || !strings.Contains(err.Error(), "so the old file is back: its error log says why") {
-		t.Errorf("%v", err)
-	}
+	isLost("so the old file is back: its error log says why")
 	r.sleeper()
 	if !d.remindOnce() || r.force() != original {
 		t.Errorf("the server has read %q", r.force())
@@ -255,7 +291,8 @@ func TestAnUndoWithoutAServer(t *testing.T) {
 	r.server.Settings.Reload = []string{"sh", "-c", `kill -9 "$0"`, "0"}
 	r.server.Settings.Reload[3] = r.read(r.server.Settings.PID)
 	d := r.openEvery(time.Hour)
-	if err := d.Set(t.Context(), "workers", 20); err == nil || !strings.Contains(err.Error(), "the server has not read it: toy is not running") {
+	const want = "the server has not read it: toy is not running"
+	if err := d.Set(t.Context(), "workers", 20); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v", err)
 	}
 	_ = server.Wait() // it was killed

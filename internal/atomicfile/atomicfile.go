@@ -30,7 +30,7 @@ func WriteWith(path string, data []byte, mode os.FileMode, finish func(*os.File)
 	if err != nil {
 		return errors.Join(err, file.Cleanup())
 	}
-	return syncFolder(path)
+	return SyncFolder(path)
 }
 
 // Create creates a file. If there is one already it is not changed, and the error is os.ErrExist.
@@ -45,7 +45,7 @@ func Create(path string, data []byte, mode os.FileMode) error {
 	if err = errors.Join(err, file.Cleanup()); err != nil {
 		return err
 	}
-	return syncFolder(path)
+	return SyncFolder(path)
 }
 
 // Replace gives a file the name of another one, which it replaces. Both must be in one folder. The caller has synced the content.
@@ -53,17 +53,17 @@ func Replace(path, by string) error {
 	if err := os.Rename(by, path); err != nil {
 		return err
 	}
-	return syncFolder(path)
+	return SyncFolder(path)
 }
 
 // Exchange gives each of two files the other one's name in one step, so neither is lost. They may be of any type; links are not followed.
-// Both must be in one folder. The error is errors.ErrUnsupported if the file system or this platform cannot do that. The caller has synced
-// the contents.
+// After an error nothing has changed; it is errors.ErrUnsupported if the file system or this platform cannot do that. Exchange syncs
+// nothing: see SyncFolder.
 func Exchange(path, with string) error {
 	if err := exchange(path, with); err != nil {
 		return &os.LinkError{Op: "exchange", Old: path, New: with, Err: err}
 	}
-	return syncFolder(path)
+	return nil
 }
 
 // begin writes the content to a temporary file in the same folder.
@@ -87,7 +87,8 @@ func named(path string, err error) error {
 	return &fs.PathError{Op: of.Op, Path: path, Err: of.Err}
 }
 
-func syncFolder(path string) error {
+// SyncFolder brings the entry of a file in its folder to the disk.
+func SyncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
