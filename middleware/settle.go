@@ -102,6 +102,7 @@ func (d *Driver) look() (over bool) {
 		t.undone, t.ends = true, now.Add(d.settleTime)
 		return false
 	case err != nil:
+		_ = d.catchUp(d.life) // the log has its error; the old file should be back before somebody starts the server
 		over = !now.Before(t.ends)
 	case t.undone: // somebody started it again, perhaps before the old file was back
 		d.readAgain(t)

@@ -245,10 +245,13 @@ func TestAnOldFileThatIsPutBackLater(t *testing.T) {
 	}
 	isLost("the old file could not be put back: the disk is full")
 	f.exchange = works
+	if d.look() {
+		t.Error("the trial has ended")
+	}
+	r.has(original, true)
 	if d.remindOnce() {
 		t.Error("a server that does not run has read the old file")
 	}
-	r.has(original, true)
 	isLost("so the old file is back: its error log says why")
 	r.sleeper()
 	if !d.remindOnce() || r.force() != original {
