@@ -75,7 +75,9 @@ func TestARestoredFileThatTheServerDoesNotRead(t *testing.T) {
 			every = time.Millisecond
 		}
 		d = r.openEvery(every)
-		r.has(original, true)
+		if every == time.Hour { // otherwise a reload may be running
+			r.has(original, true)
+		}
 		r.isUnread(d)
 		if err := d.Set(t.Context(), "other", 7); err == nil || !strings.Contains(err.Error(), "the server has not read it") {
 			t.Errorf("%s: %v", name, err)
