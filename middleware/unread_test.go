@@ -268,6 +268,37 @@ func TestAnOldFileThatIsPutBackLater(t *testing.T) {
 	r.close(d)
 }
 
+// A server that was started again after a change had ended it, and does not read the old file, may run with the new one.
+func TestAServerThatIsDeafAfterItsEnd(t *testing.T) {
+	r := newToy(t)
+	server := r.sleeper()
+	broken := r.deaf()
+	d := r.openEvery(time.Hour)
+	d.settleTime, d.settleEvery = time.Hour, time.Hour
+	r.set(d, "workers", 20)
+	end(t, server)
+	if d.look() {
+		t.Error("the trial has ended")
+	}
+	r.has(original, false)
+	r.touch(broken)
+	r.sleeper()
+	if !d.look() {
+		t.Error("the server runs, and is still awaited")
+	}
+	r.has(original, true)
+	r.isUnread(d)
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	if !d.remindOnce() || r.force() != original {
+		t.Errorf("the server has read %q", r.force())
+	}
+	r.has(original, false)
+	r.inForce(d, map[string]float64{"workers": 10, "other": 5})
+	r.close(d)
+}
+
 // A person may edit the restored original: it is his file.
 func TestAnEditOfARestoredFile(t *testing.T) {
 	r := newToy(t)
