@@ -68,7 +68,7 @@ func (r *toy) place(f *file) {
 func (r *toy) startAgent(helper string) (out io.Reader, kill func()) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+helper+"$")
-	cmd.Env = append(os.Environ(), "QUELL_TEST_TOY="+r.dir)
+	cmd.Env = append(os.Environ(), "QUELL_TEST_TOY="+r.dir, "TMPDIR="+r.t.TempDir()) // what a killed process leaves goes with the test
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		r.t.Fatal(err)
