@@ -161,8 +161,8 @@ func TestLuckyProbesAreNotTheUsualOnes(t *testing.T) {
 	}
 }
 
-// A law knows how the service's own traffic lengthens probes. What people are told of neighbours is within a tenth for paced traffic and for
-// random arrivals.
+// A law knows how the service's own traffic lengthens probes. What people are told of neighbours is within a tenth for paced traffic
+// and for random arrivals.
 func TestSupposedNeighbours(t *testing.T) {
 	const own = 0.3
 	law := &Law{P0MS: 1, ProbeExponent: 1.2, R0MS: 10, Exponent: 1, SeverityExponent: 1, SpreadIdle: 1, Probes: 100, N: 100, Capacity: 0.7}

@@ -40,9 +40,7 @@ var mostRatio = math.Log(maxValue / minProbeMS)
 // leaveOut drops what cannot have been measured until a period, and a law that is none.
 func (r *Record) leaveOut(period int) {
 	r.Windows = slices.DeleteFunc(r.Windows, func(w Window) bool { return !w.possible(period) })
-	r.Errors = slices.DeleteFunc(r.Errors, func(m Miss) bool {
-		return !(m.PredictedMS > 0 && m.PredictedMS <= maxValue && math.Abs(m.Ratio) <= mostRatio)
-	})
+	r.Errors = slices.DeleteFunc(r.Errors, func(m Miss) bool { return !m.possible() })
 	r.Drifted = min(max(r.Drifted, 0), period)
 	r.Shown = min(max(r.Shown, 0), steepestLaw)
 	r.Judged, r.Covered, r.WidthMS = max(r.Judged, 0), max(r.Covered, 0), max(r.WidthMS, 0)
