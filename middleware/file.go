@@ -40,7 +40,7 @@ type record struct {
 	Original []byte             `json:"original"`
 	Wrote    []string           `json:"wrote"`  // SHA-256 of each content that Quell may have left in the file
 	Values   map[string]float64 `json:"values"` // what Quell set
-	// Shown is what the running server showed before the first change, of the parameters that it shows.
+	// Shown are the values that the running server showed before the first change. A server need not show every parameter.
 	Shown map[string]float64 `json:"shown,omitempty"`
 }
 

@@ -55,7 +55,7 @@ func (d *Driver) try(f *file, before proven, c change, pid int) {
 	}
 	d.trial.steps = append(d.trial.steps, step{c, time.Now(), pid, f, before})
 	if !watched {
-		d.watching.Go(d.watch)
+		d.every(d.settleEvery, d.look)
 	}
 }
 
@@ -66,20 +66,22 @@ func (d *Driver) settled(f *file) {
 	}
 }
 
-// watch looks at the server until a trial has ended or the driver is closed.
-func (d *Driver) watch() {
-	ticker := time.NewTicker(d.settleEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-d.life.Done():
-			return
-		case <-ticker.C:
+// every starts a loop that takes a step in each period, until a step says that it is over or the driver is closed.
+func (d *Driver) every(period time.Duration, step func() (over bool)) {
+	d.watching.Go(func() {
+		ticker := time.NewTicker(period)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-d.life.Done():
+				return
+			case <-ticker.C:
+			}
+			if step() {
+				return
+			}
 		}
-		if d.look() {
-			return
-		}
-	}
+	})
 }
 
 // look undoes the changes on trial if the server has ended. It returns whether the trial has ended.

@@ -109,22 +109,7 @@ func (u *unread) says(format string, err error) error {
 func (d *Driver) remindLater() {
 	if !d.reminding && d.life.Err() == nil {
 		d.reminding = true
-		d.watching.Go(d.remind)
-	}
-}
-
-func (d *Driver) remind() {
-	ticker := time.NewTicker(d.unreadEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-d.life.Done():
-			return
-		case <-ticker.C:
-		}
-		if d.remindOnce() {
-			return
-		}
+		d.every(d.unreadEvery, d.remindOnce)
 	}
 }
 

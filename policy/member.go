@@ -66,12 +66,12 @@ type sense struct {
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
 	held                bool // the severity is an earlier one, because the newest reading alone does not end it
 	clear               bool // the severity is not confirmed yet, and is as unlikely to be chance as several confirming readings
-	fresh               bool // it is not confirmed yet
+	unconfirmed         bool // it was felt in too few windows so far
 }
 
 // suspected returns whether the neighbours that were felt are too few, or were felt too briefly, to be told from chance.
 func (s *sense) suspected() bool {
-	return s.fresh && !s.clear || s.interfering < model.SignificantUse
+	return s.unconfirmed && !s.clear || s.interfering < model.SignificantUse
 }
 
 // known returns whether the capacity by this resource can be computed.
@@ -147,7 +147,7 @@ func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
 	}
 	if sf := felt.Severity; sf != nil {
 		s.severity, s.measured, s.hasSeverity, s.held = *sf, *sf, true, felt.Held > 0
-		s.taken, s.fresh = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
+		s.taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
 	}
 	s.numb = felt.isNumb(in)
 	return s.numb

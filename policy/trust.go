@@ -191,7 +191,7 @@ func (w *watched) weigh() {
 		return
 	}
 	c := *w.trust.Change
-	if !c.inForce(w.group) || c.disturbed(w.group) || c.SLO != "" && c.SLO != objective(w.in) {
+	if !c.inForce(w.group) || c.overtaken(w.group) || c.SLO != "" && c.SLO != objective(w.in) {
 		w.trust.Change = nil
 		return
 	}
@@ -245,8 +245,8 @@ func objective(in *Input) string {
 	return fmt.Sprintf("%s %v", in.Service.SLO.Metric, in.Service.SLO.Threshold)
 }
 
-// disturbed returns whether shares moved since for another reason than the change: a person set one, or an instance was lost.
-func (c *Change) disturbed(g *group) bool {
+// overtaken returns whether shares moved since for another reason than the change: a person set one, or an instance was lost.
+func (c *Change) overtaken(g *group) bool {
 	ready := make(map[string]bool, len(g.ready))
 	for _, m := range g.ready {
 		ready[m.ID] = true
