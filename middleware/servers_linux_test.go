@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -350,11 +351,23 @@ func TestNginxWithAutomaticWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	has, err := d.InForce(t.Context())
+	online, err := exec.Command("getconf", "_NPROCESSORS_ONLN").Output() // so many workers nginx starts, one after the other
 	if err != nil {
 		t.Fatal(err)
 	}
-	auto := has["worker_processes"]
+	auto, err := strconv.ParseFloat(strings.TrimSpace(string(online)), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		has, err := d.InForce(t.Context())
+		if err == nil && has["worker_processes"] == auto {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("nginx shows %v, %v; want %v workers", has, err, auto)
+		}
+	}
 	d.Parameters[0] = Parameter{Name: "worker_processes", Min: auto + 1, Max: auto + 2}
 	retune(t, d, "worker_processes", auto+2)
 	retune(t, d, "worker_processes", auto)
