@@ -146,7 +146,7 @@ func (f *dialFit) classifier(unscored bool) error {
 	if f.Classifier, err = fit(samples); err != nil || unscored {
 		return err
 	}
-	folds, err := stats.StratifiedFolds(classes, min(dialFolds, len(samples)), dialSeed)
+	folds, err := stats.StratifiedFolds(classes, min(dialFolds, len(samples)), 1, dialSeed)
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,7 @@ var iceClasses = []string{Disturbed, Alone}
 const (
 	signalHidden     = "cpu_hidden"      // use of the processors by others, as ProcessorsOf infers it
 	signalRecent     = "cpu_recent"      // mean of cpu_hidden, in which each window counts half as much as the next one
+	signalLasting    = "cpu_lasting"     // the same over more windows (lasting)
 	signalPerRequest = "cpu_per_request" // milliseconds of processor time
 	signalSteal      = "steal"
 	signalThrottled  = "throttled" // share of the time in which the own quota was used up
@@ -108,8 +109,8 @@ var estimatorSignals = []string{quell.CounterCPI, signalPerRequest, signalHidden
 
 // iceSignals lists all signals.
 func iceSignals() []string {
-	list := append([]string{signalHidden, signalRecent, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait, retransmitRate,
-		connectP90}, counters...)
+	list := append([]string{signalHidden, signalRecent, signalLasting, signalPerRequest, cpuWait, signalThrottled, signalSteal, ioWait,
+		retransmitRate, connectP90}, counters...)
 	for _, name := range []string{"cpu", "io", "memory"} {
 		list = append(list, signalPressure+name)
 	}
@@ -119,9 +120,32 @@ func iceSignals() []string {
 	return list
 }
 
-// ICESignals returns the signals of a window. A signal that was not measured is absent. recent is the mean of others' use of the processors
-// after the window before, nil if it is not known; next is that after this window.
-func ICESignals(o *quell.Observation, recent *float64) (signals map[string]float64, next *float64) {
+// HiddenMeans are means of others' use of the processors over an instance's last windows.
+type HiddenMeans struct {
+	Recent  float64 `json:"recent"`
+	Lasting float64 `json:"lasting"`
+}
+
+const (
+	lasting = 0.15 // what the newest window counts in the lasting mean
+	jump    = 0.2  // the lasting mean starts again from the recent one if they are this far apart
+)
+
+// after returns the means after another window.
+func (m *HiddenMeans) after(hidden float64) *HiddenMeans {
+	if m == nil {
+		return &HiddenMeans{hidden, hidden}
+	}
+	next := HiddenMeans{(m.Recent + hidden) / 2, m.Lasting + lasting*(hidden-m.Lasting)}
+	if math.Abs(next.Recent-next.Lasting) > jump {
+		next.Lasting = next.Recent
+	}
+	return &next
+}
+
+// ICESignals returns the signals of a window. A signal that was not measured is absent. before are the means after the window before, nil
+// if they are not known; after are those after this window.
+func ICESignals(o *quell.Observation, before *HiddenMeans) (signals map[string]float64, after *HiddenMeans) {
 	signals = map[string]float64{}
 	for _, name := range counters {
 		if v, counted := o.Counters[name]; counted {
@@ -129,11 +153,8 @@ func ICESignals(o *quell.Observation, recent *float64) (signals map[string]float
 		}
 	}
 	if use, ok := ProcessorsOf(o, 0); ok {
-		mean := use.Hidden
-		if recent != nil {
-			mean = (*recent + use.Hidden) / 2
-		}
-		signals[signalHidden], signals[signalRecent], next = use.Hidden, mean, &mean
+		after = before.after(use.Hidden)
+		signals[signalHidden], signals[signalRecent], signals[signalLasting] = use.Hidden, after.Recent, after.Lasting
 	}
 	if ms, ok := PerRequestMS(o); ok {
 		signals[signalPerRequest] = ms
@@ -164,7 +185,7 @@ func ICESignals(o *quell.Observation, recent *float64) (signals map[string]float
 			signals[signalProbe+string(r)] = ms
 		}
 	}
-	return signals, next
+	return signals, after
 }
 
 // PerRequestMS returns the processor time of one request in milliseconds. It returns false if no request arrived or the time is not known.
@@ -200,7 +221,7 @@ func (s *ICE) Disturbed(signals map[string]float64) (disturbed, clear bool) {
 		}
 	}
 	if hidden, ok := half[signalHidden]; ok {
-		half[signalRecent] = hidden
+		half[signalRecent], half[signalLasting] = hidden, hidden
 	}
 	return true, s.finds(half)
 }

@@ -23,6 +23,7 @@ const (
 	leastWindows   = 40 // least number of windows of each class
 	iceLeaf        = 10 // least number of windows in a leaf
 	iceFolds       = 5
+	iceBlock       = 20 // successive windows that stay in one fold, because the lasting mean spans several
 	iceSeed        = 1
 	averaged       = 5  // windows that one row of the estimator averages
 	leastAverages  = 20 // rows of the estimator
@@ -62,11 +63,11 @@ func (f *iceFit) classifier(unscored bool) error {
 	var classes []string
 	sums, counts := map[string]float64{}, map[string]float64{}
 	for i := range f.rows {
-		var recent *float64
+		var means *HiddenMeans
 		for k := range f.rows[i].Windows {
 			w := &f.rows[i].Windows[k]
 			s := stats.Sample{Class: Alone}
-			s.Features, recent = ICESignals(&w.Observation, recent)
+			s.Features, means = ICESignals(&w.Observation, means)
 			if w.Interfering > 0 {
 				s.Class = Disturbed
 				f.report.Disturbed++
@@ -89,13 +90,14 @@ func (f *iceFit) classifier(unscored bool) error {
 		f.Usual[name] = sum / counts[name]
 	}
 	fit := func(samples []stats.Sample) (*stats.Tree, error) {
-		return stats.FitTree(samples, stats.TreeOptions{Criterion: stats.Gini, MinLeaf: iceLeaf, Folds: iceFolds, Seed: iceSeed})
+		return stats.FitTree(samples, stats.TreeOptions{Criterion: stats.Gini, MinLeaf: iceLeaf, Folds: iceFolds, Block: iceBlock,
+			Seed: iceSeed})
 	}
 	var err error
 	if f.Classifier, err = fit(samples); err != nil || unscored {
 		return err
 	}
-	folds, err := stats.StratifiedFolds(classes, iceFolds, iceSeed)
+	folds, err := stats.StratifiedFolds(classes, iceFolds, iceBlock, iceSeed)
 	if err != nil {
 		return err
 	}

@@ -234,24 +234,32 @@ func TestProcessorsOf(t *testing.T) {
 // The mean of the last windows finds weak neighbours, and one window is enough for strong ones.
 func TestICESignalsRemember(t *testing.T) {
 	leaf := func(class string) *stats.Tree { return &stats.Tree{Class: class} }
-	ice := ICE{Usual: map[string]float64{"cpu_hidden": 0, "cpu_recent": 0},
+	ice := ICE{Usual: map[string]float64{"cpu_hidden": 0, "cpu_recent": 0, "cpu_lasting": 0},
 		Classifier: &stats.Tree{Feature: "cpu_recent", Threshold: 0.2, Above: leaf(Disturbed), Below: leaf(Alone)}}
-	var recent *float64
-	for i, want := range []struct{ hidden, recent float64 }{{0.2, 0.2}, {0, 0.1}, {0.3, 0.2}, {-1, 0}, {0.4, 0.4}} {
+	var means *HiddenMeans
+	for i, want := range []struct {
+		hidden float64 // less than 0: nothing was measured
+		HiddenMeans
+	}{
+		{0.2, HiddenMeans{0.2, 0.2}}, {0, HiddenMeans{0.1, 0.17}}, {0.3, HiddenMeans{0.2, 0.1895}}, {-1, HiddenMeans{}},
+		{0.1, HiddenMeans{0.1, 0.1}}, {0.6, HiddenMeans{0.35, 0.175}}, {0.6, HiddenMeans{0.475, 0.475}}, // a jump
+		{0, HiddenMeans{0.2375, 0.40375}}, {0, HiddenMeans{0.11875, 0.11875}},
+	} {
 		o := waiting(.3, math.Max(0, want.hidden))
 		o.Utilization = map[quell.Resource]float64{quell.CPU: .3}
 		if want.hidden < 0 {
 			o = &quell.Observation{}
 		}
 		var signals map[string]float64
-		if signals, recent = ICESignals(o, recent); want.hidden < 0 {
-			if recent != nil {
-				t.Errorf("window %d: nothing was measured, and %v is remembered", i, *recent)
+		if signals, means = ICESignals(o, means); want.hidden < 0 {
+			if means != nil {
+				t.Errorf("window %d: nothing was measured, and %v is remembered", i, *means)
 			}
 			continue
 		}
-		if recent == nil || math.Abs(*recent-want.recent) > 1e-6 || signals["cpu_recent"] != *recent {
-			t.Errorf("window %d: %v, %v", i, recent, signals)
+		if means == nil || math.Abs(means.Recent-want.Recent) > 1e-6 || math.Abs(means.Lasting-want.Lasting) > 1e-6 ||
+			signals["cpu_recent"] != means.Recent || signals["cpu_lasting"] != means.Lasting {
+			t.Errorf("window %d: %+v, %v", i, means, signals)
 		}
 	}
 	for _, c := range []struct {

@@ -152,7 +152,7 @@ type iceInstance struct {
 	Cause quell.Resource `json:"cause,omitempty"`
 	Seen  iceMean        `json:"seen,omitzero"` // means over the windows with signs since the last change
 
-	Recent *float64 `json:"recent,omitempty"` // mean of others' use of its processors, for the trained classifier; never changed
+	Means *model.HiddenMeans `json:"means,omitempty"` // of others' use of its processors, for the trained classifier; never changed
 
 	Usual iceUsual        `json:"usual,omitzero"` // what the instance usually shows
 	Slow  outlierInstance `json:"slow,omitzero"`  // what outlier remembers of its response times

@@ -135,8 +135,8 @@ func (p *icePlan) sign(m *member) (best iceSign, found bool) {
 // detected asks the trained classifier.
 func (p *icePlan) detected(m *member) (s iceSign, found bool) {
 	ice, o, mem := p.in.ice, m.Observation, m.ice()
-	signals, recent := model.ICESignals(o, mem.Recent)
-	mem.Recent = recent
+	signals, means := model.ICESignals(o, mem.Means)
+	mem.Means = means
 	if found, s.clear = ice.Disturbed(signals); !found {
 		return s, false
 	}

@@ -8,9 +8,11 @@ import (
 	"text/tabwriter"
 )
 
-// StratifiedFolds assigns each sample to one of k folds, 0 to k-1. In any two folds, the numbers of samples of a class differ by at most
-// one, and so do the sizes of the folds. The seed decides which sample goes into which fold.
-func StratifiedFolds(classes []string, k int, seed uint64) ([]int, error) {
+// StratifiedFolds assigns each sample to one of k folds, 0 to k-1. Up to block successive samples of a class stay together: samples that
+// resemble those before them must not be judged by a tree that knows these. Less than 1 counts as 1; blocks are smaller if there would be
+// fewer than k of them. In any two folds, the numbers of blocks of a class differ by at most one, and so do those of all blocks. The seed
+// decides which block goes into which fold.
+func StratifiedFolds(classes []string, k, block int, seed uint64) ([]int, error) {
 	set := map[string]bool{}
 	for _, c := range classes {
 		set[c] = true
@@ -20,20 +22,41 @@ func StratifiedFolds(classes []string, k int, seed uint64) ([]int, error) {
 	for i, c := range classes {
 		index[i], _ = slices.BinarySearch(names, c)
 	}
-	return stratified(index, k, seed)
+	return stratified(index, k, block, seed)
 }
 
-func stratified(classes []int, k int, seed uint64) ([]int, error) {
+func stratified(classes []int, k, block int, seed uint64) ([]int, error) {
 	if k < 2 || k > len(classes) {
 		return nil, fmt.Errorf("%d folds of %d samples; at least 2 folds, and no more than samples, are needed", k, len(classes))
 	}
-	order := rand.New(rand.NewPCG(seed, 0)).Perm(len(classes))
-	slices.SortStableFunc(order, func(i, j int) int { return classes[i] - classes[j] })
+	blockOf, classOf := blocks(classes, block)
+	for ; len(classOf) < k; block /= 2 {
+		blockOf, classOf = blocks(classes, block/2)
+	}
+	order := rand.New(rand.NewPCG(seed, 0)).Perm(len(classOf))
+	slices.SortStableFunc(order, func(i, j int) int { return classOf[i] - classOf[j] })
+	foldOf := make([]int, len(classOf))
+	for at, b := range order {
+		foldOf[b] = at % k
+	}
 	folds := make([]int, len(classes))
-	for at, i := range order {
-		folds[i] = at % k
+	for i, b := range blockOf {
+		folds[i] = foldOf[b]
 	}
 	return folds, nil
+}
+
+// blocks cuts samples into blocks of at most size successive ones of the same class. It returns the block of each sample, and the class of
+// each block.
+func blocks(classes []int, size int) (blockOf, classOf []int) {
+	n := 0
+	for i, class := range classes {
+		if n++; i == 0 || class != classes[i-1] || n > size {
+			classOf, n = append(classOf, class), 1
+		}
+		blockOf = append(blockOf, len(classOf)-1)
+	}
+	return blockOf, classOf
 }
 
 // Confusion counts samples by their class and by the class that was predicted.

@@ -29,6 +29,7 @@ type TreeOptions struct {
 	Criterion Criterion
 	MinLeaf   int    // samples that each branch of a test must have at least; less than 1 counts as 1
 	Folds     int    // folds of the cross-validation that chooses the pruning
+	Block     int    // successive samples that stay together in a fold, as in StratifiedFolds
 	Seed      uint64 // seed of the assignment of samples to folds
 }
 

@@ -61,7 +61,7 @@ func (b *branch) path() []pruning {
 // choosePruning returns the largest alpha whose cross-validated error is within one standard error of the least (Breiman et al. 1984,
 // section 3.4.3). Candidates lie between the steps of the path, at geometric means.
 func (d *table) choosePruning(grown *branch, o TreeOptions) (float64, error) {
-	folds, err := stratified(d.class, o.Folds, o.Seed)
+	folds, err := stratified(d.class, o.Folds, o.Block, o.Seed)
 	if err != nil {
 		return 0, err
 	}

@@ -445,7 +445,7 @@ func TestStratifiedFolds(t *testing.T) {
 		classes := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 2, 80).Draw(t, "classes")
 		k := rapid.IntRange(2, len(classes)).Draw(t, "k")
 		seed := rapid.Uint64().Draw(t, "seed")
-		folds, err := StratifiedFolds(classes, k, seed)
+		folds, err := StratifiedFolds(classes, k, 1, seed)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -462,12 +462,34 @@ func TestStratifiedFolds(t *testing.T) {
 				t.Fatalf("folds of %v", sizes)
 			}
 		}
-		if again, _ := StratifiedFolds(classes, k, seed); !slices.Equal(again, folds) {
+		if again, _ := StratifiedFolds(classes, k, 1, seed); !slices.Equal(again, folds) {
 			t.Fatal("the same seed gives other folds")
 		}
 	})
-	if _, err := StratifiedFolds([]string{"a", "b"}, 1, 0); err == nil {
+	if _, err := StratifiedFolds([]string{"a", "b"}, 1, 1, 0); err == nil {
 		t.Error("one fold is no validation")
+	}
+}
+
+// Samples of a block are in the same fold, and blocks of a class are spread over the folds.
+func TestFoldsOfBlocks(t *testing.T) {
+	classes := strings.Split(strings.Repeat("a", 45)+strings.Repeat("b", 20)+strings.Repeat("a", 15), "")
+	folds, err := StratifiedFolds(classes, 2, 10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	per := [2]int{}
+	for _, b := range [][2]int{{0, 10}, {10, 20}, {20, 30}, {30, 40}, {40, 45}, {45, 55}, {55, 65}, {65, 75}, {75, 80}} {
+		if among := slices.Compact(slices.Clone(folds[b[0]:b[1]])); len(among) > 1 {
+			t.Errorf("the samples from %d to %d are in the folds %v", b[0], b[1], among)
+		}
+		per[folds[b[0]]]++
+	}
+	if per != [2]int{4, 5} && per != [2]int{5, 4} || folds[45] == folds[55] {
+		t.Errorf("blocks in folds: %d; those of b are in %d and %d", per, folds[45], folds[55])
+	}
+	if folds, err = StratifiedFolds(classes[:8], 5, 10, 1); err != nil || slices.Max(folds) != 4 {
+		t.Errorf("eight samples of a class: %v, %v", folds, err)
 	}
 }
 
@@ -477,7 +499,7 @@ func TestCrossValidate(t *testing.T) {
 	for i, s := range samples {
 		classes[i] = s.Class
 	}
-	folds, err := StratifiedFolds(classes, 4, 1)
+	folds, err := StratifiedFolds(classes, 4, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

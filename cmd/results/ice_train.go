@@ -132,9 +132,9 @@ func (f *iceFigures) accuracy(ctx context.Context) error {
 func newIceAccuracy(ice *model.ICE, windows []model.TrainingWindow) (a iceAccuracy) {
 	var with, missed, wrong float64
 	var signals map[string]float64
-	var recent *float64
+	var means *model.HiddenMeans
 	for i := range windows {
-		signals, recent = model.ICESignals(&windows[i].Observation, recent)
+		signals, means = model.ICESignals(&windows[i].Observation, means)
 		found, _ := ice.Disturbed(signals)
 		there := windows[i].Interfering > 0
 		if there {

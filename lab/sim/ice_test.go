@@ -111,9 +111,9 @@ func TestICEDetectsEachSecond(t *testing.T) {
 	for _, row := range alternating(t, sc, plan, 100) {
 		wrong, disturbed := 0, 0
 		var signals map[string]float64
-		var recent *float64
+		var means *model.HiddenMeans
 		for _, w := range row.Windows {
-			signals, recent = model.ICESignals(&w.Observation, recent)
+			signals, means = model.ICESignals(&w.Observation, means)
 			found, _ := ice.Disturbed(signals)
 			if w.Interfering > 0 {
 				disturbed++
