@@ -378,6 +378,26 @@ func TestICELearnsLittleFromFewWindows(t *testing.T) {
 	}
 }
 
+// The busier an instance is, the more of its tasks' waiting may be chance: what would be a sign at low use is none at high use.
+func TestICEBusyInstancesWaitByChance(t *testing.T) {
+	for _, c := range []struct {
+		share, hidden float64
+		found         bool
+	}{{0.3, 0.4, true}, {0.75, 0.14, false}, {0.75, 0.24, true}} {
+		s := newShop(t, 3, nil, func(*ICESettings) {})
+		eachOf(s.servers, func(v *served) { v.share = c.share / 100 })
+		s.seconds(bandKnown)
+		s.servers[1].hidden = c.hidden
+		found := false
+		for range 3 {
+			found = hasReason(s.second(), "interference", "i2") || found
+		}
+		if found != c.found {
+			t.Errorf("%+v: %t", c, found)
+		}
+	}
+}
+
 // tuned are settings with two parameters of a server.
 func tuned(s *ICESettings) {
 	s.Parameters = ParametersOf([]Parameter{{"apache.MaxRequestWorkers", Lower, 50, 400}, {"apache.KeepAliveTimeout", Raise, 1, 15}})

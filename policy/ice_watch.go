@@ -36,6 +36,7 @@ const (
 	leastSlower     = 1.3  // and how many times the usual value is a sign
 	clearSlower     = 2.0
 	chancePerRoot   = 2.0 // relative error of the mean over n requests, times the root of n: response times differ more than exponential ones
+	fullestOwn      = 0.9 // an own use above this counts as this
 	fewRequests     = 40  // if nobody says how many requests there were, they count as this many
 )
 
@@ -168,10 +169,17 @@ func chanceOf(o *quell.Observation) float64 {
 	return chancePerRoot / math.Sqrt(n)
 }
 
+// waitingChance is how much longer the tasks of a window may have waited by chance. It grows with the own use: the busier the processors,
+// the longer requests wait for each other, many at a time.
+func waitingChance(o *quell.Observation) float64 {
+	use, _ := model.ProcessorsOf(o, 0)
+	return chanceOf(o) / (1 - math.Min(use.Own, fullestOwn))
+}
+
 // crowded compares others' use of the processors with its band. An instance that is known to have neighbours gets fewer requests, so chance
 // counts half, or its neighbours would seem to have gone.
 func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
-	chance := chanceOf(m.Observation)
+	chance := waitingChance(m.Observation)
 	if !m.ice().Since.IsZero() {
 		chance /= 2
 	}
@@ -281,7 +289,7 @@ func (p *icePlan) slower(m *member) (s iceSign, found bool) {
 // is none: two such windows, for example while the instance starts, would make the band so wide that no neighbour leaves it.
 func (u *iceUsual) learn(m *member, f *iceFacts) {
 	o := m.Observation
-	if use, ok := model.ProcessorsOf(o, chanceOf(o)); ok {
+	if use, ok := model.ProcessorsOf(o, waitingChance(o)); ok {
 		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))
 	}
 	if f.used {
