@@ -73,7 +73,7 @@ func (d *Driver) open(ctx context.Context) error {
 			return err
 		}
 		d.files[path] = f
-		if f.record != nil {
+		if f.record != nil && !d.adopt(f) {
 			d.log.Warn("the agent was killed while the file was changed: restoring the original", "file", f.path)
 			if err := errors.Join(d.awaitReload(), d.restore(ctx, f)); err != nil {
 				d.log.Error("restoring failed", "error", err)
@@ -84,6 +84,17 @@ func (d *Driver) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// adopt takes a changed file as the original, if somebody edited it before the agent started.
+func (d *Driver) adopt(f *file) (adopted bool) {
+	if _, err := f.read(); !errors.Is(err, errEdited) {
+		return false
+	}
+	d.log.Warn("the agent was killed while the file was changed, and somebody edited it since: it is the original now", "file", f.path,
+		"values", d.changes(f.lost))
+	f.left, f.lost = false, nil
+	return true
 }
 
 // usable checks that every parameter of a file can be read and changed.

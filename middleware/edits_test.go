@@ -79,10 +79,14 @@ func TestSomebodyEditsTheFileOfAKilledAgent(t *testing.T) {
 	r.write("workers 3\nother 4\n")
 	d = r.open()
 	r.has("workers 3\nother 4\n", false)
-	if !strings.Contains(r.log.String(), "somebody edited it") {
-		t.Errorf("log: %s", &r.log)
+	for _, want := range []string{"somebody edited it since", "workers was set to 20, before it was 10"} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("log without %q: %s", want, &r.log)
+		}
 	}
+	r.set(d, "workers", 30) // his version is the original
 	r.close(d)
+	r.has("workers 3\nother 4\n", false)
 }
 
 func TestAFileThatIsASymbolicLink(t *testing.T) {
