@@ -121,6 +121,7 @@ type iceTableRow struct {
 	CalmMS         float64 // at the disturbed instance before the neighbour comes
 	DisturbedMS    float64 // there while the neighbour is there
 	AllMS          float64 // of all requests meanwhile
+	TailMS         float64 // the same, no median but the 99th percentile
 	Versus         string  // DisturbedMS against that of static under the same scheduling
 	ChangedS       float64 // for how many seconds of that parameters of its server were changed
 	Orders, Failed int     // orders of parameters; failed requests
@@ -156,15 +157,17 @@ func recordsOf(plays [][]*experiment.Record, run int) (list []*experiment.Record
 
 func newIceTableRow(n presence, records []*experiment.Record) iceTableRow {
 	row := iceTableRow{Seeds: len(records)}
-	var calm, disturbed, all, changed []float64
+	var calm, disturbed, all, tail, changed []float64
 	for _, r := range records {
 		before, during := r.Phase(0, n.from), r.Phase(n.from, n.to)
 		calm = append(calm, p50Of(before.Instances[n.instance].LatencyMS))
 		disturbed, all = append(disturbed, p50Of(during.Instances[n.instance].LatencyMS)), append(all, p50Of(during.LatencyMS))
-		changed = append(changed, changedIn(n, r))
+		slow, _ := during.LatencyMS.Of(quell.P99)
+		tail, changed = append(tail, slow), append(changed, changedIn(n, r))
 		row.Orders, row.Failed = row.Orders+len(r.Settings), row.Failed+int(r.Result.Errors)
 	}
-	row.CalmMS, row.DisturbedMS, row.AllMS, row.ChangedS = middle(calm), middle(disturbed), middle(all), middle(changed)
+	row.CalmMS, row.DisturbedMS, row.AllMS = middle(calm), middle(disturbed), middle(all)
+	row.TailMS, row.ChangedS = middle(tail), middle(changed)
 	return row
 }
 
@@ -203,6 +206,8 @@ func iceRunTitle(run scenario.Run) string {
 	switch {
 	case tunes && settings.Floor == 1:
 		return "server parameters alone (IC²)"
+	case tunes && settings.Floor < iceFloor():
+		return fmt.Sprintf("ICE, floor %.0f%%", 100*settings.Floor)
 	case run.Policy.Name == policy.Plain && run.Policy.Fast.Name != "":
 		return "ICE"
 	case run.Policy.Fast.Name != "":

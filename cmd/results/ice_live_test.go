@@ -112,12 +112,13 @@ func TestLiveTableOfICE(t *testing.T) {
 	if n := presences(sc)[0]; f.Table[1].ChangedS != 12+5+n.to-n.from-60 {
 		t.Errorf("parameters were changed for %g s of %+v", f.Table[1].ChangedS, n)
 	}
-	for i, want := range []string{"static", "server parameters alone (IC²)", "ICE", "PRIMA", "PRIMA with ICE"} {
+	titles := []string{"static", "server parameters alone (IC²)", "ICE", "ICE, floor 20%", "PRIMA", "PRIMA with ICE"}
+	for i, want := range titles {
 		for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
-			row := f.Table[i+5*k]
-			versus := against(float64(5*k+1), float64(5*k+i+1))
+			row, first := f.Table[i+len(titles)*k], len(titles)*k+1
+			versus := against(float64(first), float64(first+i))
 			if row.Title != want || row.Scheduling != scheduling || row.CalmMS != 10 || row.Versus != versus {
-				t.Errorf("run %d: %+v, want %s and %s", i+5*k+1, row, want, versus)
+				t.Errorf("run %d: %+v, want %s and %s", first+i, row, want, versus)
 			}
 		}
 	}
