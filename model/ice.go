@@ -143,8 +143,8 @@ func (m *HiddenMeans) after(hidden float64) *HiddenMeans {
 	return &next
 }
 
-// ICESignals returns the signals of a window. A signal that was not measured is absent. before are the means after the window before, nil
-// if they are not known; after are those after this window.
+// ICESignals returns the signals of a window. A signal that was not measured is absent. before are the means up to the window before, nil
+// if they are not known; after are those with this window.
 func ICESignals(o *quell.Observation, before *HiddenMeans) (signals map[string]float64, after *HiddenMeans) {
 	signals = map[string]float64{}
 	for _, name := range counters {

@@ -169,17 +169,17 @@ func chanceOf(o *quell.Observation) float64 {
 	return chancePerRoot / math.Sqrt(n)
 }
 
-// waitingChance is how much longer the tasks of a window may have waited by chance. It grows with the own use: the busier the processors,
-// the longer requests wait for each other, many at a time.
-func waitingChance(o *quell.Observation) float64 {
-	use, _ := model.ProcessorsOf(o, 0)
-	return chanceOf(o) / (1 - math.Min(use.Own, fullestOwn))
+// waitingChance is how much longer, as a fraction, the tasks of a window may have waited by chance. It grows with the instance's own use of
+// its processors: the busier they are, the more of its requests wait for each other.
+func waitingChance(o *quell.Observation, own float64) float64 {
+	return chanceOf(o) / (1 - math.Min(own, fullestOwn))
 }
 
 // crowded compares others' use of the processors with its band. An instance that is known to have neighbours gets fewer requests, so chance
 // counts half, or its neighbours would seem to have gone.
 func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
-	chance := waitingChance(m.Observation)
+	whole := p.facts(m).use
+	chance := waitingChance(m.Observation, whole.Own)
 	if !m.ice().Since.IsZero() {
 		chance /= 2
 	}
@@ -193,7 +193,6 @@ func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
 	if !known || over < math.Max(leastHiddenSign, bandWidth*spread) {
 		return s, false
 	}
-	whole := p.facts(m).use
 	return iceSign{
 		text: fmt.Sprintf("its processors are %.0f%% busy, %.0f%% for others (usually %.0f%%)", 100*whole.Busy(), 100*whole.Hidden, 100*usual),
 		own:  whole.Own, hidden: whole.Hidden, resource: quell.CPU, clear: over >= math.Max(clearHiddenSign, farOut*spread),
@@ -289,7 +288,7 @@ func (p *icePlan) slower(m *member) (s iceSign, found bool) {
 // is none: two such windows, for example while the instance starts, would make the band so wide that no neighbour leaves it.
 func (u *iceUsual) learn(m *member, f *iceFacts) {
 	o := m.Observation
-	if use, ok := model.ProcessorsOf(o, waitingChance(o)); ok {
+	if use, ok := model.ProcessorsOf(o, waitingChance(o, f.use.Own)); ok {
 		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))
 	}
 	if f.used {

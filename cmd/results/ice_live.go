@@ -121,7 +121,7 @@ type iceTableRow struct {
 	CalmMS         float64 // at the disturbed instance before the neighbour comes
 	DisturbedMS    float64 // there while the neighbour is there
 	AllMS          float64 // of all requests meanwhile
-	TailMS         float64 // the same, no median but the 99th percentile
+	TailMS         float64 // 99th percentile of all requests meanwhile
 	Versus         string  // DisturbedMS against that of static under the same scheduling
 	ChangedS       float64 // for how many seconds of that parameters of its server were changed
 	Orders, Failed int     // orders of parameters; failed requests
