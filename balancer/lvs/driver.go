@@ -191,6 +191,7 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 		}
 		wanted = append(wanted, e)
 	}
+	d.bequeath(wanted)
 	index(views, slices.Concat(wanted, d.entries))
 	placed := 0
 	for _, e := range wanted {
@@ -208,6 +209,25 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	}
 	d.placed.Report(errors.Join(errs...))
 	return nil
+}
+
+// bequeath drops entries of instances that left, if their real server now belongs to another one. That one takes over what is known of the
+// real server.
+func (d *Driver) bequeath(wanted []*entry) {
+	heirs := make(map[netip.AddrPort]*entry, len(wanted))
+	for _, e := range wanted {
+		heirs[e.Numeric] = e
+	}
+	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool {
+		heir := heirs[e.Numeric]
+		if !e.Leaving || heir == nil {
+			return false
+		}
+		if heir.In == nil {
+			heir.In = e.In
+		}
+		return true
+	})
 }
 
 // update sets the entry of an instance to what is requested.

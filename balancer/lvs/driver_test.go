@@ -319,6 +319,40 @@ func TestAnInstanceThatLeaves(t *testing.T) {
 	r.reconcile(backends(0.5, 0.5))
 }
 
+// If an instance has the real server of one that left, only its weight is set. That the server had the weight 0 because of the other one is
+// no person's doing.
+func TestAnotherInstanceTakesOverARealServer(t *testing.T) {
+	renumbered := []quell.Member{{ID: "i1", Address: "10.0.0.12:80"}, {ID: "i2", Address: "10.0.0.13:80"}}
+	renamed := []quell.Member{{ID: "i1", Address: "10.0.0.11:80"}, {ID: "other", Address: "10.0.0.12:80"}}
+	for name, c := range map[string]struct {
+		before []quell.Backend
+		after  []quell.Member
+	}{
+		"the first left, and the list was renumbered": {backends(0.5, 0.3, 0.2), renumbered},
+		"the same, and the last one drained":          {backends(0.5, 0.5, -1), renumbered},
+		"renamed":                                     {backends(0.5, 0.5), renamed},
+	} {
+		r := newRig(t, newTable())
+		r.reconcile(c.before)
+		r.o.Members = c.after
+		r.restart()
+		var want []quell.Backend
+		for _, m := range c.after {
+			want = append(want, quell.Backend{ID: m.ID, Address: m.Address, Weight: 0.5})
+		}
+		r.reconcile(want)
+		states := r.states()
+		for _, m := range c.after {
+			if s := states[m.ID]; s.ByHand != nil || s.Weight != 0.5 {
+				t.Errorf("%s: %+v, weights %v; log:\n%s", name, s, r.weights(web), r.log.String())
+			}
+		}
+		if len(states) != 2 {
+			t.Errorf("%s: %+v", name, states)
+		}
+	}
+}
+
 func TestSeveralServices(t *testing.T) {
 	k := newTable()
 	secure := &service{scheduler: "wrr"}
