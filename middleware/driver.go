@@ -93,7 +93,9 @@ func (d *Driver) adopt(f *file) (adopted bool) {
 	}
 	d.log.Warn("the agent was killed while the file was changed, and somebody edited it since: it is the original now", "file", f.path,
 		"values", d.changes(f.lost))
-	f.left, f.lost = false, nil
+	if d.server.line != nil { // else the file does not show its values: none is reported, and orders fail
+		f.left, f.lost = false, nil
+	}
 	return true
 }
 

@@ -89,6 +89,33 @@ func TestSomebodyEditsTheFileOfAKilledAgent(t *testing.T) {
 	r.has("workers 3\nother 4\n", false)
 }
 
+// A file of a template does not show its values. So nothing is reported and changed until the next start, before which the person can
+// correct the initial value.
+func TestSomebodyEditsTheTemplatesFileOfAKilledAgent(t *testing.T) {
+	r, _ := templated(t, sound)
+	d := r.open()
+	r.set(d, "workers", 20)
+	if err := d.release(); err != nil {
+		t.Fatal(err)
+	}
+	const theirs = "# from a template\nworkers 20\nother 5\n# mine\n"
+	r.write(theirs)
+	d = r.open()
+	if values, err := d.InForce(t.Context()); err == nil || len(values) > 0 {
+		t.Errorf("reported: %v, %v", values, err)
+	}
+	if err := d.Set(t.Context(), "workers", 30); !errors.Is(err, errEdited) {
+		t.Errorf("an order: %v", err)
+	}
+	r.close(d)
+	r.has(theirs, false)
+	r.server.Settings.Parameters[0].Initial = 20
+	d = r.open()
+	r.inForce(d, map[string]float64{"workers": 20, "other": 5})
+	r.close(d)
+	r.has(theirs, false)
+}
+
 func TestAFileThatIsASymbolicLink(t *testing.T) {
 	r := newToy(t)
 	link := filepath.Join(r.dir, "enabled.conf")
