@@ -192,6 +192,8 @@ type icePlan struct {
 	slow  *judgement // of response times
 	plan  quell.Plan
 
+	parameters []Parameter // those that may be changed
+
 	all   []iceFacts // by position in the snapshot
 	costs []float64  // of all instances whose cost is known, in increasing order
 	rate  float64    // requests per second of all instances
@@ -217,7 +219,7 @@ func (p *icePlan) facts(m *member) *iceFacts { return &p.all[m.position] }
 // that expire.
 func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 	rememberedOf[iceInstance](g)
-	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At, all: make([]iceFacts, len(g.members))}
+	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At, parameters: set.Parameters.list(), all: make([]iceFacts, len(g.members))}
 	for i := range g.members {
 		m := &g.members[i]
 		if !m.inService() {

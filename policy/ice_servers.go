@@ -12,16 +12,20 @@ import (
 
 // iceTuned is what ice remembers of the parameters of an instance's server.
 type iceTuned struct {
-	Values  map[string]tunedValue `json:"values,omitempty"`  // changed ones, by name; the map is never changed
-	At      time.Time             `json:"at,omitzero"`       // when any was last changed
-	Before  float64               `json:"before,omitempty"`  // median response time before they were changed, in milliseconds; 0: not known
-	Worse   bool                  `json:"worse,omitempty"`   // they made it worse, or somebody else set one: no more are changed during this interference
-	Undoing bool                  `json:"undoing,omitempty"` // they are going back to the values of before
+	Values  map[string]tunedValue `json:"values,omitempty"`   // changed ones, by name; the map is never changed
+	At      time.Time             `json:"at,omitzero"`        // when any was last changed
+	Before  float64               `json:"before,omitempty"`   // median response time before they were changed, in milliseconds; 0: not known
+	Worse   bool                  `json:"worse,omitempty"`    // they made it worse, or somebody else set one: no more are changed during this interference
+	Undoing bool                  `json:"undoing,omitempty"`  // they are going back to the values of before
+	InForce bool                  `json:"in_force,omitempty"` // an agent reported the changed values
+	Helped  bool                  `json:"helped,omitempty"`   // they made the median shorter
+	Vain    int                   `json:"vain,omitempty"`     // number of changes in a row that did not help
 
-	MS   iceBand `json:"ms,omitzero"`       // median response time since the last change
-	Use  iceBand `json:"use,omitzero"`      // use of the processors by all since then
-	Busy float64 `json:"busy,omitempty"`    // the same in the last window
-	Cut  bool    `json:"was_cut,omitempty"` // parameters were free to follow in the last window
+	Shown map[string]float64 `json:"shown,omitempty"`   // parameters that may be changed, in the last window; never changed
+	MS    iceBand            `json:"ms,omitzero"`       // median response time in windows with signs, since the last change had half of its time to settle
+	Use   iceBand            `json:"use,omitzero"`      // use of the processors by all since then
+	Busy  float64            `json:"busy,omitempty"`    // the same in the last window
+	Cut   bool               `json:"was_cut,omitempty"` // parameters were free to follow in the last window
 }
 
 // tunedValue is a parameter's value before it was changed, the ordered one, and the one that was ordered before that, if the parameter goes
@@ -35,60 +39,125 @@ type tunedValue struct {
 
 // Constants of the second level.
 const (
-	muchWorse = 1.1            // a median that is this many times as long as before is worse
+	muchWorse = 1.1            // a median that is this many times as long as before is worse; the inverse is better
 	mostRise  = 4.0            // a rise counts as at most this many times
 	leastTurn = 0.1            // a parameter changes only by at least this part of itself
 	givenUp   = 24 * time.Hour // after this time, a value of before that is not in force is forgotten
 	foreign   = 3              // windows in a row with a value that nobody ordered show that somebody else set it
 )
 
-// tunes returns whether parameters of an instance's server may follow: its share is cut or, if shares are never cut, it has neighbours.
-// The latter is IC², which ICE builds on.
+// tunes returns whether parameters of an instance's server may follow: a cut of its share is in force or, if shares are never cut, it has
+// neighbours. The latter is IC², which ICE builds on.
 func (p *icePlan) tunes(m *member) bool {
-	return m.ice().Cut > 0 || p.set.Floor == 1 && !m.ice().Since.IsZero()
+	mem := m.ice()
+	return mem.Slow.Cut > 0 && m.fixed == nil || p.set.Floor == 1 && !mem.Since.IsZero()
 }
 
-// note adds an instance's last window. When parameters become free to follow, or are no longer, the means begin anew.
+// note adds an instance's last window. When parameters become free to follow, or are no longer, the means begin anew with the next window.
 func (p *icePlan) note(m *member) {
-	t := &m.ice().Tuned
+	t, f := &m.ice().Tuned, p.facts(m)
+	if f.used {
+		t.Busy = f.use.Busy()
+	}
 	if tunes := p.tunes(m); tunes != t.Cut {
 		t.Cut, t.MS, t.Use = tunes, iceBand{}, iceBand{}
+		return
 	}
-	if ms, ok := medianMS(m.Observation); ok {
+	if f.used {
+		t.Use = t.Use.with(f.use.Busy())
+	}
+	shows := p.shows(m)
+	t.InForce = t.InForce || shows && len(t.Values) > 0
+	if ms, ok := medianMS(m.Observation); ok && shows && m.ice().Out > 0 {
 		t.MS = t.MS.with(ms)
 	}
-	if f := p.facts(m); f.used {
-		t.Busy, t.Use = f.use.Busy(), t.Use.with(f.use.Busy())
+}
+
+// shows returns whether an instance's last window shows what the ordered values of parameters do. A reload holds requests up for a moment,
+// and values that are not in force do nothing.
+func (p *icePlan) shows(m *member) bool {
+	t, o := &m.ice().Tuned, m.Observation
+	began := o.At.Add(-time.Duration(o.WindowS * float64(time.Second)))
+	if began.Sub(t.At) < p.set.Settle/2 {
+		return false
 	}
+	for name, v := range t.Values {
+		if inForce, reported := m.Settings[name]; !reported || !isValue(inForce, v.Value) {
+			return false
+		}
+	}
+	return true
 }
 
 // tune changes parameters of an instance's server (ICE, section IV, second level): only if interference lasts, only after the share was
 // cut (unless shares are never cut), never again before the last change has settled. It undoes the change if the median response time gets
-// worse, and when the interference is over.
+// worse, and when the interference is over. Each change in a row that did not help doubles the time after which the next one comes, because
+// reloads have a price.
 func (p *icePlan) tune(m *member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	settled := p.now.Sub(t.At) >= p.set.Settle
 	if len(t.Values) == 0 {
 		t.Worse = t.Worse && !mem.Since.IsZero()
-		if m.inService() && p.tunes(m) && !t.Worse && settled && mem.Sign.Sub(mem.Since) >= p.set.After {
+		if p.now.Sub(t.At) >= givenUp {
+			t.Vain = 0
+		}
+		if m.inService() && p.tunes(m) && !t.Worse && settled && p.lasts(mem) {
 			p.change(m)
 		}
 	} else if p.heed(m); len(t.Values) > 0 && !t.Undoing && settled {
 		p.end(m)
 	}
 	p.order(m)
+	t.Shown = p.shown(m)
+}
+
+// lasts returns whether an interference has lasted for so long that parameters follow. A single doubtful window at its end is not enough.
+func (p *icePlan) lasts(mem *iceInstance) bool {
+	return mem.Out > p.set.Confirm && mem.Sign.Sub(mem.Since) >= p.set.After<<mem.Tuned.Vain
+}
+
+// shown returns the values of those parameters that may be changed.
+func (p *icePlan) shown(m *member) map[string]float64 {
+	last := m.ice().Tuned.Shown
+	if len(p.parameters) == 0 || !m.fresh {
+		return last
+	}
+	now := map[string]float64{}
+	for _, parameter := range p.parameters {
+		if v, reported := m.Settings[parameter.Name]; reported {
+			now[parameter.Name] = v
+		}
+	}
+	if maps.Equal(now, last) {
+		return last
+	}
+	return now
 }
 
 // end orders the values of before if there is a reason.
 func (p *icePlan) end(m *member) {
 	mem := m.ice()
-	switch t := &mem.Tuned; {
+	t := &mem.Tuned
+	t.Helped = t.Helped || t.MS.N > 0 && t.Before > muchWorse*t.MS.Mean
+	switch {
 	case mem.Since.IsZero():
+		t.judge()
 		p.undo(m, "the interference is over")
 	case t.worse():
+		t.judge()
 		t.Worse = true
 		p.undo(m, "the median response time is longer than before")
+	}
+}
+
+// judge counts changes that did not help although they were in force.
+func (t *iceTuned) judge() {
+	switch {
+	case t.Helped:
+		t.Vain = 0
+	case t.InForce && t.Before > 0:
+		t.Vain = min(t.Vain+1, mostRepeats)
 	}
 }
 
@@ -100,11 +169,14 @@ func (p *icePlan) change(m *member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	values := map[string]tunedValue{}
-	for _, parameter := range p.set.Parameters.list() {
+	for _, parameter := range p.parameters {
 		inForce, reported := m.Settings[parameter.Name]
 		if !reported {
 			p.reason("setting_unknown", m.ID, "%s is not changed: the agent does not report it (agent.middleware)", parameter.Name)
 			continue
+		}
+		if last, shown := t.Shown[parameter.Name]; !shown || last != inForce {
+			continue // it may be the count of a moment, as while nginx reloads
 		}
 		value, least := inForce/rise(t.Use, mem.Usual.Busy), inForce*(1-leastTurn)
 		if parameter.Change == Raise {
@@ -118,6 +190,7 @@ func (p *icePlan) change(m *member) {
 	}
 	if len(values) > 0 {
 		t.Values, t.At, t.Before, t.MS, t.Use = values, p.now, t.MS.Mean, iceBand{}, iceBand{}
+		t.InForce, t.Helped = false, false
 	}
 }
 
@@ -176,6 +249,23 @@ func (v tunedValue) is(reported float64, undoing bool) bool {
 
 // isValue returns whether a reported value is a certain one. It may be rounded.
 func isValue(reported, value float64) bool { return math.Abs(reported-value) <= 1e-6*math.Abs(value) }
+
+// Changed returns the values that parameters of servers had before the policy of this memory changed them, by instance and parameter, which
+// is named as by quell.Setting.Key.
+func (s *State) Changed() map[string]map[string]float64 {
+	changed := map[string]map[string]float64{}
+	for id, in := range s.Instances {
+		mem, ok := in.Memory.(*iceInstance)
+		if !ok || len(mem.Tuned.Values) == 0 {
+			continue
+		}
+		changed[id] = map[string]float64{}
+		for name, v := range mem.Tuned.Values {
+			changed[id][name] = v.Original
+		}
+	}
+	return changed
+}
 
 // order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has. While a value
 // may be somebody else's, nothing is ordered, or it would be replaced before that is sure.

@@ -475,6 +475,137 @@ func TestICEUndoesWhatMakesTheMedianWorse(t *testing.T) {
 	}
 }
 
+// Changes that do not help come later and later, those that help come as soon as before. The moment of the reload does not count.
+func TestICEChangesLessWhatDoesNotHelp(t *testing.T) {
+	for name, c := range map[string]struct {
+		ms    float64 // with changed parameters
+		after []int   // seconds from the first sign to the change, in successive interferences
+	}{"helps": {35, []int{20, 20, 20}}, "vain": {45, []int{20, 40, 80}}} {
+		s := newShop(t, 3, nil, tuned)
+		s.seconds(2 * bandKnown)
+		for round, after := range c.after {
+			s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+			changed := 0
+			for second := range after + 20 {
+				s.second()
+				if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
+					continue
+				}
+				if changed == 0 {
+					changed = second
+				}
+				if s.servers[1].ms = c.ms; second < changed+4 {
+					s.servers[1].ms = 2000
+				}
+			}
+			if math.Abs(float64(changed-after)) > 3 {
+				t.Errorf("%s, interference %d: changed after %d s, want %d", name, round, changed, after)
+			}
+			s.servers[1].hidden, s.servers[1].ms = 0, 20
+			s.seconds(400)
+		}
+	}
+}
+
+// Whether a change helps is not judged while it is not in force, as in advise mode: later changes come as soon as the first would have.
+func TestICEDoesNotJudgeWhatIsNotInForce(t *testing.T) {
+	s := newShop(t, 3, nil, tuned)
+	s.seconds(2 * bandKnown)
+	s.paused = true
+	for range 3 {
+		s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+		s.seconds(60)
+		s.servers[1].ms = 60
+		s.seconds(60)
+		s.servers[1].hidden, s.servers[1].ms = 0, 20
+		s.seconds(400)
+	}
+	s.paused = false
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	s.seconds(25)
+	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
+		t.Error("after a pause nothing is changed within 25 s")
+	}
+}
+
+// Interferences that end before a change has settled count as ones in which it did not help.
+func TestICEShortInterferencesAreInVain(t *testing.T) {
+	s := newShop(t, 3, nil, tuned)
+	s.seconds(2 * bandKnown)
+	changes := 0
+	for range 6 {
+		s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+		s.seconds(28)
+		if s.settings["i2"]["apache.MaxRequestWorkers"] != 200 {
+			changes++
+		}
+		s.servers[1].hidden, s.servers[1].ms = 0, 20
+		s.seconds(400)
+	}
+	if changes != 1 {
+		t.Errorf("%d of 6 short interferences changed parameters, want 1", changes)
+	}
+}
+
+// Parameters stay if no cut is in force: there is one instance, all are cut alike, or a person set the share.
+func TestICEChangesNoParametersWithoutACut(t *testing.T) {
+	for name, c := range map[string]struct {
+		n   int
+		set map[string]float64
+	}{"one instance": {1, nil}, "all are cut": {3, nil}, "a share that a person set": {3, map[string]float64{"i2": 0.4}}} {
+		s := newShop(t, c.n, nil, tuned)
+		decide := s.decide
+		s.decide = func(snapshot *quell.Snapshot, st State) (quell.Plan, State) {
+			snapshot.Set(c.set)
+			return decide(snapshot, st)
+		}
+		s.seconds(2 * bandKnown)
+		for i := range s.servers {
+			if i == 1 || c.set == nil {
+				s.servers[i].hidden, s.servers[i].ms = 0.6, 45
+			}
+		}
+		for range 60 {
+			if plan := s.second(); len(plan.Settings) > 0 {
+				t.Errorf("%s: %v", name, plan.Settings)
+				break
+			}
+		}
+	}
+}
+
+// A value that was shown for one window only is no value of before.
+func TestICEWaitsForASteadyValue(t *testing.T) {
+	s := newShop(t, 3, nil, tuned)
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	for i := range 40 {
+		s.settings["i2"]["apache.MaxRequestWorkers"] = float64(200 + 8*(i%2))
+		for _, o := range s.second().Settings {
+			if o.Name == "MaxRequestWorkers" {
+				t.Fatalf("second %d: %+v", i, o)
+			}
+		}
+	}
+}
+
+// A trained detector also cuts if nobody counts requests.
+func TestICETrainedWithoutRates(t *testing.T) {
+	s := newShop(t, 3, detector(t), func(s *ICESettings) { s.SetPoint = 0.4 })
+	decide := s.decide
+	s.decide = func(snapshot *quell.Snapshot, st State) (quell.Plan, State) {
+		for i := range snapshot.Instances {
+			snapshot.Instances[i].Observation.RequestRate, snapshot.Instances[i].Observation.LatencyMS = nil, nil
+		}
+		return decide(snapshot, st)
+	}
+	s.seconds(10)
+	s.servers[1].hidden = 0.6
+	if seconds, plan := s.until(10); seconds == 0 || seconds > 2 {
+		t.Errorf("after %d s: %v, %v", seconds, plan.Factor, plan.Reasons)
+	}
+}
+
 // A parameter that no agent reports is not ordered, and the plan says so.
 func TestICELeavesUnknownParameters(t *testing.T) {
 	s := newShop(t, 3, nil, tuned)

@@ -87,6 +87,7 @@ func (p *icePlan) watch() {
 			continue
 		}
 		if !m.Observation.At.After(mem.At) {
+			p.calm(m)
 			continue
 		}
 		mem.At, p.facts(m).judged = m.Observation.At, true
@@ -153,7 +154,7 @@ func (p *icePlan) detected(m *member) (s iceSign, found bool) {
 		s.previous = last
 	}
 	s.signal, s.estimated = signals[ice.Signal]
-	s.estimated = s.estimated && ice.Estimator != nil
+	s.estimated = s.estimated && ice.Estimator != nil && o.RequestRate != nil
 	return s, true
 }
 

@@ -101,7 +101,7 @@ func fastKeys(dst *quell.Fast) keys.Value {
 	}
 	whole := keys.ChoiceBy(keys.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
 		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute),
-			"sampling period of the fast policy; that of the main policy must be a multiple of it"))
+			"sampling period of the fast policy; that of the main policy is at least twice as long, and a multiple of it"))
 	word := nameOf(FastScope, &name, noFast).Into(func(n string) {
 		name = n
 		_, closing := open()
