@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -34,6 +35,8 @@ func (t Drivers) Check(path string) (*File, error) {
 		checkProbing(d, f)
 		checkResources(d, f)
 		checkLearning(d, f)
+		checkParameters(d, f, "policy", f.Service.Policy.Settings)
+		checkParameters(d, f, "policy.fast", f.Service.Policy.Fast.Settings)
 	}
 	checkSecrets(d, f)
 	checkTLSFiles(d, f)
@@ -72,14 +75,14 @@ func checkProbing(d *keys.Decoder, f *File) {
 		return
 	}
 	name := f.Service.Policy.Name
-	if !policy.Feels(name) && f.Probe.From != FromController {
+	if !policy.Feels(name) {
 		return
 	}
 	if !f.sizesProbes() {
 		d.ProblemAt(d.PlaceOf("probe"), "probe.capacity is missing: without it nothing can be probed",
 			"set probe.capacity or agent.capacity.network to the bandwidth of an instance, or set probe.size")
 	}
-	if !policy.Feels(name) || !d.Sound("scaler") {
+	if !d.Sound("scaler") {
 		return
 	}
 	members, _ := f.Scaler.Listed()
@@ -116,6 +119,33 @@ func checkLearning(d *keys.Decoder, f *File) {
 	if d.Sound("models", "policy.name") && f.Models == ModelsLearn && policy.Trained(name) && !policy.Learns(name) {
 		d.Refuse("models", "measure with quell train and quell fit, and name the models.json here",
 			"policy %s cannot learn its models in place", name)
+	}
+}
+
+// checkParameters checks that the agent of this file would carry out what a policy may order for its servers.
+func checkParameters(d *keys.Decoder, f *File, path string, settings any) {
+	ice, ok := settings.(policy.ICESettings)
+	if !ok {
+		return
+	}
+	for i, p := range ice.Parameters {
+		at := fmt.Sprintf("%s.parameters[%d]", path, i)
+		target, name, _ := strings.Cut(p.Name, ".")
+		server := slices.IndexFunc(f.Agent.Servers, func(s middleware.Server) bool { return s.Settings != nil && s.Target() == target })
+		if p.Name == "" || server < 0 || !d.Sound(at, "agent.middleware") {
+			continue
+		}
+		list := f.Agent.Servers[server].Settings.Parameters
+		k := slices.IndexFunc(list, func(own middleware.Parameter) bool { return own.Name == name })
+		key := fmt.Sprintf("agent.middleware[%d].parameters", server)
+		switch {
+		case k < 0:
+			d.Refuse(at+".name", "correct it, or list it there, too", "%s has no %s", key, name)
+		case p.Min < list[k].Min:
+			d.Refuse(at+".min", "use the same bounds in both", "%v is below the agent's bound, which is %v in %s", p.Min, list[k].Min, key)
+		case p.Max > list[k].Max:
+			d.Refuse(at+".max", "use the same bounds in both", "%v is above the agent's bound, which is %v in %s", p.Max, list[k].Max, key)
+		}
 	}
 }
 

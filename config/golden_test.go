@@ -54,6 +54,7 @@ func TestCheckedFiles(t *testing.T) {
 	for name, text := range map[string]string{
 		"secrets of one's own":    fleet + "bus: {token_file: good.token}\nprobe: {capacity: 1Gbps, token: 0123456789abcdef}\n",
 		"a policy without probes": "policy: {name: lr}\nscaler: {instances: [{id: a, address: 'h:1'}]}\n",
+		"nothing to probe":        "policy: {name: lr}\nprobe: {from: controller}\n" + fleet,
 		"the group is the fleet":  fleet + "probe: {size: 50KB}\ngroup: {min: 1, max: 1}\nagent: {instance: a, capacity: {network: 1Gbps}}\n",
 		"instances that come":     "scaler: {kind: command, start: [up], stop: [down], list: [ls]}\nprobe: {capacity: 1Gbps}\n",
 	} {

@@ -148,8 +148,7 @@ func (p *running) probe(ctx context.Context) {
 		return
 	}
 	if p.file.Unprobed() {
-		p.log.Info("nothing is probed: neither probe.capacity nor probe.size is set, and the policy needs no probes", "policy",
-			p.file.Service.Policy.Name)
+		tellUnprobed(p.file, p.log)
 		return
 	}
 	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
@@ -279,6 +278,12 @@ func followed(server *builtin.Server) []probe.Target {
 		}
 	}
 	return targets
+}
+
+// tellUnprobed says why no prober runs.
+func tellUnprobed(file *config.File, log *slog.Logger) {
+	log.Info("nothing is probed: neither probe.capacity nor probe.size is set, and the policy needs no probes",
+		"policy", file.Service.Policy.Name)
 }
 
 // newProber makes the prober that a configuration asks for.

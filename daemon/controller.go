@@ -303,6 +303,10 @@ func attach(ctx context.Context, file *config.File, c *controller.Controller, co
 	if file.Probe.From != config.FromController {
 		return nil
 	}
+	if file.Unprobed() {
+		tellUnprobed(file, log)
+		return nil
+	}
 	prober, err := newProber(file, "controller", func() []probe.Target { return targetsOf(c) },
 		func(_ context.Context, r quell.Reading) error {
 			c.Observe(r, time.Now())
