@@ -24,12 +24,16 @@ type fakeAgents struct {
 	orders int
 	fault  map[string]error // by instance
 	hang   bool             // these agents do not answer before the caller's time limit
+	before func()           // called when an order comes; nil: nothing
 }
 
 func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.orders++
+	if a.before != nil {
+		a.before()
+	}
 	if a.hang {
 		a.mu.Unlock()
 		<-ctx.Done()

@@ -94,9 +94,12 @@ type Controller struct {
 	// called, so other goroutines read the copy in shown instead.
 	work     sync.Mutex
 	engine   *policy.Engine
-	fast     *policy.Fast // nil: there is no fast policy
-	cutting  bool         // shares are cut, or are returning to normal
-	noModels error        // why the configured policy does not run; until it does, shares are equal
+	fast     *policy.Fast    // nil: there is no fast policy
+	cutting  bool            // shares are cut, or are returning to normal
+	glanced  []quell.Reason  // of the fast policy's last plan
+	composed outcome         // of the last plan between two decisions
+	ordered  []quell.Setting // parameters of servers with whose orders the memory was last stored
+	noModels error           // why the configured policy does not run; until it does, shares are equal
 	mem      memory
 	leading  bool
 	looked   bool            // scaler and balancer have both answered at least once
@@ -348,11 +351,14 @@ func (c *Controller) lead(ctx context.Context) error {
 // decide computes a plan with the policy, the weights that people set and the fast policy's cuts.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	s.Set(c.mem.Overrides)
-	if c.fast == nil {
-		c.mem.Fast, c.mem.Factors = policy.State{}, nil // the configuration no longer has a fast policy
+	c.inherit(&c.mem.State, c.opts.Service.Policy.Name)
+	if c.fast == nil { // the configuration no longer has a fast policy
+		c.inherit(&c.mem.Fast, "")
+		c.mem.Fast, c.mem.Factors, c.glanced = policy.State{}, nil, nil
 	}
 	s.Cut(c.mem.Factors)
 	plan, state := c.engine.Decide(s, c.mem.State)
+	c.takeBack(s, &plan)
 	if c.opts.Amend != nil {
 		c.opts.Amend(s, &plan)
 	}
@@ -376,6 +382,7 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 		c.adopt = true // another controller decides: its weights are adopted when this one acts again
 		return outcome{why: why, would: c.asks(view, plan)}
 	}
+	c.keepOriginals(ctx, plan)
 	changes, err := c.apply(ctx, view, plan)
 	if len(changes) > 0 {
 		c.counts.decisions++
@@ -385,6 +392,16 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 		return outcome{changes: changes, why: "failed: " + err.Error()}
 	}
 	return outcome{changes: changes, applied: true}
+}
+
+// keepOriginals stores the memory before parameters of servers are ordered, if it was not stored with these orders yet. It holds the values
+// of before: after a kill the changed values would count as those.
+func (c *Controller) keepOriginals(ctx context.Context, plan *quell.Plan) {
+	if len(plan.Settings) == 0 || slices.Equal(plan.Settings, c.ordered) {
+		return
+	}
+	c.remember(ctx)
+	c.ordered = plan.Settings
 }
 
 // acting returns whether plans are carried out at present.

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -45,17 +46,20 @@ func (c *Controller) Glance(ctx context.Context) {
 	snapshot := c.gather.glimpse(c.now(), view)
 	view.snapshot = &snapshot
 	snapshot.Set(c.mem.Overrides)
+	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
-	c.mem.Fast, c.mem.Factors = state, wanted.Factor
+	c.mem.Fast, c.mem.Factors, c.glanced = state, wanted.Factor, wanted.Reasons
 	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
+		c.composed = outcome{}
 		c.keep(limited, view)
 		return
 	}
 	c.compose(ctx, limited, &view, &wanted, differ(before, wanted.Factor))
 }
 
-// compose applies the cuts and the server parameters that the fast policy asks for, and records what changed.
+// compose applies the cuts and the server parameters that the fast policy asks for. It records what changed, what would have been changed,
+// and what failed, if that is news.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
 	view.snapshot.Cut(wanted.Factor)
 	plan, state := c.engine.Compose(view.snapshot, c.mem.State)
@@ -64,7 +68,8 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	o := c.carryOut(limited, view, &plan)
 	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)
-	if !news && len(o.changes) == 0 {
+	news = news || len(o.changes) > 0 || o.why != c.composed.why || !slices.Equal(o.would, c.composed.would)
+	if c.composed = o; !news {
 		return
 	}
 	c.tell(&plan, o)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,6 +206,55 @@ func (r *rig) crowd(others *atomic.Int64) {
 	}()
 }
 
+// While nothing is carried out, the journal also says which parameters would have been changed, once.
+func TestAPauseNamesParameters(t *testing.T) {
+	play(t, tuning, func(r *rig) {
+		var others atomic.Int64
+		others.Store(1)
+		r.serve(20, 20, 20)
+		r.crowd(&others)
+		r.run(60 * time.Second)
+		r.do(bus.Command{Name: bus.Pause})
+		others.Store(60)
+		before := len(r.journal.plans())
+		r.pass(38 * time.Second)
+		would := 0
+		plans := r.journal.plans()[before:]
+		for _, p := range plans {
+			if strings.Contains(strings.Join(p.Would, " "), "apache.MaxRequestWorkers of i2") {
+				would++
+			}
+		}
+		if would == 0 || would > 4 || len(plans) > 12 {
+			t.Errorf("%d of %d plans in the journal name the parameter", would, len(plans))
+		}
+		if got := r.told("i2 apache.MaxRequestWorkers"); got != 0 {
+			t.Errorf("i2's server has %v workers", got)
+		}
+	})
+}
+
+// The memory with the values of before is stored before parameters are ordered: an agent may carry out an order whose answer never comes.
+func TestValuesOfBeforeAreStoredFirst(t *testing.T) {
+	play(t, tuning, func(r *rig) {
+		var others atomic.Int64
+		others.Store(1)
+		r.serve(20, 20, 20)
+		r.crowd(&others)
+		r.run(60 * time.Second)
+		others.Store(60)
+		stored := 0.0
+		r.agents.before = func() {
+			mem := remembered(r.t, r.memory)
+			stored = mem.Fast.Changed()["i2"]["apache.MaxRequestWorkers"]
+		}
+		r.pass(25 * time.Second)
+		if stored != 200 {
+			t.Errorf("when the order came, %g was stored as the value of before", stored)
+		}
+	})
+}
+
 // told returns the value that an agent was last told; 0: none.
 func (r *rig) told(name string) float64 {
 	r.agents.mu.Lock()
@@ -212,16 +262,19 @@ func (r *rig) told(name string) float64 {
 	return r.agents.values[name]
 }
 
+// tuning is a rig with ice beside the main policy, which may change a parameter of servers.
+func tuning(r *rig) {
+	hurried(r)
+	withAgents(r)
+	settings := policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
+	settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
+	r.opts.Service.Policy.Fast = quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}
+}
+
 // ice beside the main policy uses what agents measure each second, and its settings reach the agents. If an agent falls silent, the
 // balancer's counts are used without it, and a slow instance is still noticed.
 func TestAFastPolicyUsesAgents(t *testing.T) {
-	play(t, func(r *rig) {
-		hurried(r)
-		withAgents(r)
-		settings := policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
-		settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
-		r.opts.Service.Policy.Fast = quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}
-	}, func(r *rig) {
+	play(t, tuning, func(r *rig) {
 		var others atomic.Int64
 		others.Store(1)
 		ms := r.serve(20, 20, 20)
@@ -239,6 +292,11 @@ func TestAFastPolicyUsesAgents(t *testing.T) {
 		r.pass(22 * time.Second)
 		if got := r.told("i2 apache.MaxRequestWorkers"); got >= 200 || got < 50 {
 			t.Errorf("after 25 s i2's server has %v workers", got)
+		}
+		if s := r.c.Status(); s.Fast != "ice" || !slices.ContainsFunc(s.FastReasons, func(x quell.Reason) bool {
+			return x.Code == "interference" && x.Instance == "i2" && strings.Contains(x.Text, "for others")
+		}) {
+			t.Errorf("the status says of %q: %v", s.Fast, s.FastReasons)
 		}
 		others.Store(0)
 		r.pass(90 * time.Second)

@@ -31,7 +31,9 @@ type memory struct {
 	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed until an operator resumes
 	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they will be carried out
 	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
-	Roll      *life.Roll            `json:"roll,omitempty"`      // which instances are listed and ordered, and what instances cost
+	// Leftovers are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
+	Leftovers map[string]map[string]leftover `json:"leftovers,omitempty"`
+	Roll      *life.Roll                     `json:"roll,omitempty"` // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {

@@ -23,6 +23,7 @@ type Status struct {
 	Service         string               `json:"service"`
 	At              time.Time            `json:"at,omitzero"` // of the last decision; absent before the first
 	Policy          string               `json:"policy"`
+	Fast            string               `json:"fast,omitempty"` // the fast policy beside it
 	Mode            quell.Mode           `json:"mode"`
 	Leading         bool                 `json:"leading"`
 	Paused          bool                 `json:"paused"`
@@ -42,9 +43,10 @@ type Status struct {
 	Load            float64              `json:"load"`     // summed utilisation
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
-	Coming          int                  `json:"coming,omitempty"` // instances that were ordered but that the scaler does not list yet
-	Reasons         []quell.Reason       `json:"reasons"`          // the last plan's reasons
-	Changes         []string             `json:"changes"`          // what the last decision that changed anything changed
+	Coming          int                  `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
+	Reasons         []quell.Reason       `json:"reasons"`                // the last plan's reasons
+	FastReasons     []quell.Reason       `json:"fast_reasons,omitempty"` // of the fast policy's last plan
+	Changes         []string             `json:"changes"`                // what the last decision that changed anything changed
 	ChangedAt       time.Time            `json:"changed_at,omitzero"`
 	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not yet reported as being in force
 	Decisions       int                  `json:"decisions"`
@@ -161,6 +163,7 @@ func (c *Controller) release() {
 func (c *Controller) show() {
 	s := c.status
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
+	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.glanced
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
 	s.Instances = c.showLook(s.Instances)

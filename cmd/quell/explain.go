@@ -88,7 +88,7 @@ type explanation struct {
 	Equal    *float64                  `json:"equal_weight,omitempty"` // what the weight would be in an equal split
 	Override *float64                  `json:"override,omitempty"`     // the weight that a person set
 	Instance controller.InstanceStatus `json:"instance"`
-	Reasons  []quell.Reason            `json:"reasons"` // of the last plan, about this instance and about the whole group
+	Reasons  []quell.Reason            `json:"reasons"` // of the last plans, about this instance and about the whole group
 	Idle     string                    `json:"idle,omitempty"`
 }
 
@@ -107,7 +107,7 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		return nil, userErrorf("service %s has no instance %q (there are: %s)", s.Service, id, strings.Join(known, ", "))
 	}
 	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: []quell.Reason{}}
-	for _, r := range s.Reasons {
+	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
 		if r.Instance == id || r.Instance == "" {
 			e.Reasons = append(e.Reasons, r)
 		}

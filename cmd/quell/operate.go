@@ -110,7 +110,11 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if models != "in use" && models != "not needed" && models != "learned in place" {
 		models = "missing" // the status lists below why, and what to do
 	}
-	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, s.Policy, state, s.SLO, models)
+	name := s.Policy
+	if s.Fast != "" {
+		name += " with " + s.Fast
+	}
+	fmt.Fprintf(w, "service %s  policy %s  %s  objective %s  models %s\n", s.Service, name, state, s.SLO, models)
 	if s.Refused != "" {
 		fmt.Fprintln(w, s.Refused)
 	}
@@ -174,7 +178,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, r := range s.Reasons {
+	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
 		if r.Instance == "" {
 			fmt.Fprintf(w, "\n%s: %s", r.Code, r.Text)
 		}
