@@ -206,8 +206,12 @@ func iceRunTitle(run scenario.Run) string {
 	switch {
 	case tunes && settings.Floor == 1:
 		return "server parameters alone (IC²)"
-	case tunes && settings.Floor < iceFloor():
+	case run.Policy.Name == policy.Plain && tunes && settings.Floor < iceFloor():
 		return fmt.Sprintf("ICE, floor %.0f%%", 100*settings.Floor)
+	case tunes && settings.Parameters != (policy.Parameters{}):
+		return "ICE and server parameters"
+	case run.Policy.Fast.Name == "outlier":
+		return "outlier"
 	case run.Policy.Name == policy.Plain && run.Policy.Fast.Name != "":
 		return "ICE"
 	case run.Policy.Fast.Name != "":

@@ -112,7 +112,8 @@ func TestLiveTableOfICE(t *testing.T) {
 	if n := presences(sc)[0]; f.Table[1].ChangedS != 12+5+n.to-n.from-60 {
 		t.Errorf("parameters were changed for %g s of %+v", f.Table[1].ChangedS, n)
 	}
-	titles := []string{"static", "server parameters alone (IC²)", "ICE", "ICE, floor 20%", "PRIMA", "PRIMA with ICE"}
+	titles := []string{"static", "server parameters alone (IC²)", "ICE", "ICE, floor 20%", "ICE and server parameters", "PRIMA",
+		"PRIMA with ICE", "outlier"}
 	for i, want := range titles {
 		for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
 			row, first := f.Table[i+len(titles)*k], len(titles)*k+1
