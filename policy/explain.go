@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
@@ -85,14 +86,19 @@ func noteUntold(in *Input, g *group, plan *quell.Plan) {
 				ids = append(ids, m.ID)
 			}
 		}
-		if more := len(ids) - mostNamed; more > 0 {
-			ids = append(ids[:mostNamed], fmt.Sprintf("%d more", more))
-		}
 		if len(ids) > 0 {
 			addReason(plan, "untold", "", "no severity or no utilisation of the %s for more than %d period(s): %s judged without it",
-				c.resource, in.patience(), strings.Join(ids, ", "))
+				c.resource, in.patience(), named(ids))
 		}
 	}
+}
+
+// named lists the first few ids, and says how many more there are.
+func named(ids []string) string {
+	if more := len(ids) - mostNamed; more > 0 {
+		ids = append(slices.Clone(ids[:mostNamed]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(ids, ", ")
 }
 
 // noteSeverity records the instances' severity, for every policy that uses it.

@@ -235,7 +235,21 @@ func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 	if !p.trained() {
 		p.reason("untrained", "", "the models lack the section ice: signs that need no training are used")
 	}
+	p.tellUnfelt()
 	return p.plan
+}
+
+// tellUnfelt names the instances whose processors nobody reports on.
+func (p *icePlan) tellUnfelt() {
+	var ids []string
+	for _, m := range p.group.ready {
+		if !p.facts(m).used {
+			ids = append(ids, m.ID)
+		}
+	}
+	if len(ids) > 0 {
+		p.reason("unfelt", "", "no agent reports on the processors in this period: only response times can show neighbours of %s", named(ids))
+	}
 }
 
 // trained returns whether the models can tell which windows have neighbours.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -587,6 +588,21 @@ func TestICEWaitsForASteadyValue(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A plan names the instances from which no agent's reading arrived.
+func TestICETellsWhoIsNotFelt(t *testing.T) {
+	s := newShop(t, 12, nil, func(*ICESettings) {})
+	if plan := s.second(); hasReason(plan, "unfelt", "") {
+		t.Errorf("%v", plan.Reasons)
+	}
+	eachOf(s.servers[1:], func(v *served) { v.blind = true })
+	for _, r := range s.second().Reasons {
+		if r.Code == "unfelt" && strings.Contains(r.Text, "neighbours of i2, i3") && strings.HasSuffix(r.Text, "more") {
+			return
+		}
+	}
+	t.Error("the plan names nobody")
 }
 
 // A trained detector also cuts if nobody counts requests.

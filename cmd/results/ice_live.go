@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,6 +24,7 @@ func iceLab() labPage {
 		{name: "live-table-compile", of: "ice-table-compile", seeds: 5, title: "Table I: a neighbour that compiles", sum: iceTableLive},
 		{name: "live-timeline", of: "ice-timeline", seeds: 5, title: "PRIMA with and without ICE", sum: iceTimelineLive},
 		{name: "live-detector", of: "ice-onsets", command: "alternate", title: "The detector, second by second"},
+		{name: "live-streaming", of: "streaming", command: "streaming", title: "Streams"},
 		{name: "live-calm", of: "ice-calm", seeds: 14, alone: 2, title: "How often ICE cuts for nothing", sum: iceCalmLive},
 	}}
 }
@@ -128,7 +130,7 @@ type iceTableRow struct {
 }
 
 // iceTableLive compares the runs of Table I.
-func iceTableLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+func iceTableLive(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
 	still := map[quell.Scheduling]float64{}
 	for i, run := range sc.Runs {
 		row := newIceTableRow(presences(sc)[0], recordsOf(plays, i))
@@ -142,7 +144,16 @@ func iceTableLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*ex
 		row.Versus = against(row.DisturbedMS, still[run.Scheduling])
 		f.Table = append(f.Table, row)
 	}
-	return nil
+	f.Plot = sc.Name + "-medians.png"
+	if err := plotMedians(filepath.Join(plots, f.Plot), f.Table); err != nil {
+		return err
+	}
+	overTime := sc.Name + "-time.png"
+	drawn, err := plotDisturbed(filepath.Join(plots, overTime), sc, plays[0])
+	if drawn {
+		f.OverTime = overTime
+	}
+	return err
 }
 
 // recordsOf are the records of a run that were played, in the order of their seeds.

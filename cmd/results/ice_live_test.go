@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,8 +108,14 @@ func TestLiveTableOfICE(t *testing.T) {
 	records[1].Settings = []experiment.RecordedSetting{order(from+20, "a"), order(from+21, "b"), order(from+30, "a"), order(from+32, "b"),
 		order(from+50, "a"), order(from+55, "a"), order(from+60, "b")}
 	var f partFigures
-	if err := iceTableLive(&f, "", sc, [][]*experiment.Record{records}); err != nil {
+	plots := t.TempDir()
+	if err := iceTableLive(&f, plots, sc, [][]*experiment.Record{records}); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{f.Plot, f.OverTime} {
+		if info, err := os.Stat(filepath.Join(plots, name)); err != nil || info.Size() < 1000 {
+			t.Errorf("%q: %v, %v", name, info, err)
+		}
 	}
 	if n := presences(sc)[0]; f.Table[1].ChangedS != 12+5+n.to-n.from-60 {
 		t.Errorf("parameters were changed for %g s of %+v", f.Table[1].ChangedS, n)
@@ -173,4 +181,36 @@ func TestLiveDetector(t *testing.T) {
 	if d := f.Detector; d.Runs != 6 || d.Windows != 6*240 || len(d.Accuracies) != 9 || d.Accuracies[0].Right < 0.9 {
 		t.Errorf("%+v", d)
 	}
+}
+
+// Delays of the lab become a row for each number of workers and for each weight.
+func TestDelaysOfStreams(t *testing.T) {
+	s := newStreamFigures(someStreams())
+	if got := fmt.Sprint(s.Counts); got != "[2 10]" {
+		t.Errorf("numbers of workers %s", got)
+	}
+	text := ""
+	for _, row := range append(s.Workers, s.Weights...) {
+		text += fmt.Sprintf("%d: %s; ", row.At, strings.Join(row.Texts(), ", "))
+	}
+	const want = "1: 2608 (32% not sent), -; 2: 25, 229; 10: 34, 49; 100: 229, 49; 40: 26, 24; "
+	if text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+}
+
+// someStreams are measured frame delays, in no order.
+func someStreams() (list []experiment.StreamResult) {
+	add := func(workers, weight int, interfering bool, ms, unsent float64) {
+		list = append(list, experiment.StreamResult{StreamCell: experiment.StreamCell{Workers: workers, Weight: weight, Interfering: interfering},
+			Streams: 6, Frames: 600, Unsent: unsent, DelayMS: quell.Latency{Mean: &ms, N: 600}})
+	}
+	add(10, 40, true, 24, 0)
+	add(2, 100, true, 229, 0)
+	add(2, 100, false, 25, 0)
+	add(10, 100, false, 34, 0.001)
+	add(10, 100, true, 49, 0)
+	add(1, 100, false, 2608, 0.32)
+	add(2, 40, true, 26, 0)
+	return list
 }

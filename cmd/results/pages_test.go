@@ -171,6 +171,8 @@ func TestPagesOfTheLab(t *testing.T) {
 				keepRecords(t, p, 1)
 			case "changing-interference", "changing-disk", "learn-steady", "live-onsets", "live-calm", "live-table", "live-timeline":
 				keepRecords(t, p, 2)
+			case "live-streaming":
+				keep(t, "streaming/streaming.json", someStreams())
 			case "crosstalk":
 				keep(t, "crosstalk/crosstalk.json", someCrosstalk())
 			case "probe-costs":

@@ -55,6 +55,9 @@ type partFigures struct {
 	Timeline   []iceTimelineRow
 	Detector   *detectorFigures
 	Learned    *learnedFigures
+	Streams    *streamFigures
+	Plot       string // file names of plots
+	OverTime   string
 }
 
 // write writes the page.
@@ -97,6 +100,8 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 		return f, p.crosstalk(&f)
 	case "alternate":
 		return f, p.detector(&f)
+	case "streaming":
+		return f, p.streams(&f, plots)
 	case "benchmark":
 		return f, p.benchmarked(&f)
 	case "replay":

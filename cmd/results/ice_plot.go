@@ -1,0 +1,245 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
+)
+
+// overTime are the runs of Table I that are drawn over time, as in Figure 6 of ICE.
+var overTime = []string{"static", "server parameters alone (IC²)", "ICE"}
+
+// plotDisturbed draws the median response time at the disturbed server, one panel for each scheduling (Figure 6). Vertical lines are the
+// neighbour's beginning and end.
+func plotDisturbed(path string, sc *scenario.Scenario, records []*experiment.Record) (drawn bool, err error) {
+	var plots []*plot.Plot
+	n := presences(sc)[0]
+	for _, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+		var lines []any
+		for i, run := range sc.Runs {
+			if title := iceRunTitle(run); records[i] != nil && run.Scheduling == scheduling && slices.Contains(overTime, title) {
+				lines = append(lines, title, disturbedOverTime(sc, n, records[i]))
+			}
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		p := plot.New()
+		p.Title.Text, p.Y.Label.Text = string(scheduling), "median, ms"
+		if err := plotutil.AddLines(p, lines...); err != nil {
+			return false, err
+		}
+		for _, at := range []float64{n.from, n.to} {
+			if err := addVertical(p, at); err != nil {
+				return false, err
+			}
+		}
+		p.Legend.Top, p.Y.Min = true, 0
+		p.X.Min, p.X.Max = 0, 1.3*sc.Duration.Seconds() // room for the legend
+		p.X.Tick.Marker = every(10)
+		plots = append(plots, p)
+	}
+	if len(plots) == 0 {
+		return false, nil
+	}
+	plots[len(plots)-1].X.Label.Text = "seconds"
+	return true, saveAbove(path, plots...)
+}
+
+// disturbedOverTime is the median response time at a disturbed instance in each two seconds.
+func disturbedOverTime(sc *scenario.Scenario, n presence, r *experiment.Record) (line plotter.XYs) {
+	const step = 2.0
+	for at := 0.0; at < sc.Duration.Seconds(); at += step {
+		if ms := p50Of(r.Phase(at, at+step).Instances[n.instance].LatencyMS); ms > 0 {
+			line = append(line, plotter.XY{X: at + step/2, Y: ms})
+		}
+	}
+	return line
+}
+
+// addVertical adds a dashed line over the whole height.
+func addVertical(p *plot.Plot, at float64) error {
+	line, err := plotter.NewLine(plotter.XYs{{X: at, Y: 0}, {X: at, Y: p.Y.Max}})
+	if err != nil {
+		return err
+	}
+	line.Dashes = []vg.Length{vg.Points(3), vg.Points(3)}
+	p.Add(line)
+	return nil
+}
+
+// plotMedians draws the medians of Table I at the disturbed server as bars, one group for each run (Figure 7).
+func plotMedians(path string, rows []iceTableRow) error {
+	var titles []string
+	for _, row := range rows {
+		if !slices.Contains(titles, row.Title) {
+			titles = append(titles, row.Title)
+		}
+	}
+	p := plot.New()
+	p.Y.Label.Text = "median beside the neighbour, ms"
+	const width = 14
+	for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+		values := make(plotter.Values, len(titles))
+		for _, row := range rows {
+			if row.Scheduling == scheduling {
+				values[slices.Index(titles, row.Title)] = row.DisturbedMS
+			}
+		}
+		bars, err := plotter.NewBarChart(values, vg.Points(width))
+		if err != nil {
+			return err
+		}
+		bars.Color, bars.LineStyle.Width = plotutil.Color(k), 0
+		bars.Offset = vg.Points(width) * (vg.Length(k) - 0.5)
+		p.Add(bars)
+		p.Legend.Add(string(scheduling), bars)
+	}
+	p.Legend.Top, p.Y.Min = true, 0
+	p.NominalX(shortTitles(titles)...)
+	return saveAbove(path, p)
+}
+
+// shortTitles are titles of runs that fit below bars.
+func shortTitles(titles []string) []string {
+	short := map[string]string{"server parameters alone (IC²)": "IC²", "ICE and server parameters": "ICE, parameters", "PRIMA with ICE": "PRIMA, ICE"}
+	list := slices.Clone(titles)
+	for i, title := range list {
+		if s, ok := short[title]; ok {
+			list[i] = s
+		}
+	}
+	return list
+}
+
+// streamFigures are the frame delays of a streaming server.
+type streamFigures struct {
+	Workers []streamRow // by number of workers, at the whole weight
+	Weights []streamRow // by weight, beside the neighbour
+	Counts  []int       // the numbers of workers in Weights, in increasing order
+	Plot    string
+}
+
+// streamRow is a row of a table of delays. A cell that was not measured is nil.
+type streamRow struct {
+	At    int
+	Cells []*experiment.StreamResult
+}
+
+// wholeWeight is the weight of an undisturbed host.
+const wholeWeight = 100
+
+// streams reads the frame delays that the lab measured, and draws them (Figures 8 and 9).
+func (p labPart) streams(f *partFigures, plots string) error {
+	var results []experiment.StreamResult
+	if ok, err := p.measured("streaming.json", &results); err != nil || !ok {
+		f.Missing = p.name
+		return err
+	}
+	f.Streams = newStreamFigures(results)
+	f.Streams.Plot = "streaming.png"
+	return plotStreams(filepath.Join(plots, f.Streams.Plot), f.Streams)
+}
+
+func newStreamFigures(results []experiment.StreamResult) *streamFigures {
+	s := &streamFigures{}
+	for i := range results {
+		if r := &results[i]; r.Weight != wholeWeight && !slices.Contains(s.Counts, r.Workers) {
+			s.Counts = append(s.Counts, r.Workers)
+		}
+	}
+	slices.Sort(s.Counts)
+	for i := range results {
+		r := &results[i]
+		if r.Weight == wholeWeight {
+			column := 0
+			if r.Interfering {
+				column = 1
+			}
+			s.Workers = put(s.Workers, r.Workers, column, 2, r)
+		}
+		if column := slices.Index(s.Counts, r.Workers); column >= 0 && r.Interfering {
+			s.Weights = put(s.Weights, r.Weight, column, len(s.Counts), r)
+		}
+	}
+	slices.SortFunc(s.Workers, func(a, b streamRow) int { return a.At - b.At })
+	slices.SortFunc(s.Weights, func(a, b streamRow) int { return b.At - a.At })
+	return s
+}
+
+// put puts a result into a column of the row that begins with at.
+func put(rows []streamRow, at, column, columns int, r *experiment.StreamResult) []streamRow {
+	i := slices.IndexFunc(rows, func(row streamRow) bool { return row.At == at })
+	if i < 0 {
+		i, rows = len(rows), append(rows, streamRow{at, make([]*experiment.StreamResult, columns)})
+	}
+	rows[i].Cells[column] = r
+	return rows
+}
+
+// Texts are the row's mean delays in milliseconds, with the share of frames that were due and not sent.
+func (r streamRow) Texts() []string {
+	texts := make([]string, len(r.Cells))
+	for i, c := range r.Cells {
+		if c == nil {
+			texts[i] = "-"
+			continue
+		}
+		ms, _ := c.DelayMS.Of(quell.Mean)
+		texts[i] = fmt.Sprintf("%.0f", ms)
+		if c.Unsent >= 0.005 {
+			texts[i] += fmt.Sprintf(" (%.0f%% not sent)", 100*c.Unsent)
+		}
+	}
+	return texts
+}
+
+func plotStreams(path string, s *streamFigures) error {
+	panels := []struct {
+		label  string
+		rows   []streamRow
+		titles []string
+	}{{"workers, weight 100", s.Workers, []string{"without neighbour", "beside the neighbour"}}, {"weight, beside the neighbour", s.Weights, nil}}
+	for _, n := range s.Counts {
+		panels[1].titles = append(panels[1].titles, fmt.Sprintf("%d workers", n))
+	}
+	var plots []*plot.Plot
+	for _, panel := range panels {
+		p := plot.New()
+		p.X.Label.Text, p.Y.Label.Text = panel.label, "mean frame delay, ms"
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+		var lines []any
+		for column, title := range panel.titles {
+			lines = append(lines, title, delaysOf(panel.rows, column))
+		}
+		if err := plotutil.AddLinePoints(p, lines...); err != nil {
+			return err
+		}
+		p.Legend.Top = true
+		plots = append(plots, p)
+	}
+	return saveAbove(path, plots...)
+}
+
+// delaysOf are the measured mean delays of a column.
+func delaysOf(rows []streamRow, column int) (line plotter.XYs) {
+	for _, row := range rows {
+		c := row.Cells[column]
+		if c == nil {
+			continue
+		}
+		if ms, ok := c.DelayMS.Of(quell.Mean); ok && ms > 0 {
+			line = append(line, plotter.XY{X: float64(row.At), Y: ms})
+		}
+	}
+	return line
+}
