@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -82,6 +83,9 @@ type Options struct {
 	Now    func() time.Time // the clock of snapshots; nil: time.Now
 }
 
+// changes are parameters of servers that a policy has changed, by instance and parameter.
+type changes = map[string]map[string]policy.ChangedSetting
+
 // Controller runs one service. Its methods are safe for concurrent use.
 type Controller struct {
 	opts   Options
@@ -94,12 +98,12 @@ type Controller struct {
 	// called, so other goroutines read the copy in shown instead.
 	work     sync.Mutex
 	engine   *policy.Engine
-	fast     *policy.Fast    // nil: there is no fast policy
-	cutting  bool            // shares are cut, or are returning to normal
-	glanced  []quell.Reason  // of the fast policy's last plan
-	composed outcome         // of the last plan between two decisions
-	ordered  []quell.Setting // parameters of servers with whose orders the memory was last stored
-	noModels error           // why the configured policy does not run; until it does, shares are equal
+	fast     *policy.Fast   // nil: there is no fast policy
+	cutting  bool           // shares are cut, or are returning to normal
+	glanced  []quell.Reason // of the fast policy's last plan
+	composed outcome        // of the last plan between two decisions
+	stored   [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
+	noModels error          // why the configured policy does not run; until it does, shares are equal
 	mem      memory
 	leading  bool
 	looked   bool            // scaler and balancer have both answered at least once
@@ -394,14 +398,19 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 	return outcome{changes: changes, applied: true}
 }
 
-// keepOriginals stores the memory before parameters of servers are ordered, if it was not stored with these orders yet. It holds the values
-// of before: after a kill the changed values would count as those.
+// keepOriginals stores the memory before parameters of servers are ordered, if their values of before are not stored yet: after a kill the
+// changed values would count as those.
 func (c *Controller) keepOriginals(ctx context.Context, plan *quell.Plan) {
-	if len(plan.Settings) == 0 || slices.Equal(plan.Settings, c.ordered) {
+	if len(plan.Settings) == 0 {
 		return
 	}
-	c.remember(ctx)
-	c.ordered = plan.Settings
+	changed := [2]changes{c.mem.State.Changed(), c.mem.Fast.Changed()}
+	if reflect.DeepEqual(changed, c.stored) {
+		return
+	}
+	if c.remember(ctx); c.unsaved == nil {
+		c.stored = changed
+	}
 }
 
 // acting returns whether plans are carried out at present.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -68,7 +69,7 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	o := c.carryOut(limited, view, &plan)
 	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)
-	news = news || len(o.changes) > 0 || o.why != c.composed.why || !slices.Equal(o.would, c.composed.would)
+	news = news || len(o.changes) > 0 || outage.Kind(o.why) != outage.Kind(c.composed.why) || !slices.Equal(o.would, c.composed.would)
 	if c.composed = o; !news {
 		return
 	}

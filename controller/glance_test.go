@@ -243,10 +243,12 @@ func TestValuesOfBeforeAreStoredFirst(t *testing.T) {
 		r.crowd(&others)
 		r.run(60 * time.Second)
 		others.Store(60)
-		stored := 0.0
+		stored := -1.0
 		r.agents.before = func() {
-			mem := remembered(r.t, r.memory)
-			stored = mem.Fast.Changed()["i2"]["apache.MaxRequestWorkers"]
+			if stored < 0 { // the first order
+				mem := remembered(r.t, r.memory)
+				stored = mem.Fast.Changed()["i2"]["apache.MaxRequestWorkers"].Before
+			}
 		}
 		r.pass(25 * time.Second)
 		if stored != 200 {

@@ -13,12 +13,18 @@ import (
 
 // leftover is a parameter of a server that a policy changed which is no longer configured.
 type leftover struct {
-	Value float64   `json:"value"` // before the change
-	Since time.Time `json:"since"` // when the policy was no longer configured
+	Value   float64       `json:"value"`             // before the change
+	Ours    []float64     `json:"ours"`              // what that policy ordered; never changed
+	Since   time.Time     `json:"since"`             // when the policy was no longer configured, or of the last reading with a foreign value
+	Ordered time.Duration `json:"ordered,omitempty"` // for how long its value of before has been ordered
+	Foreign int           `json:"foreign,omitempty"` // readings in a row with a value that nobody ordered
 }
 
-// leftoverFor is how long the value of before is ordered. An agent that refuses it for a day restores it when it stops.
-const leftoverFor = 24 * time.Hour
+// Constants of leftovers.
+const (
+	leftoverFor = 24 * time.Hour // how long the value of before is ordered; an agent that refuses it restores it when it stops
+	mostForeign = 3              // readings in a row with a value that nobody ordered show that somebody else set it
+)
 
 // inherit remembers which parameters of servers a policy has changed, if it is not the configured one. The first decision of that one drops
 // the memory of the one before.
@@ -35,49 +41,76 @@ func (c *Controller) inherit(state *policy.State, configured string) {
 		if of == nil {
 			of = map[string]leftover{}
 		}
-		for name, value := range values {
+		for name, changed := range values {
 			if _, known := of[name]; !known {
-				of[name] = leftover{value, c.now()}
+				of[name] = leftover{Value: changed.Before, Ours: changed.Ours, Since: c.now()}
 			}
 		}
 		all[id], c.mem.Leftovers = of, all
 	}
 }
 
-// takeBack adds the orders to a plan that bring such parameters back. Those that are back, or were ordered for a day, are forgotten.
+// takeBack adds the orders to a plan that bring such parameters back. It forgets those that are back, that somebody else has set since, or
+// that were ordered for a day.
 func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
 	if len(c.mem.Leftovers) == 0 {
 		return
 	}
-	settings := make(map[string]map[string]float64, len(s.Instances))
+	instances := make(map[string]*quell.Instance, len(s.Instances))
 	for i := range s.Instances {
-		settings[s.Instances[i].ID] = s.Instances[i].Settings
+		instances[s.Instances[i].ID] = &s.Instances[i]
 	}
 	left := map[string]map[string]leftover{}
 	for _, id := range slices.Sorted(maps.Keys(c.mem.Leftovers)) {
-		inForce, there := settings[id]
 		for _, key := range slices.Sorted(maps.Keys(c.mem.Leftovers[id])) {
 			old := c.mem.Leftovers[id][key]
-			if now, reported := inForce[key]; reported && same(now, old.Value) || s.At.Sub(old.Since) >= leftoverFor {
-				continue
+			if in := instances[id]; in != nil {
+				tell := func(format string, args ...any) {
+					plan.Reasons = append(plan.Reasons, quell.Reason{Code: "setting", Instance: id, Text: fmt.Sprintf(format, args...)})
+				}
+				if !c.bringBack(in, plan, key, &old, tell) {
+					continue
+				}
 			}
 			if left[id] == nil {
 				left[id] = map[string]leftover{}
 			}
 			left[id][key] = old
-			if there {
-				bringBack(plan, id, key, old.Value)
-			}
 		}
 	}
 	c.mem.Leftovers = left
 }
 
-// bringBack orders a value of before, instead of what the plan may order for the same parameter.
-func bringBack(plan *quell.Plan, id, key string, value float64) {
+// bringBack orders a value of before, instead of what the plan may order for the same parameter. It returns false if there is nothing left
+// to do.
+func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string, old *leftover, tell func(string, ...any)) bool {
+	if now, reported := in.Settings[key]; reported && in.Observation != nil && in.Observation.At.After(old.Since) {
+		switch {
+		case same(now, old.Value):
+			return false
+		case slices.ContainsFunc(old.Ours, func(v float64) bool { return same(now, v) }):
+			old.Foreign = 0
+		default:
+			old.Foreign, old.Since = old.Foreign+1, in.Observation.At
+		}
+		if old.Foreign >= mostForeign {
+			tell("somebody else set %s to %g: that value stays", key, now)
+			return false
+		}
+	}
+	if old.Foreign > 0 {
+		return true // ordered now, the value would be replaced before it is sure whose it is
+	}
+	if c.acting() {
+		old.Ordered += c.samplingNow()
+	}
+	if old.Ordered > leftoverFor {
+		tell("%s is not back after a day: it is left as it is", key)
+		return false
+	}
 	target, name, _ := strings.Cut(key, ".")
-	plan.Settings = slices.DeleteFunc(plan.Settings, func(s quell.Setting) bool { return s.Instance == id && s.Key() == key })
-	plan.Settings = append(plan.Settings, quell.Setting{Instance: id, Target: target, Name: name, Value: value})
-	plan.Reasons = append(plan.Reasons, quell.Reason{Code: "setting", Instance: id,
-		Text: fmt.Sprintf("the policy that changed %s is no longer configured: it goes back to %g", key, value)})
+	plan.Settings = slices.DeleteFunc(plan.Settings, func(s quell.Setting) bool { return s.Instance == in.ID && s.Key() == key })
+	plan.Settings = append(plan.Settings, quell.Setting{Instance: in.ID, Target: target, Name: name, Value: old.Value})
+	tell("the policy that changed %s is no longer configured: it goes back to %g", key, old.Value)
+	return true
 }

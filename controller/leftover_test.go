@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 func changedState(t *testing.T) (st policy.State) {
 	t.Helper()
 	const text = `{"policy": "ice", "instances": {
-		"i1": {"memory": {"tuned": {"values": {"apache.MaxRequestWorkers": {"original": 200, "value": 90}, "php-fpm.pm.max_children": {"original": 8, "value": 20}}}}},
+		"i1": {"memory": {"tuned": {"values": {
+			"apache.MaxRequestWorkers": {"original": 200, "value": 90}, "php-fpm.pm.max_children": {"original": 8, "value": 20}}}}},
 		"i2": {"memory": {"tuned": {"values": {"apache.MaxRequestWorkers": {"original": 300, "value": 90}}}}}, "i3": {"memory": {}}, "i4": {}}}`
 	if err := json.Unmarshal([]byte(text), &st); err != nil {
 		t.Fatal(err)
@@ -22,59 +24,123 @@ func changedState(t *testing.T) (st policy.State) {
 	return st
 }
 
-// Parameters that a policy changed go back when it is no longer configured, each until its agent reports the value of before.
-func TestParametersGoBackWithTheirPolicy(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	c := &Controller{now: func() time.Time { return now }}
-	reported := map[string]map[string]float64{"i1": {"apache.MaxRequestWorkers": 90, "php-fpm.pm.max_children": 20}, "i2": nil, "i3": nil}
-	orders := func() string {
-		s := &quell.Snapshot{At: now}
-		for _, id := range []string{"i1", "i2", "i3"} {
-			if settings, there := reported[id]; there {
-				s.Instances = append(s.Instances, quell.Instance{ID: id, Settings: settings})
-			}
-		}
-		plan := &quell.Plan{Settings: []quell.Setting{{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 50}}}
-		c.takeBack(s, plan)
-		return fmt.Sprint(plan.Settings)
-	}
-	const other, first, children = "{i1 apache MaxRequestWorkers 50}", "{i1 apache MaxRequestWorkers 200}", "{i1 php-fpm pm.max_children 8}"
-	const second = "{i2 apache MaxRequestWorkers 300}"
-	expect := func(when, want string) {
-		t.Helper()
-		if got := orders(); got != want {
-			t.Errorf("%s: %s, want %s", when, got, want)
-		}
-	}
+// leaving is a controller whose policy ice is no longer configured, and what agents report to it.
+type leaving struct {
+	*Controller
+	t        *testing.T
+	at       time.Time
+	reported map[string]map[string]float64 // by instance; an instance that is not in it does not exist
+	silent   bool                          // agents send no new readings
+	read     time.Time
+	last     quell.Plan
+}
+
+func newLeaving(t *testing.T) *leaving {
+	t.Helper()
+	l := &leaving{t: t, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), reported: map[string]map[string]float64{
+		"i1": {"apache.MaxRequestWorkers": 90, "php-fpm.pm.max_children": 20}, "i2": {"apache.MaxRequestWorkers": 90}, "i3": nil}}
+	l.Controller = &Controller{now: func() time.Time { return l.at }, leading: true}
+	l.opts.Service.Sampling, l.opts.Service.Mode = 10*time.Second, quell.Act
 	st := changedState(t)
-	c.inherit(&st, "ice")
-	expect("while ice is configured", "["+other+"]")
-	c.inherit(&st, "outlier")
-	expect("at first", "["+first+" "+children+" "+second+"]")
-	reported["i1"]["php-fpm.pm.max_children"] = 8
-	delete(reported, "i2")
-	expect("one is back, and an instance is away", "["+first+"]")
-	c.mem = throughStore(t, c.mem)
-	reported["i1"]["apache.MaxRequestWorkers"] = 200
-	expect("both are back", "["+other+"]")
-	reported["i2"] = map[string]float64{"apache.MaxRequestWorkers": 90}
-	expect("the other is there again", "["+other+" "+second+"]")
-	now = now.Add(leftoverFor)
-	expect("after a day", "["+other+"]")
-	if len(c.mem.Leftovers) > 0 {
-		t.Errorf("%v", c.mem.Leftovers)
+	l.inherit(&st, "ice")
+	if len(l.mem.Leftovers) > 0 {
+		t.Fatalf("while ice is configured: %v", l.mem.Leftovers)
+	}
+	l.inherit(&st, "outlier")
+	return l
+}
+
+// expect makes one step, and compares the orders of its plan.
+func (l *leaving) expect(when string, want ...string) {
+	l.t.Helper()
+	l.at = l.at.Add(l.opts.Service.Sampling)
+	if !l.silent {
+		l.read = l.at
+	}
+	s := &quell.Snapshot{At: l.at}
+	for _, id := range []string{"i1", "i2", "i3"} {
+		if settings, there := l.reported[id]; there {
+			s.Instances = append(s.Instances, quell.Instance{ID: id, Settings: settings, Observation: &quell.Observation{At: l.read}})
+		}
+	}
+	l.last = quell.Plan{}
+	l.takeBack(s, &l.last)
+	if got := fmt.Sprint(l.last.Settings); got != "["+strings.Join(want, " ")+"]" {
+		l.t.Errorf("%s: %s, want %s", when, got, want)
 	}
 }
 
-// throughStore stores and reads a memory.
-func throughStore(t *testing.T, m memory) (read memory) {
-	t.Helper()
-	data, err := json.Marshal(m)
+const (
+	workers  = "{i1 apache MaxRequestWorkers 200}"
+	children = "{i1 php-fpm pm.max_children 8}"
+	second   = "{i2 apache MaxRequestWorkers 300}"
+)
+
+// Parameters that a policy changed go back when it is no longer configured, each until its agent reports the value of before.
+func TestParametersGoBackWithTheirPolicy(t *testing.T) {
+	l := newLeaving(t)
+	l.expect("at first", workers, children, second)
+	l.reported["i1"]["php-fpm.pm.max_children"] = 8
+	delete(l.reported, "i2")
+	l.expect("one is back, and an instance is away", workers)
+	data, err := json.Marshal(l.mem)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &read); err != nil {
+	l.mem = memory{}
+	if err := json.Unmarshal(data, &l.mem); err != nil {
 		t.Fatal(err)
 	}
-	return read
+	l.expect("after a restart", workers)
+	l.reported["i1"]["apache.MaxRequestWorkers"] = 200
+	l.expect("both are back")
+	l.reported["i2"] = map[string]float64{"apache.MaxRequestWorkers": 90}
+	l.expect("the other is there again", second)
+	l.reported["i2"]["apache.MaxRequestWorkers"] = 300
+	l.expect("all are back")
+	if len(l.mem.Leftovers) > 0 {
+		t.Errorf("%v", l.mem.Leftovers)
+	}
+}
+
+// A reading from before the policy was taken out does not show that a value is back.
+func TestAnOldReadingIsNoProof(t *testing.T) {
+	l := newLeaving(t)
+	l.silent, l.read = true, l.at.Add(-time.Second)
+	l.reported["i2"]["apache.MaxRequestWorkers"] = 300
+	l.expect("nothing new was read", workers, children, second)
+	l.silent = false
+	l.expect("it was", workers, children)
+}
+
+// A value that somebody else sets meanwhile stays.
+func TestAForeignValueStays(t *testing.T) {
+	l := newLeaving(t)
+	l.reported["i2"]["apache.MaxRequestWorkers"] = 120
+	for range mostForeign {
+		l.expect("while it is not sure", workers, children)
+	}
+	if !strings.Contains(fmt.Sprint(l.last.Reasons), "somebody else set apache.MaxRequestWorkers to 120") {
+		t.Errorf("%v", l.last.Reasons)
+	}
+	if len(l.mem.Leftovers["i2"]) > 0 {
+		t.Errorf("%v", l.mem.Leftovers)
+	}
+}
+
+// What could not be brought back is given up after a day of orders. A pause does not count.
+func TestWhatIsNotBackAfterADay(t *testing.T) {
+	l := newLeaving(t)
+	l.opts.Service.Sampling = 12 * time.Hour
+	l.mem.Paused = true
+	for range 5 {
+		l.expect("during a pause", workers, children, second)
+	}
+	l.mem.Paused = false
+	l.expect("after half a day", workers, children, second)
+	l.expect("after a day", workers, children, second)
+	l.expect("later")
+	if len(l.mem.Leftovers) > 0 || !strings.Contains(fmt.Sprint(l.last.Reasons), "not back after a day") {
+		t.Errorf("%v, %v", l.mem.Leftovers, l.last.Reasons)
+	}
 }

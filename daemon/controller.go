@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scaler"
 )
@@ -344,6 +346,10 @@ func reloading(
 		case <-reload:
 		}
 		file, models, err := load(path, log)
+		if err == nil && started.Probe.From == config.FromController && started.Unprobed() && policy.Feels(file.Service.Policy.Name) {
+			err = fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
+				"missing, and restart the controller", file.Service.Policy.Name)
+		}
 		if err == nil {
 			err = c.Reload(file.Service, models, file.Learns())
 		}

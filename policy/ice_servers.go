@@ -73,8 +73,8 @@ func (p *icePlan) note(m *member) {
 	}
 }
 
-// shows returns whether an instance's last window shows what the ordered values of parameters do. A reload holds requests up for a moment,
-// and values that are not in force do nothing.
+// shows returns whether an instance's last window shows what the ordered values of parameters do, if there are any. A reload holds requests
+// up for a moment, and values none of which is in force do nothing.
 func (p *icePlan) shows(m *member) bool {
 	t, o := &m.ice().Tuned, m.Observation
 	began := o.At.Add(-time.Duration(o.WindowS * float64(time.Second)))
@@ -82,11 +82,11 @@ func (p *icePlan) shows(m *member) bool {
 		return false
 	}
 	for name, v := range t.Values {
-		if inForce, reported := m.Settings[name]; !reported || !isValue(inForce, v.Value) {
-			return false
+		if inForce, reported := m.Settings[name]; reported && isValue(inForce, v.Value) {
+			return true
 		}
 	}
-	return true
+	return len(t.Values) == 0
 }
 
 // tune changes parameters of an instance's server (ICE, section IV, second level): only if interference lasts, only after the share was
@@ -250,18 +250,24 @@ func (v tunedValue) is(reported float64, undoing bool) bool {
 // isValue returns whether a reported value is a certain one. It may be rounded.
 func isValue(reported, value float64) bool { return math.Abs(reported-value) <= 1e-6*math.Abs(value) }
 
-// Changed returns the values that parameters of servers had before the policy of this memory changed them, by instance and parameter, which
-// is named as by quell.Setting.Key.
-func (s *State) Changed() map[string]map[string]float64 {
-	changed := map[string]map[string]float64{}
+// ChangedSetting is a server parameter that a policy has changed.
+type ChangedSetting struct {
+	Before float64   // its value before
+	Ours   []float64 // the values that the policy ordered, the last one first
+}
+
+// Changed returns the parameters of servers that the policy of this memory has changed, by instance and parameter, which is named as by
+// quell.Setting.Key.
+func (s *State) Changed() map[string]map[string]ChangedSetting {
+	changed := map[string]map[string]ChangedSetting{}
 	for id, in := range s.Instances {
 		mem, ok := in.Memory.(*iceInstance)
 		if !ok || len(mem.Tuned.Values) == 0 {
 			continue
 		}
-		changed[id] = map[string]float64{}
+		changed[id] = map[string]ChangedSetting{}
 		for name, v := range mem.Tuned.Values {
-			changed[id][name] = v.Original
+			changed[id][name] = ChangedSetting{v.Original, []float64{v.Value, v.Changed}}
 		}
 	}
 	return changed

@@ -575,6 +575,23 @@ func TestICEChangesNoParametersWithoutACut(t *testing.T) {
 	}
 }
 
+// A change that makes the median worse is undone, also if an agent refused a part of it.
+func TestICEUndoesWhatIsInForceInPart(t *testing.T) {
+	s := newShop(t, 3, nil, tuned)
+	s.refused = map[string]bool{"apache.KeepAliveTimeout": true}
+	s.seconds(2 * bandKnown)
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	s.seconds(22)
+	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
+		t.Fatal("nothing was changed")
+	}
+	s.servers[1].ms = 60
+	s.seconds(20)
+	if got := s.settings["i2"]["apache.MaxRequestWorkers"]; got != 200 {
+		t.Errorf("%v workers", got)
+	}
+}
+
 // A value that was shown for one window only is no value of before.
 func TestICEWaitsForASteadyValue(t *testing.T) {
 	s := newShop(t, 3, nil, tuned)

@@ -174,9 +174,9 @@ func (d *Driver) warn(v virtual, s *service) {
 // assign updates the entries to a list of backends, and indexes the views. If an instance has no real server, the others still get their
 // weights; it is an error only if no instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*service) error {
-	byID := make(map[string]*entry, len(d.entries))
+	byID, known := make(map[string]*entry, len(d.entries)), make(map[netip.AddrPort]map[string]*trace, len(d.entries))
 	for _, e := range d.entries {
-		byID[e.ID] = e
+		byID[e.ID], known[e.Numeric] = e, e.In
 		e.Leaving = true
 	}
 	wanted, errs := make([]*entry, 0, len(backends)), []error(nil)
@@ -191,7 +191,7 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 		}
 		wanted = append(wanted, e)
 	}
-	d.bequeath(wanted)
+	d.bequeath(wanted, known)
 	index(views, slices.Concat(wanted, d.entries))
 	placed := 0
 	for _, e := range wanted {
@@ -211,23 +211,17 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	return nil
 }
 
-// bequeath drops entries of instances that left, if their real server now belongs to another one. That one takes over what is known of the
-// real server.
-func (d *Driver) bequeath(wanted []*entry) {
-	heirs := make(map[netip.AddrPort]*entry, len(wanted))
+// bequeath gives instances whose address is new what is known of their real servers. It drops entries of instances that left, if their real
+// server now belongs to another one.
+func (d *Driver) bequeath(wanted []*entry, known map[netip.AddrPort]map[string]*trace) {
+	taken := make(map[netip.AddrPort]bool, len(wanted))
 	for _, e := range wanted {
-		heirs[e.Numeric] = e
+		taken[e.Numeric] = true
+		if e.In == nil {
+			e.In = known[e.Numeric]
+		}
 	}
-	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool {
-		heir := heirs[e.Numeric]
-		if !e.Leaving || heir == nil {
-			return false
-		}
-		if heir.In == nil {
-			heir.In = e.In
-		}
-		return true
-	})
+	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && taken[e.Numeric] })
 }
 
 // update sets the entry of an instance to what is requested.

@@ -330,6 +330,7 @@ func TestAnotherInstanceTakesOverARealServer(t *testing.T) {
 	}{
 		"the first left, and the list was renumbered": {backends(0.5, 0.3, 0.2), renumbered},
 		"the same, and the last one drained":          {backends(0.5, 0.5, -1), renumbered},
+		"the same, and the second one drained":        {backends(0.5, -1, 0.5), renumbered},
 		"renamed":                                     {backends(0.5, 0.5), renamed},
 	} {
 		r := newRig(t, newTable())

@@ -35,6 +35,7 @@ func plotDisturbed(path string, sc *scenario.Scenario, records []*experiment.Rec
 		}
 		p := plot.New()
 		p.Title.Text, p.Y.Label.Text = string(scheduling), "median, ms"
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 		if err := plotutil.AddLines(p, lines...); err != nil {
 			return false, err
 		}
@@ -43,8 +44,8 @@ func plotDisturbed(path string, sc *scenario.Scenario, records []*experiment.Rec
 				return false, err
 			}
 		}
-		p.Legend.Top, p.Y.Min = true, 0
-		p.X.Min, p.X.Max = 0, 1.3*sc.Duration.Seconds() // room for the legend
+		p.Legend.Top = true
+		p.X.Min, p.X.Max = 0, 1.5*sc.Duration.Seconds() // room for the legend
 		p.X.Tick.Marker = every(10)
 		plots = append(plots, p)
 	}
@@ -68,7 +69,7 @@ func disturbedOverTime(sc *scenario.Scenario, n presence, r *experiment.Record) 
 
 // addVertical adds a dashed line over the whole height.
 func addVertical(p *plot.Plot, at float64) error {
-	line, err := plotter.NewLine(plotter.XYs{{X: at, Y: 0}, {X: at, Y: p.Y.Max}})
+	line, err := plotter.NewLine(plotter.XYs{{X: at, Y: p.Y.Min}, {X: at, Y: p.Y.Max}})
 	if err != nil {
 		return err
 	}
@@ -106,12 +107,14 @@ func plotMedians(path string, rows []iceTableRow) error {
 	}
 	p.Legend.Top, p.Y.Min = true, 0
 	p.NominalX(shortTitles(titles)...)
+	p.X.Max += 0.15 * float64(len(titles)) // room for the legend
 	return saveAbove(path, p)
 }
 
 // shortTitles are titles of runs that fit below bars.
 func shortTitles(titles []string) []string {
-	short := map[string]string{"server parameters alone (IC²)": "IC²", "ICE and server parameters": "ICE, parameters", "PRIMA with ICE": "PRIMA, ICE"}
+	short := map[string]string{"server parameters alone (IC²)": "IC²", "ICE and server parameters": "ICE, parameters",
+		"PRIMA with ICE": "PRIMA, ICE"}
 	list := slices.Clone(titles)
 	for i, title := range list {
 		if s, ok := short[title]; ok {
@@ -208,7 +211,10 @@ func plotStreams(path string, s *streamFigures) error {
 		label  string
 		rows   []streamRow
 		titles []string
-	}{{"workers, weight 100", s.Workers, []string{"without neighbour", "beside the neighbour"}}, {"weight, beside the neighbour", s.Weights, nil}}
+	}{
+		{"workers, weight 100", s.Workers, []string{"without neighbour", "beside the neighbour"}},
+		{"weight, beside the neighbour", s.Weights, nil},
+	}
 	for _, n := range s.Counts {
 		panels[1].titles = append(panels[1].titles, fmt.Sprintf("%d workers", n))
 	}
@@ -225,6 +231,7 @@ func plotStreams(path string, s *streamFigures) error {
 			return err
 		}
 		p.Legend.Top = true
+		p.X.Max += 0.3 * (p.X.Max - p.X.Min) // room for the legend
 		plots = append(plots, p)
 	}
 	return saveAbove(path, plots...)
