@@ -222,6 +222,24 @@ scaler: {instances: [{id: i1, address: %q}]}
 `, policy, probe, instance)
 }
 
+// A controller that started without a prober refuses to change to a policy that needs probes.
+func TestReloadingToAPolicyThatNeedsProbes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	address := freeAddress(t)
+	file := func(policy string) string {
+		return fmt.Sprintf("policy: {name: %s}\nprobe: {from: controller}\nscaler: {instances: [{id: i1, address: %q}]}\n", policy, address)
+	}
+	r.write(file("static"))
+	p := r.start("controller")
+	r.await("the word that nothing is probed", func() (bool, any) { return has(p.said(), "nothing is probed"), p.said() })
+	r.write(file("prima"))
+	hangUp(t, p)
+	r.await("the refusal", func() (bool, any) {
+		return has(p.said(), "keeping the running one", "policy prima needs probes", "restart the controller"), p.said()
+	})
+}
+
 func TestTrafficFlowsWithoutAController(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
