@@ -206,14 +206,20 @@ func (r *rig) crowd(others *atomic.Int64) {
 	}()
 }
 
+// settled serves for a minute without neighbours. It returns how much of i2's processor others use, in percent.
+func (r *rig) settled() *atomic.Int64 {
+	others := new(atomic.Int64)
+	others.Store(1)
+	r.serve(20, 20, 20)
+	r.crowd(others)
+	r.run(60 * time.Second)
+	return others
+}
+
 // While nothing is carried out, the journal also says which parameters would have been changed, once.
 func TestAPauseNamesParameters(t *testing.T) {
 	play(t, tuning, func(r *rig) {
-		var others atomic.Int64
-		others.Store(1)
-		r.serve(20, 20, 20)
-		r.crowd(&others)
-		r.run(60 * time.Second)
+		others := r.settled()
 		r.do(bus.Command{Name: bus.Pause})
 		others.Store(60)
 		before := len(r.journal.plans())
@@ -237,11 +243,7 @@ func TestAPauseNamesParameters(t *testing.T) {
 // The memory with the values of before is stored before parameters are ordered: an agent may carry out an order whose answer never comes.
 func TestValuesOfBeforeAreStoredFirst(t *testing.T) {
 	play(t, tuning, func(r *rig) {
-		var others atomic.Int64
-		others.Store(1)
-		r.serve(20, 20, 20)
-		r.crowd(&others)
-		r.run(60 * time.Second)
+		others := r.settled()
 		others.Store(60)
 		stored := -1.0
 		r.agents.before = func() {

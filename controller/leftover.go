@@ -32,22 +32,23 @@ func (c *Controller) inherit(state *policy.State, configured string) {
 	if state.Policy == configured {
 		return
 	}
-	for id, values := range state.Changed() {
-		all := maps.Clone(c.mem.Leftovers)
-		if all == nil {
-			all = map[string]map[string]leftover{}
-		}
-		of := maps.Clone(all[id])
-		if of == nil {
-			of = map[string]leftover{}
-		}
+	changed := state.Changed()
+	if len(changed) == 0 {
+		return
+	}
+	all := map[string]map[string]leftover{}
+	maps.Copy(all, c.mem.Leftovers)
+	for id, values := range changed {
+		of := map[string]leftover{}
+		maps.Copy(of, all[id])
 		for name, changed := range values {
 			if _, known := of[name]; !known {
 				of[name] = leftover{Value: changed.Before, Ours: changed.Ours, Since: c.now()}
 			}
 		}
-		all[id], c.mem.Leftovers = of, all
+		all[id] = of
 	}
+	c.mem.Leftovers = all
 }
 
 // takeBack adds the orders to a plan that bring such parameters back. It forgets those that are back, that somebody else has set since, or

@@ -453,15 +453,21 @@ func TestICEChangesParametersAlone(t *testing.T) {
 	}
 }
 
+// changeParameters lets a neighbour come to i2, until its server's parameters are changed.
+func (s *shop) changeParameters() {
+	s.t.Helper()
+	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
+	s.seconds(22)
+	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
+		s.t.Fatal("nothing was changed")
+	}
+}
+
 // If the median gets worse by it, the change is undone, and not repeated during this interference.
 func TestICEUndoesWhatMakesTheMedianWorse(t *testing.T) {
 	s := newShop(t, 3, nil, tuned)
 	s.seconds(2 * bandKnown)
-	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
-	s.seconds(22)
-	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
-		t.Fatal("nothing was changed")
-	}
+	s.changeParameters()
 	s.servers[1].ms = 60
 	s.seconds(8)
 	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
@@ -580,11 +586,7 @@ func TestICEUndoesWhatIsInForceInPart(t *testing.T) {
 	s := newShop(t, 3, nil, tuned)
 	s.refused = map[string]bool{"apache.KeepAliveTimeout": true}
 	s.seconds(2 * bandKnown)
-	s.servers[1].hidden, s.servers[1].ms = 0.6, 45
-	s.seconds(22)
-	if s.settings["i2"]["apache.MaxRequestWorkers"] == 200 {
-		t.Fatal("nothing was changed")
-	}
+	s.changeParameters()
 	s.servers[1].ms = 60
 	s.seconds(20)
 	if got := s.settings["i2"]["apache.MaxRequestWorkers"]; got != 200 {

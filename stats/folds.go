@@ -8,10 +8,10 @@ import (
 	"text/tabwriter"
 )
 
-// StratifiedFolds assigns each sample to one of k folds, 0 to k-1. Up to block successive samples of a class stay together: samples that
-// resemble those before them must not be judged by a tree that knows these. Less than 1 counts as 1; blocks are smaller if there would be
-// fewer than k of them. In any two folds, the numbers of blocks of a class differ by at most one, and so do those of all blocks. The seed
-// decides which block goes into which fold.
+// StratifiedFolds assigns each sample to one of k folds, 0 to k-1. Up to block successive samples of a class stay together, because they
+// may resemble each other, and a tree must not be tested with samples that resemble those it was fitted to. A block below 1 counts as 1.
+// Blocks are smaller if there would be fewer than k of them. In any two folds, the numbers of blocks of a class differ by at most one, and
+// so do those of all blocks. The seed decides which block goes into which fold.
 func StratifiedFolds(classes []string, k, block int, seed uint64) ([]int, error) {
 	set := map[string]bool{}
 	for _, c := range classes {
