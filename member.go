@@ -44,6 +44,9 @@ type BackendState struct {
 	InFlight int64  `json:"in_flight"`
 	// Foreign is set if the backend was in the balancer before Quell gave the balancer any.
 	Foreign bool `json:"foreign,omitempty"`
+	// Base is the weight that people gave the backend, relative to the others': what they know of its size. Nil: nobody chose one, which
+	// counts as 1. A driver reports the same value as long as the balancer's configuration does not change, whatever Quell set since.
+	Base *float64 `json:"base,omitempty"`
 	// ByHand is set if a person took the backend out of rotation at the balancer itself. The driver's Apply does not put it
 	// back. A zero Since means that the balancer does not know when this happened.
 	ByHand *Held `json:"by_hand,omitempty"`

@@ -28,6 +28,24 @@ type Observation struct {
 	CreditsPast      map[Resource]CreditPast `json:"credits_past,omitempty"` // since the provider's figures in Credits were true
 	Sched            *Sched                  `json:"sched,omitempty"`
 	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why the probes of a resource gave no result
+
+	// OwnWork is the part of Utilization that requests do not explain: work of the machine's own, such as a backup. It is what the
+	// decision found, so a reading does not have it.
+	OwnWork map[Resource]float64 `json:"own_work,omitempty"`
+	// Top is what used most of a resource on the machine, apart from the service itself.
+	Top map[Resource]User `json:"top,omitempty"`
+}
+
+// User is a control group or a program of a machine, and its use of a resource as a fraction of the machine's.
+type User struct {
+	Name string  `json:"name"`
+	Use  float64 `json:"use"`
+}
+
+// ForRequests returns the part of an instance's use of a resource that its requests cause, and whether its use is known.
+func (o *Observation) ForRequests(r Resource) (use float64, ok bool) {
+	use, ok = o.Utilization[r]
+	return max(0, use-o.OwnWork[r]), ok
 }
 
 // CreditPast is what is known of the time since a balance of credits was true. A provider shows balances late; what was used since then
@@ -193,14 +211,17 @@ type Instance struct {
 	State    State    `json:"state"`
 	Health   string   `json:"health,omitempty"`   // while health checks fail: the last check's request and its answer
 	Weight   *float64 `json:"weight,omitempty"`   // fraction of the traffic it gets now
+	Base     *float64 `json:"base,omitempty"`     // the weight that people gave it, relative to the others'; absent: 1
 	Override *float64 `json:"override,omitempty"` // the weight that a person set
 	Factor   *Factor  `json:"factor,omitempty"`   // the fraction of its share that a fast policy leaves it
 	AgeS     *float64 `json:"age_s,omitempty"`
 	Held     *Held    `json:"held,omitempty"` // a person took it out of rotation: it has no capacity, and Quell does not put it back
 	// Replaces is the ID of the instance that this one will replace. Until it takes that place, this instance is in state
 	// starting and is not part of the group.
-	Replaces    string               `json:"replaces,omitempty"`
-	Share       *float64             `json:"share,omitempty"`  // of a control group: its importance, relative to the others'
+	Replaces string `json:"replaces,omitempty"`
+	// Share is the part of the requests that the instance got in the last period, whatever its weight. Of a control group it is the
+	// importance, relative to the others'.
+	Share       *float64             `json:"share,omitempty"`
 	Within      string               `json:"within,omitempty"` // of a control group: the group that it lies in
 	Limits      map[Resource]float64 `json:"limits,omitempty"`
 	Settings    map[string]float64   `json:"settings,omitempty"`

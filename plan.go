@@ -31,9 +31,17 @@ type Plan struct {
 	Credits               map[string]Balances `json:"credits,omitempty"`   // of burstable instances
 	Waits                 map[string]Waits    `json:"waits,omitempty"`     // of control groups, and of instances that wait long for others
 	Tenants               map[string]Tenant   `json:"tenants,omitempty"`   // of control groups
+	OwnWork               map[string]OwnWork  `json:"own_work,omitempty"`  // of instances: use that is not for requests
 	Authority             Authority           `json:"authority,omitempty"` // how far the plan could go; absent: no limit
 	Would                 *Would              `json:"would,omitempty"`     // what the policy wanted, if it could not go that far
 	Reasons               []Reason            `json:"reasons,omitempty"`
+}
+
+// OwnWork is what a machine does beside answering requests. It leaves less of a resource for them, like a neighbour.
+type OwnWork struct {
+	Resource Resource `json:"resource"`
+	Use      float64  `json:"use"`          // a fraction of the resource
+	By       string   `json:"by,omitempty"` // the control group or program that uses most of it, if the agent can tell
 }
 
 // Balances are the credits of a burstable instance, by resource.

@@ -77,6 +77,7 @@ func (in *Instance) check(p *problems) {
 		p.addf("state", "unknown state %q", in.State)
 	}
 	p.optional("weight", in.Weight, 1)
+	p.optional("base", in.Base, maxRate)
 	p.optional("override", in.Override, 1)
 	if f := in.Factor; f != nil {
 		p.optional("factor.value", &f.Value, 1)
@@ -184,6 +185,11 @@ func (o *Observation) check(p *problems) {
 	}
 	p.byResource("utilization", o.Utilization, maxUtilization)
 	p.byResource("severity", o.Severity, maxSeverity)
+	p.byResource("own_work", o.OwnWork, maxUtilization)
+	for r, top := range sorted(o.Top) {
+		p.resource("top", r)
+		p.in("top."+string(r), func() { p.id("name", top.Name); p.number("use", top.Use, maxUtilization) })
+	}
 	p.byResource("credits", o.Credits, maxRate)
 	for r, past := range sorted(o.CreditsPast) {
 		p.resource("credits_past", r)

@@ -90,7 +90,7 @@ func nothing(*quell.Plan) {}
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{"Credits",
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
-		"Authority", "Would", "Reasons", "MarginMS",
+		"Authority", "Would", "Reasons", "MarginMS", "OwnWork",
 	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0

@@ -70,6 +70,8 @@ type InstanceStatus struct {
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // its share in the last plan
 	Now         *float64    `json:"now,omitempty"`    // its share when that plan was made
+	Share       *float64    `json:"share,omitempty"`  // the part of the requests that it got in the last period
+	Base        *float64    `json:"base,omitempty"`   // the weight that people gave it, relative to the others'
 	Would       *float64    `json:"would,omitempty"`  // the share that the policy wants for it
 	Cut         *float64    `json:"cut,omitempty"`    // the factor by which a fast policy cuts its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
@@ -283,6 +285,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	if plan.Would != nil {
 		row.Would = entry(plan.Would.Weights, in.ID)
 	}
+	row.Share, row.Base = in.Share, in.Base
 	row.Cut = cutOf(c.mem.Factors, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
 	row.Limiter, row.Credits = plan.Limiter[in.ID], plan.Credits[in.ID]

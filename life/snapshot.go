@@ -27,7 +27,32 @@ func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Sna
 	}
 	awaitTurns(s.Instances)
 	wholeWeights(s.Instances)
+	measureShares(s.Instances)
 	return s
+}
+
+// measureShares sets which part of the requests of the last window each instance got. Balancers that look for an idle server give an
+// instance more than its weight says.
+func measureShares(instances []quell.Instance) {
+	var sum float64
+	for i := range instances {
+		if rate := requestRate(&instances[i]); rate != nil {
+			sum += *rate
+		}
+	}
+	for i := range instances {
+		if rate := requestRate(&instances[i]); rate != nil && sum > 0 {
+			share := *rate / sum
+			instances[i].Share = &share
+		}
+	}
+}
+
+func requestRate(in *quell.Instance) *float64 {
+	if in.Observation == nil {
+		return nil
+	}
+	return in.Observation.RequestRate
 }
 
 // awaitTurns keeps each instance that is to replace another one out of the group until it takes the other's place. If the instance to be
@@ -78,6 +103,9 @@ func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 	if !m.Started.IsZero() {
 		age := max(0, now.Sub(m.Started)).Seconds()
 		s.AgeS = &age
+	}
+	if in.Known {
+		s.Base = b.Base
 	}
 	if in.Held == nil && in.Known && !b.Draining {
 		weight := b.Weight

@@ -127,3 +127,20 @@ func TestWeightsAreWhole(t *testing.T) {
 		}
 	})
 }
+
+// The measured share is the part of the requests, whatever the weights are. An instance without a count has none.
+func TestMeasuredShare(t *testing.T) {
+	group := []Instance{member(quell.Ready), member(quell.Ready), member(quell.Ready)}
+	for i, rate := range []float64{30, 90} {
+		base := float64(i + 1)
+		group[i].Observation = &quell.Observation{RequestRate: &rate}
+		group[i].Backend.Base = &base
+	}
+	s := Snapshot(epoch, &quell.Service{}, group)
+	if got := s.Instances; *got[0].Share != 0.25 || *got[1].Share != 0.75 || got[2].Share != nil {
+		t.Errorf("shares %v, %v, %v", got[0].Share, got[1].Share, got[2].Share)
+	}
+	if got := s.Instances; *got[1].Base != 2 || got[2].Base != nil {
+		t.Errorf("base weights %v, %v", got[1].Base, got[2].Base)
+	}
+}
