@@ -19,6 +19,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"cluster":   clusterPage,
 	"demo":      demoPage,
 	"dial":      dialPage,
+	"group":     groupPage,
 	"haproxy":   haproxyLab().play,
 	"ice":       icePage,
 	"learn":     learnPage,
@@ -39,6 +40,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"acs":       acsPagePart,
 	"dial":      single(dialPagePart),
+	"group":     groupPagePart,
 	"haproxy":   haproxyLab().playPart,
 	"ice":       icePagePart,
 	"learn":     single(learnPagePart),

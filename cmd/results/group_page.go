@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// groupPage compares laws of a group with simulated groups.
+func groupPage(ctx context.Context, dir string) error {
+	return groupPagePart(ctx, dir, "cells")
+}
+
+// groupPagePart plays a part of the page again. With "page" it plays none.
+func groupPagePart(ctx context.Context, dir, part string) (err error) {
+	var d groupData
+	path := filepath.Join(dir, "group.json")
+	if _, err := readJSON(path, &d); err != nil {
+		return err
+	}
+	if part == "cells" {
+		if d.Cells, err = playGroups(ctx); err != nil {
+			return err
+		}
+	}
+	if err := writeJSON(path, d); err != nil {
+		return err
+	}
+	return writePage(dir, "group", newGroupFigures(d))
+}
+
+// groupData has all measured figures, as they are in group.json.
+type groupData struct {
+	Cells []groupCell `json:"cells"`
+}
+
+// groupFigures are the figures of the page.
+type groupFigures struct {
+	Forms  []groupForm
+	Rows   []groupLawRow
+	Ratios []groupRatio
+}
+
+// groupLawRow has the fits of all forms to the groups of one kind behind one rule.
+type groupLawRow struct {
+	Rule, Kind string
+	Fits       []groupFit
+}
+
+// groupRatio is how well the curve of a percentile's ratio to the mean fits the groups of one kind behind one rule.
+type groupRatio struct {
+	Rule, Kind  string
+	Metric      quell.Metric
+	Start       float64 // ratio without load
+	Mean, Worst float64 // error of the percentile, as a fraction, if the mean is known
+}
+
+func newGroupFigures(d groupData) groupFigures {
+	f := groupFigures{Forms: groupForms}
+	rules := map[string]bool{}
+	for _, c := range d.Cells {
+		if rules[c.Rule] {
+			continue
+		}
+		rules[c.Rule] = true
+		for _, kind := range poolKinds {
+			cells := alikeCells(d.Cells, c.Rule, kind)
+			if len(cells) == 0 {
+				continue
+			}
+			row := groupLawRow{Rule: c.Rule, Kind: kind}
+			for i := range groupForms {
+				row.Fits = append(row.Fits, groupForms[i].fit(cells))
+			}
+			f.Rows = append(f.Rows, row)
+			for _, metric := range []quell.Metric{quell.P90, quell.P95, quell.P99} {
+				f.Ratios = append(f.Ratios, ratioOf(cells, metric))
+			}
+		}
+	}
+	return f
+}
+
+// alikeCells are the groups of a kind behind a rule.
+func alikeCells(all []groupCell, rule, kind string) (cells []groupCell) {
+	for _, c := range all {
+		if c.Rule == rule && c.Kind == kind {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+// ratioOf fits the start of the curve of a percentile's ratio. Slowness is the mean over the least mean of all groups.
+func ratioOf(cells []groupCell, metric quell.Metric) groupRatio {
+	r := groupRatio{Rule: cells[0].Rule, Kind: cells[0].Kind, Metric: metric}
+	r0 := math.Inf(1)
+	for i := range cells {
+		r0 = math.Min(r0, *cells[i].Answer.Mean)
+	}
+	least := math.Inf(1)
+	for start := 0.8; start < 6; start += 0.02 {
+		curve, sum, worst := model.RatioOf(metric, start), 0.0, 0.0
+		for i := range cells {
+			a := &cells[i].Answer
+			ms, _ := a.Of(metric)
+			e := math.Abs(*a.Mean*curve.At(*a.Mean/r0)/ms - 1)
+			sum, worst = sum+e, math.Max(worst, e)
+		}
+		if sum < least {
+			least, r.Start, r.Mean, r.Worst = sum, start, sum/float64(len(cells)), worst
+		}
+	}
+	return r
+}
