@@ -117,11 +117,12 @@ const (
 	LeastConn  Scheduling = "leastconn"
 	Random2    Scheduling = "random2"
 	EWMA       Scheduling = "ewma"
+	LeastTime  Scheduling = "leasttime"
 	Prequal    Scheduling = "prequal"
 )
 
 // Schedulings lists every known scheduling.
-var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2, EWMA, Prequal}
+var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2, EWMA, LeastTime, Prequal}
 
 // UnmarshalText accepts exactly the names in Schedulings.
 func (s *Scheduling) UnmarshalText(b []byte) error {

@@ -55,6 +55,9 @@ func mayName(path, name string) bool {
 	if strings.HasPrefix(path, filepath.Join("..", "cmd", "results")+string(filepath.Separator)) {
 		return true // pages of results are named after their subject
 	}
+	if name == "pid" {
+		return true // also the key of a process's number
+	}
 	if strings.HasPrefix(path, filepath.Join("..", "model", name+"_")) {
 		return true
 	}

@@ -19,6 +19,8 @@ var rows = []row{
 	rowOf(staticSpec),
 	rowOf(hpaSpec),
 	rowOf(knapsackSpec),
+	rowOf(pidSpec),
+	rowOf(cswrrSpec),
 	rowOf(dialSpec),
 	rowOf(iceSpec),
 	rowOf(outlierSpec),

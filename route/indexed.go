@@ -24,13 +24,15 @@ type Indexed interface {
 func NewIndexed(s quell.Scheduling, seed uint64) (Indexed, error) {
 	switch s {
 	case quell.LeastConn:
-		return &indexedLeastConn{last: -1}, nil
+		return newIndexedLeastConn(), nil
 	case quell.RoundRobin:
 		return &indexedRoundRobin{}, nil
 	case quell.Random2:
 		return &indexedRandom2{rng: source(seed)}, nil
 	case quell.EWMA:
 		return newIndexedEWMA(source(seed)), nil
+	case quell.LeastTime:
+		return newIndexedLeastTime(), nil
 	case quell.Prequal:
 		return &indexedPrequal{Prequal: Prequal{rng: source(seed)}}, nil
 	}
@@ -46,35 +48,40 @@ func leavesFor(n int) int {
 	return leaves
 }
 
-// indexedLeastConn is LeastConn on a tree that keeps the lowest load of every subtree.
-type indexedLeastConn struct {
-	candidates []*Candidate
-	least      []float64
-	last       int
+// newIndexedLeastConn returns LeastConn on a tree.
+func newIndexedLeastConn() *indexedLowest {
+	return &indexedLowest{lowest: newLowest((*Candidate).load)}
 }
 
-func (l *indexedLeastConn) Reset(candidates []*Candidate) {
+// indexedLowest is lowest on a tree that keeps the lowest cost of every subtree.
+type indexedLowest struct {
+	lowest
+	candidates []*Candidate
+	least      []float64
+}
+
+func (l *indexedLowest) Reset(candidates []*Candidate) {
 	l.candidates = candidates
 	leaves := leavesFor(len(candidates))
 	l.least = make([]float64, 2*leaves)
 	for i := range leaves {
-		l.least[leaves+i] = l.loadOf(i)
+		l.least[leaves+i] = l.costOf(i)
 	}
 	for i := leaves - 1; i > 0; i-- {
 		l.least[i] = min(l.least[2*i], l.least[2*i+1])
 	}
 }
 
-func (l *indexedLeastConn) loadOf(i int) float64 {
+func (l *indexedLowest) costOf(i int) float64 {
 	if i >= len(l.candidates) || !l.candidates[i].pickable() {
 		return math.Inf(1)
 	}
-	return l.candidates[i].load()
+	return l.cost(l.candidates[i])
 }
 
-func (l *indexedLeastConn) Changed(i int) {
+func (l *indexedLowest) Changed(i int) {
 	n := len(l.least)/2 + i
-	l.least[n] = l.loadOf(i)
+	l.least[n] = l.costOf(i)
 	for n /= 2; n > 0; n /= 2 {
 		least := min(l.least[2*n], l.least[2*n+1])
 		if l.least[n] == least {
@@ -84,8 +91,8 @@ func (l *indexedLeastConn) Changed(i int) {
 	}
 }
 
-// Pick returns a candidate with the lowest load, apart from rounding. Of several it returns the first after the one picked last.
-func (l *indexedLeastConn) Pick() (int, bool) {
+// Pick returns a candidate with the lowest cost, apart from rounding. Of several it returns the first after the one picked last.
+func (l *indexedLowest) Pick() (int, bool) {
 	if len(l.candidates) == 0 || math.IsInf(l.least[1], 1) {
 		return 0, false
 	}
@@ -98,9 +105,9 @@ func (l *indexedLeastConn) Pick() (int, bool) {
 	return i, true
 }
 
-// first returns the first leaf of the node's subtree, not before the leaf from, whose load is at most bound. It returns -1
+// first returns the first leaf of the node's subtree, not before the leaf from, whose cost is at most bound. It returns -1
 // if there is none.
-func (l *indexedLeastConn) first(node, begin, width, from int, bound float64) int {
+func (l *indexedLowest) first(node, begin, width, from int, bound float64) int {
 	if begin+width <= from || l.least[node] > bound {
 		return -1
 	}

@@ -144,7 +144,7 @@ func learned(t *testing.T, s quell.Scheduling, latencies []time.Duration, failin
 }
 
 func TestLearnersLeaveTheSlowAndTheFailing(t *testing.T) {
-	for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+	for _, s := range []quell.Scheduling{quell.EWMA, quell.LeastTime, quell.Prequal} {
 		slow := learned(t, s, []time.Duration{ms(10), ms(10), ms(100), ms(10), ms(10), ms(10)}, nil)
 		if slow[2] > 0.04 || slow[2] == 0 {
 			t.Errorf("%s: ten times as slow, and it gets %.3f of the requests", s, slow[2])
@@ -370,7 +370,7 @@ func TestHotIsAboveTheQuantileOfTheNewest(t *testing.T) {
 }
 
 func TestLearnersAreReproducible(t *testing.T) {
-	for _, s := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+	for _, s := range []quell.Scheduling{quell.EWMA, quell.LeastTime, quell.Prequal} {
 		latencies := []time.Duration{ms(10), ms(30), ms(20), ms(10)}
 		first, again := learned(t, s, latencies, nil), learned(t, s, latencies, nil)
 		for i := range first {

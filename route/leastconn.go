@@ -8,24 +8,30 @@ import (
 
 // LeastConn picks the candidate with the smallest (inflight + 1) / weight. Equal candidates are picked in turns, so that an
 // idle group with equal weights is used evenly.
-type LeastConn struct {
+type LeastConn struct{ lowest }
+
+// newLeastConn returns weighted least connections.
+func newLeastConn() *LeastConn { return &LeastConn{newLowest((*Candidate).load)} }
+
+// lowest picks the candidate with the lowest cost, and equal ones in turns.
+type lowest struct {
+	cost func(*Candidate) float64
 	last int
 }
 
-// newLeastConn returns weighted least connections.
-func newLeastConn() *LeastConn { return &LeastConn{last: -1} }
+func newLowest(cost func(*Candidate) float64) lowest { return lowest{cost, -1} }
 
 // Pick implements Picker.
-func (l *LeastConn) Pick(candidates []*Candidate) (int, bool) {
-	best, lowest := -1, math.Inf(1)
+func (l *lowest) Pick(candidates []*Candidate) (int, bool) {
+	best, least := -1, math.Inf(1)
 	for k := range candidates {
 		i := (l.last + 1 + k) % len(candidates)
 		c := candidates[i]
 		if !c.pickable() {
 			continue
 		}
-		if load := c.load(); best < 0 || load < lowest*(1-quell.SumTolerance) {
-			best, lowest = i, load
+		if cost := l.cost(c); best < 0 || cost < least*(1-quell.SumTolerance) {
+			best, least = i, cost
 		}
 	}
 	if best < 0 {

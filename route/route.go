@@ -18,6 +18,7 @@ type Candidate struct {
 
 	credit  float64  // round robin: requests owed to it (positive) or sent ahead (negative)
 	peak    peak     // ewma: peak average of the times of answers
+	times   *times   // leasttime: times of the newest answers; nil if there are none yet
 	answers *answers // prequal: the newest answers; nil if there are none yet
 }
 
@@ -36,6 +37,7 @@ func New(s quell.Scheduling, seed uint64) (Picker, error) {
 		quell.LeastConn:  func() Picker { return newLeastConn() },
 		quell.Random2:    func() Picker { return newRandom2(source(seed)) },
 		quell.EWMA:       func() Picker { return newEWMA(source(seed)) },
+		quell.LeastTime:  func() Picker { return newLeastTime() },
 		quell.Prequal:    func() Picker { return newPrequal(source(seed)) },
 	}
 	construct, known := table[s]

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLearnersGiveTheSlowInstanceLess(t *testing.T) {
-	for _, scheduling := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+	for _, scheduling := range []quell.Scheduling{quell.EWMA, quell.LeastTime, quell.Prequal} {
 		t.Run(string(scheduling), func(t *testing.T) {
 			s := start(t, Options{Scheduling: scheduling, Seed: 7})
 			slow := newInstance(t, "slow", func(w http.ResponseWriter, r *http.Request) {

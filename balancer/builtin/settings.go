@@ -49,7 +49,7 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket through which the controller sets the backends").Or("`balancer.sock` in data"),
 		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "address of the balancer's metrics and health; off turns them off"),
 		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings),
-			"how the next instance is picked: roundrobin, leastconn, random2, ewma or prequal; weights apply to all but the last"),
+			"how the next instance is picked: roundrobin, leastconn, random2, ewma, leasttime or prequal; weights apply to all but the last"),
 		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
 		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),

@@ -77,14 +77,15 @@ func TestEntrants(t *testing.T) {
 		titles = append(titles, e.Title())
 	}
 	want := []string{
-		"static/roundrobin x2", "static/leastconn x2", "static/random2 x2", "static/ewma x2", "static/prequal x2",
+		"static/roundrobin x2", "static/leastconn x2", "static/random2 x2", "static/ewma x2",
+		"static/leasttime x2", "static/prequal x2",
 		"static (fast outlier)/random2 x2", "static/random2 ejection tuned x2",
-		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/prequal",
+		"prima/roundrobin", "prima/leastconn", "prima/random2", "prima/ewma", "prima/leasttime", "prima/prequal",
 		"prima (total)/leastconn", "prima (total)/roundrobin", "prima (headroom 70%)/leastconn", "prima (spare 1)/leastconn",
 		"prima (share tail)/leastconn", "prima (share tail)/roundrobin",
 		"prima/leastconn learning", "prima/ewma learning",
-		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma",
-		"knapsack/roundrobin x2", "knapsack/leastconn x2", "knapsack/random2 x2", "knapsack/ewma x2",
+		"lsf/roundrobin", "lsf/leastconn", "lsf/random2", "lsf/ewma", "lsf/leasttime",
+		"knapsack/roundrobin x2", "knapsack/leastconn x2", "knapsack/random2 x2", "knapsack/ewma x2", "knapsack/leasttime x2",
 	}
 	for _, s := range quell.Schedulings {
 		for _, u := range []int{30, 40, 50, 60, 70, 80} {

@@ -148,7 +148,7 @@ func plotTradeoff(path, name string, rows []Row) error {
 // schedulingShapes are the shapes of points, by scheduling.
 var schedulingShapes = map[quell.Scheduling]draw.GlyphDrawer{
 	quell.RoundRobin: draw.RingGlyph{}, quell.LeastConn: draw.BoxGlyph{}, quell.Random2: draw.TriangleGlyph{},
-	quell.EWMA: draw.CircleGlyph{}, quell.Prequal: draw.CrossGlyph{},
+	quell.EWMA: draw.CircleGlyph{}, quell.LeastTime: draw.PyramidGlyph{}, quell.Prequal: draw.CrossGlyph{},
 }
 
 // glyph is a shape in a legend.

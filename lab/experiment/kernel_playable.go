@@ -14,6 +14,9 @@ import (
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
+// builtinOnly are the schedulings that HAProxy does not have.
+var builtinOnly = []quell.Scheduling{quell.EWMA, quell.LeastTime, quell.Prequal}
+
 // KernelPlayable returns why a kernel lab cannot play a scenario, as a *quell.InvalidError that says what to change. If runs are given,
 // only they are checked; otherwise all runs.
 func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
@@ -27,7 +30,7 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 		if len(chosen) > 0 && !slices.Contains(chosen, r) {
 			continue
 		}
-		if r.Balancer == "" && (r.Scheduling == quell.EWMA || r.Scheduling == quell.Prequal) {
+		if r.Balancer == "" && slices.Contains(builtinOnly, r.Scheduling) {
 			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
 		}
 	}

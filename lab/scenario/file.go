@@ -151,7 +151,7 @@ func runKeys(r *Run) keys.Table {
 	return keys.Table{
 		keys.Req("policy", keys.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)),
 			"its name, or a map of its name and its own settings"),
-		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma or prequal"),
+		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma, leasttime or prequal"),
 		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
 			"lab only, but for ejection: builtin, or envoy with policy static and scheduling random2 or roundrobin").
 			Or("the rig's own; in a lab HAProxy"),

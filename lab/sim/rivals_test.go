@@ -25,7 +25,7 @@ func TestLearnersLeaveTheSlowInstance(t *testing.T) {
 			return *r.LatencyMS.P99
 		}
 		for _, blind := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
-			for _, learner := range []quell.Scheduling{quell.EWMA, quell.Prequal} {
+			for _, learner := range []quell.Scheduling{quell.EWMA, quell.LeastTime, quell.Prequal} {
 				if slow, quick := p99(blind), p99(learner); quick > 0.4*slow {
 					t.Errorf("seed %d: the 99th percentile is %.1f ms under %s and %.1f ms under %s", seed, quick, learner, slow, blind)
 				}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// CSWRRSettings are the settings of cswrr.
+type CSWRRSettings struct {
+	Resource  quell.Resource // whose utilisation counts
+	Blackout  time.Duration  // an instance must have reported for this long before its weight counts
+	Expiry    time.Duration  // a weight without a newer report for this long no longer counts
+	Penalty   float64        // utilisation that is added for each failed request per request
+	Tolerance float64        // no weight changes by less than this fraction of itself
+}
+
+var cswrrSpec = spec[CSWRRSettings]{
+	name: "cswrr", about: "weight = request rate over utilisation, like the client-side weighted round robin of gRPC and Envoy",
+	scope: ServiceScope,
+	defaults: CSWRRSettings{
+		Resource: quell.Network, Blackout: 10 * time.Second, Expiry: 3 * time.Minute, Penalty: 1, Tolerance: 0.05,
+	},
+	keys: func(s *CSWRRSettings) keys.Table {
+		return keys.Table{
+			resourceKey(&s.Resource),
+			keys.Opt("blackout", keys.Duration(&s.Blackout).Between(0, time.Hour),
+				"an instance must have reported for this long before its weight counts"),
+			keys.Opt("expiry", keys.Duration(&s.Expiry).Between(time.Second, 24*time.Hour),
+				"a weight without a newer report for this long no longer counts"),
+			keys.Opt("penalty", keys.Decimal(&s.Penalty).Between(0, 100),
+				"added to the utilisation, times the share of requests that fail"),
+			toleranceKey(&s.Tolerance),
+		}
+	},
+	senses:   func(s CSWRRSettings) Senses { return sensing(s.Resource) },
+	instance: empty[cswrrInstance],
+	decide:   cswrr,
+}
+
+// cswrrInstance is what cswrr remembers of an instance.
+type cswrrInstance struct {
+	Since  time.Time `json:"since,omitzero"` // first report of the present series; zero: there is none
+	At     time.Time `json:"at,omitzero"`    // last report
+	Weight float64   `json:"weight,omitempty"`
+}
+
+func (m *member) cswrr() *cswrrInstance { return m.mem.Memory.(*cswrrInstance) }
+
+// cswrr is the weighted_round_robin policy of gRPC (proposal A58), which Envoy has as client-side weighted round robin: an instance's
+// weight is its request rate divided by its utilisation, which failed requests increase. Instances whose weight does not count get the mean
+// of the others. It does not scale the group.
+func cswrr(in *Input, set CSWRRSettings, g *group, _ *State) quell.Plan {
+	rememberedOf[cswrrInstance](g)
+	var plan quell.Plan
+	for i := range g.members {
+		g.members[i].weigh(set)
+	}
+	shares := g.byReports(in.Snapshot.At, set)
+	if g.moves(shares, set.Tolerance) {
+		for i, m := range g.ready {
+			m.share = shares[i]
+		}
+		addReason(&plan, "shift", "", "shares in proportion to request rate over utilisation")
+	}
+	return plan
+}
+
+// weigh takes an instance's newest report. An instance that is not ready begins again. Reports without requests or utilisation do not count.
+func (m *member) weigh(set CSWRRSettings) {
+	mem := m.cswrr()
+	if m.State != quell.Ready {
+		*mem = cswrrInstance{}
+		return
+	}
+	o := m.Observation
+	if !m.fresh || !o.At.After(mem.At) || !m.hasUse || m.use <= 0 || o.RequestRate == nil || *o.RequestRate <= 0 {
+		return
+	}
+	use := m.use
+	if o.ErrorRate != nil {
+		use += *o.ErrorRate * set.Penalty
+	}
+	if mem.Since.IsZero() {
+		mem.Since = o.At
+	}
+	mem.At, mem.Weight = o.At, *o.RequestRate/use
+}
+
+// counts returns the weight, or 0 if it does not count now.
+func (mem *cswrrInstance) counts(now time.Time, set CSWRRSettings) float64 {
+	if now.Sub(mem.At) >= set.Expiry {
+		mem.Since = time.Time{}
+	}
+	if mem.Since.IsZero() || now.Sub(mem.Since) < set.Blackout {
+		return 0
+	}
+	return mem.Weight
+}
+
+// byReports returns the shares of the ready instances: equal ones if the weights of fewer than two count.
+func (g *group) byReports(now time.Time, set CSWRRSettings) []float64 {
+	shares, sum, known := make([]float64, len(g.ready)), 0.0, 0
+	for i, m := range g.ready {
+		if shares[i] = m.cswrr().counts(now, set); shares[i] > 0 {
+			sum += shares[i]
+			known++
+		}
+	}
+	n := float64(len(g.ready))
+	for i := range shares {
+		if known < 2 || shares[i] == 0 {
+			shares[i] = 1 / n // which is also the mean of the others
+			continue
+		}
+		shares[i] *= float64(known) / n / sum
+	}
+	return shares
+}

@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// PIDSettings are the settings of pid.
+type PIDSettings struct {
+	Resource     quell.Resource // whose utilisation counts
+	Proportional float64        // gains: how far a share moves for a deviation of the load from the mean,
+	Integral     float64        // for the sum of earlier deviations,
+	Derivative   float64        // and for the change since the deviation before
+	Tolerance    float64        // no weight changes by less than this fraction of itself
+}
+
+var pidSpec = spec[PIDSettings]{
+	name: "pid", about: "weights that even out the load of all instances, by a controller for each, like Dropbox's Robinhood",
+	scope:    ServiceScope,
+	defaults: PIDSettings{Resource: quell.Network, Proportional: 0.5, Integral: 0.05, Derivative: 0.1, Tolerance: 0.05},
+	keys: func(s *PIDSettings) keys.Table {
+		gain := func(dst *float64) keys.Value { return keys.Decimal(dst).Between(0, 2) }
+		return keys.Table{
+			resourceKey(&s.Resource),
+			keys.Opt("proportional", gain(&s.Proportional), "part of a deviation from the mean load that a share makes up for at once"),
+			keys.Opt("integral", gain(&s.Integral), "the same, of the sum of all deviations"),
+			keys.Opt("derivative", gain(&s.Derivative), "the same, of the change since the deviation before"),
+			toleranceKey(&s.Tolerance),
+		}
+	},
+	senses:   func(s PIDSettings) Senses { return sensing(s.Resource) },
+	instance: empty[pidInstance],
+	decide:   pid,
+}
+
+// pidInstance is the memory of an instance's controller. Deviations are fractions of the mean load, positive below the mean.
+type pidInstance struct {
+	At  time.Time `json:"at,omitzero"` // when the last deviation was observed
+	Off float64   `json:"off,omitempty"`
+	Sum float64   `json:"sum,omitempty"`
+}
+
+func (m *member) pid() *pidInstance { return m.mem.Memory.(*pidInstance) }
+
+// Bounds of the controllers.
+const (
+	mostOff    = 1.0 // a deviation counts as at most this
+	mostSum    = 2.0 // so does the sum, because it grows while a share cannot move
+	mostMoved  = 0.5 // a share changes by at most this part of itself at once
+	leastQueue = 1.0 // requests in flight are compared with their mean, or with this if the mean is less
+)
+
+// pid is like Dropbox's Robinhood: for every instance a PID controller compares its load with the mean load of all, and changes the
+// instance's weight. The load is the larger of utilisation and requests in flight. It does not scale the group.
+func pid(_ *Input, set PIDSettings, g *group, _ *State) quell.Plan {
+	rememberedOf[pidInstance](g)
+	var plan quell.Plan
+	loads, mean := g.evenness()
+	shares, sum := make([]float64, len(g.ready)), 0.0
+	for i, m := range g.ready {
+		shares[i] = g.controlled(m, set, loads[i], mean)
+		sum += shares[i]
+	}
+	for i := range shares {
+		shares[i] /= sum
+	}
+	if g.moves(shares, set.Tolerance) {
+		for i, m := range g.ready {
+			m.share = shares[i]
+		}
+		addReason(&plan, "shift", "", "shares that bring every instance's load nearer to the mean")
+	}
+	return plan
+}
+
+// evenness returns the loads of the ready instances as multiples of the usual load, and their mean. The load of an instance without a fresh
+// reading, or whose share a person set, is 0 and does not count.
+func (g *group) evenness() (loads []float64, mean float64) {
+	use := g.multiples(0, func(m *member) (float64, bool) { return m.use, m.hasUse })
+	queue := g.multiples(leastQueue, func(m *member) (float64, bool) {
+		if m.Observation.InFlight == nil {
+			return 0, false
+		}
+		return *m.Observation.InFlight, true
+	})
+	loads, known := use, 0.0
+	for i := range loads {
+		if loads[i] = math.Max(loads[i], queue[i]); loads[i] > 0 {
+			mean += loads[i]
+			known++
+		}
+	}
+	return loads, mean / math.Max(known, 1)
+}
+
+// multiples returns a value of each ready instance divided by the mean, or by least if the mean is below it; 0 if it is not known.
+func (g *group) multiples(least float64, value func(*member) (float64, bool)) []float64 {
+	list, sum, known := make([]float64, len(g.ready)), 0.0, 0.0
+	for i, m := range g.ready {
+		if !m.fresh || m.fixed != nil {
+			continue
+		}
+		if x, ok := value(m); ok {
+			list[i] = x
+			sum += x
+			known++
+		}
+	}
+	mean := math.Max(sum/math.Max(known, 1), least)
+	for i := range list {
+		if mean > 0 {
+			list[i] /= mean
+		}
+	}
+	return list
+}
+
+// controlled returns what the instance's controller makes of its share. An instance without a share begins with an equal one.
+func (g *group) controlled(m *member, set PIDSettings, load, mean float64) float64 {
+	equal := 1 / float64(len(g.ready))
+	mem := m.pid()
+	if m.share == 0 {
+		*mem = pidInstance{}
+		return equal
+	}
+	if load == 0 || m.Observation.At.Equal(mem.At) {
+		return m.share
+	}
+	off := math.Max(-mostOff, 1-load/mean)
+	rises := off - mem.Off
+	if mem.At.IsZero() {
+		rises = 0
+	}
+	mem.At, mem.Off, mem.Sum = m.Observation.At, off, math.Min(mostSum, math.Max(-mostSum, mem.Sum+off))
+	by := set.Proportional*off + set.Integral*mem.Sum + set.Derivative*rises
+	return math.Max(m.share*(1+math.Min(mostMoved, math.Max(-mostMoved, by))), exploring*equal)
+}
