@@ -67,7 +67,7 @@ func cswrr(in *Input, set CSWRRSettings, g *group, _ *State) quell.Plan {
 	return plan
 }
 
-// weigh takes an instance's newest report. An instance that is not ready begins again. Reports without requests or utilisation do not count.
+// weigh takes an instance's newest report, unless it has no requests or no utilisation. An instance that is not ready begins again.
 func (m *member) weigh(set CSWRRSettings) {
 	mem := m.cswrr()
 	if m.State != quell.Ready {

@@ -72,7 +72,8 @@ func TestIndexedLeastTimePicksAsThePickerDoes(t *testing.T) {
 				b.linear[i].InFlight--
 				b.indexed[i].InFlight--
 				x.Changed(i)
-				a := Answer{Took: time.Duration(rapid.IntRange(1, 5).Draw(t, "took")) * time.Millisecond, Failed: rapid.IntRange(0, 9).Draw(t, "fails") == 0}
+				took := time.Duration(rapid.IntRange(1, 5).Draw(t, "took"))
+				a := Answer{Took: took * time.Millisecond, Failed: rapid.IntRange(0, 9).Draw(t, "fails") == 0}
 				p.Done(b.linear[i], a)
 				x.Done(b.indexed[i], a)
 			}
