@@ -138,30 +138,30 @@ func (f *iceFit) estimator() {
 	}
 }
 
-// averages makes the rows. Each has the mean use of the windows before it, which also had the interferer.
+// averages makes the rows. Each has the mean use of the windows before it. For the first row after an onset these are without the
+// interferer. Only there the previous use is far from the present one: while load and interference last, both follow from r and c, and
+// their scatter alone would pull the coefficient of o to 0.
 func (f *iceFit) averages() (list []averages) {
 	for i := range f.rows {
-		previous, group := -1.0, []TrainingWindow(nil)
-		for _, w := range f.rows[i].Windows {
-			if w.Interfering == 0 {
-				previous, group = -1, nil
-				continue
-			}
-			if group = append(group, w); len(group) < averaged {
+		windows := f.rows[i].Windows
+		for at := averaged; at+averaged <= len(windows); {
+			group, before := windows[at:at+averaged], windows[at-averaged:at]
+			if alone := slices.IndexFunc(group, withoutInterferer); alone >= 0 {
+				at += alone + 1
 				continue
 			}
 			mean, ok := averageOf(group)
-			if ok && previous >= 0 {
-				mean.previous = previous
+			earlier, known := averageOf(before)
+			if mean.previous = earlier.use; ok && known {
 				list = append(list, mean)
 			}
-			if previous, group = -1, nil; ok {
-				previous = mean.use
-			}
+			at += averaged
 		}
 	}
 	return list
 }
+
+func withoutInterferer(w TrainingWindow) bool { return w.Interfering == 0 }
 
 // averageOf averages windows. It returns false if one has no use of the processors or no rate of requests.
 func averageOf(group []TrainingWindow) (mean averages, ok bool) {

@@ -95,6 +95,81 @@ func TestFitICEWithNoise(t *testing.T) {
 	}
 }
 
+// The use that lasts from one window to the next shows at the onsets of the interferer, although load and strength are constant in each run
+// and what is read of the use scatters.
+func TestFitICESeesThePreviousUse(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 1))
+	var rows []TrainingRow
+	for run := range 6 {
+		row := TrainingRow{Resource: quell.CPU, Level: 0.3, Interfering: 0.3, Utilization: 0.3, RequestRate: 100,
+			ProbeMS: ProbeRun{Mean: 1, Stddev: 0.1, N: 10}, LatencyMS: quell.Latency{Mean: new(20.0), N: 100}}
+		rate, strength, use := 200+float64(50*(run/2)), 0.6+0.4*float64(run%2), 0.44
+		for second := range 600 {
+			there := 0.0
+			if second%300 >= 120 {
+				there = strength
+			}
+			if second%averaged == 0 {
+				use = 0.02 + 0.5*use + 0.000667*rate + 0.2*there
+			}
+			row.Windows = append(row.Windows, TrainingWindow{Interfering: there, Observation: quell.Observation{WindowS: 1,
+				RequestRate: new(rate + 5*rng.NormFloat64()), Utilization: map[quell.Resource]float64{quell.CPU: use + 0.02*rng.NormFloat64()},
+				Counters: map[string]float64{quell.CounterCPI: 1 + there + 0.02*rng.NormFloat64()}}})
+		}
+		rows = append(rows, row)
+	}
+	ice, _ := fittedICE(t, rows)
+	if o := ice.Estimator.Previous; math.Abs(o-0.5) > 0.05 {
+		t.Errorf("the coefficient of the previous use is %.3f, want 0.5: %+v", o, *ice.Estimator)
+	}
+	if got := ice.Estimator.Use(0.44, 300, 2); math.Abs(got-0.64) > 0.02 {
+		t.Errorf("at the onset of a neighbour the use is %.3f, want 0.64", got)
+	}
+}
+
+// eachWindow changes the windows of rows with the interferer. n counts them from 0 in each run.
+func eachWindow(rows []TrainingRow, change func(n int, o *quell.Observation)) {
+	for i := range rows {
+		n := 0
+		for k := range rows[i].Windows {
+			if w := &rows[i].Windows[k]; w.Interfering > 0 {
+				change(n, &w.Observation)
+				n++
+			}
+		}
+	}
+}
+
+// Means over five seconds with an outlying rate of requests are dropped.
+func TestFitICEDropsOutlyingRates(t *testing.T) {
+	rows := alternating(1, 0)
+	eachWindow(rows, func(n int, o *quell.Observation) {
+		if n/5 == 7 {
+			o.RequestRate = new(5000.0)
+		}
+	})
+	ice, _ := fittedICE(t, rows)
+	e := ice.Estimator
+	want := 0.02 + 0.5*0.5 + 0.21*300/500 + 0.24*(2-0.5)/3.5
+	if got := e.Use(0.5, 300, 2); e.Range.Requests[1] > 500 || math.Abs(got-want) > 0.01 {
+		t.Errorf("outlying rates count: use %.3f, want %.3f; %+v", got, want, *e)
+	}
+}
+
+// The estimator is fitted to means over five seconds: what scatters within them does not count.
+func TestFitICEAveragesFiveSeconds(t *testing.T) {
+	rows := alternating(1, 0)
+	rates, uses := [5]float64{60, -60, 30, -30, 0}, [5]float64{0.01, 0.03, -0.02, 0, -0.02}
+	eachWindow(rows, func(n int, o *quell.Observation) {
+		o.RequestRate = new(*o.RequestRate + rates[n%5])
+		o.Utilization = map[quell.Resource]float64{quell.CPU: o.Utilization[quell.CPU] + uses[n%5]}
+	})
+	ice, _ := fittedICE(t, rows)
+	if r2 := ice.Fits[0].R2; r2 < 0.999 {
+		t.Errorf("R² is %.3f, want 1, because the means follow the law", r2)
+	}
+}
+
 // A run without counters has substitute signals; a run without any has no estimator, and the report says so.
 func TestFitICEWithoutCounters(t *testing.T) {
 	rows := alternating(3, 0.03)

@@ -163,19 +163,17 @@ func (m *member) ice() *iceInstance { return m.mem.Memory.(*iceInstance) }
 
 // iceMean holds means over windows. Older ones fade.
 type iceMean struct {
-	N        int     `json:"n,omitempty"`
-	Own      float64 `json:"own,omitempty"`      // own use of the contended resource
-	Hidden   float64 `json:"hidden,omitempty"`   // the neighbours' use
-	Rate     float64 `json:"rate,omitempty"`     // requests per second
-	Signal   float64 `json:"signal,omitempty"`   // c of the estimator
-	Previous float64 `json:"previous,omitempty"` // use of the processors in the window before the first one; no mean
+	N      int     `json:"n,omitempty"`
+	Own    float64 `json:"own,omitempty"`    // own use of the contended resource
+	Hidden float64 `json:"hidden,omitempty"` // the neighbours' use
+	Rate   float64 `json:"rate,omitempty"`   // requests per second
 }
 
 // mostRepeats of the policy outlier also bounds how often the time of calm is doubled.
 const (
 	offPoint     = 0.1  // a cut changes only if the use is off the set point by this,
 	takenAway    = 0.8  // or the instance gets less than this part of the requests that the cut left, because the main policy acted;
-	cutDeadband  = 0.2  // and only if what it leaves changes by this fraction
+	cutDeadband  = 0.2  // and only if what it leaves changes by this fraction, except for the first cut by the estimator
 	mostSeen     = 5    // windows that count in means
 	growsBy      = 2    // factor by which a share grows in one step
 	nearlyWhole  = 0.99 // a share that is this part of the whole one is whole
@@ -323,13 +321,10 @@ func (p *icePlan) follow(m *member, s iceSign, found bool) {
 }
 
 func (x *iceMean) add(s iceSign) {
-	if x.N == 0 {
-		x.Previous = s.previous
-	}
 	x.N = min(x.N+1, mostSeen)
 	part := 1 / float64(x.N)
 	x.Own, x.Hidden = x.Own+part*(s.own-x.Own), x.Hidden+part*(s.hidden-x.Hidden)
-	x.Rate, x.Signal = x.Rate+part*(s.rate-x.Rate), x.Signal+part*(s.signal-x.Signal)
+	x.Rate += part * (s.rate - x.Rate)
 }
 
 // cut sets how much of its share an instance keeps.
@@ -345,7 +340,7 @@ func (p *icePlan) cut(m *member, s iceSign) {
 		}
 	case own <= 0:
 	case s.estimated:
-		wanted = left * p.estimate(mem, rate, mean.Signal, point)
+		wanted = left * p.estimate(mem, s, point)
 	default:
 		off := own + hidden - point
 		begins := off > 0 && (mem.Cut == 0 || mem.Growing)
@@ -355,10 +350,8 @@ func (p *icePlan) cut(m *member, s iceSign) {
 	}
 	wanted = math.Min(1, math.Max(p.set.Floor, wanted))
 	mem.Growing = false
-	if math.Abs(wanted-left) < cutDeadband*left && wanted < 1 {
-		return
-	}
-	if mem.Cut == 1-wanted {
+	first := s.estimated && mem.Cut == 0 // Algorithm 1 cuts as soon as its estimate is above the set point
+	if math.Abs(wanted-left) < cutDeadband*left && wanted < 1 && !first || mem.Cut == 1-wanted {
 		return
 	}
 	mem.Cut, mem.Changed, mem.Hidden, mem.Aim, mem.Seen = 1-wanted, p.now, hidden, rate*wanted/left, iceMean{}
@@ -367,11 +360,12 @@ func (p *icePlan) cut(m *member, s iceSign) {
 	}
 }
 
-// estimate returns 1 - delta of Algorithm 1: the part of its requests that brings the use to the set point, by the trained estimator. If
-// the use is below the set point, a cut stays as deep as before, unless the main policy has taken load away as well.
-func (p *icePlan) estimate(mem *iceInstance, rate, signal, point float64) float64 {
-	e := p.in.ice.Estimator
-	use := e.Use(mem.Seen.Previous, rate, signal)
+// estimate returns 1 - delta of Algorithm 1 for the last window: the part of its requests that brings the use to the set point, by the
+// trained estimator. The use is predicted from that of the window before (line 3), and the new rate from the present use (line 5). If the
+// predicted use is below the set point, a cut stays as deep as before, unless the main policy has taken load away as well.
+func (p *icePlan) estimate(mem *iceInstance, s iceSign, point float64) float64 {
+	e, rate := p.in.ice.Estimator, s.rate
+	use := e.Use(s.previous, rate, s.signal)
 	switch {
 	case rate < leastRequest:
 		return 1
@@ -380,7 +374,7 @@ func (p *icePlan) estimate(mem *iceInstance, rate, signal, point float64) float6
 	case use <= point:
 		return 1
 	}
-	wanted, ok := e.Rate(point, use, signal)
+	wanted, ok := e.Rate(point, s.own+s.hidden, s.signal)
 	if !ok {
 		return 1
 	}
