@@ -54,7 +54,8 @@ type farm struct {
 	k        int
 	arrivals float64
 	hosts    []tenancy
-	rng      *rand.Rand // nil: p90s are those of the law
+	law      model.Queueing // of the p90
+	rng      *rand.Rand     // nil: p90s are those of the law
 	change   func(*quell.Snapshot)
 }
 
@@ -67,7 +68,7 @@ type tenancy struct {
 
 func newFarm(t testing.TB, n int, change func(*DialSettings)) *farm {
 	t.Helper()
-	f := &farm{t: t, arrivals: 200 * float64(n), hosts: make([]tenancy, n), change: func(*quell.Snapshot) {}}
+	f := &farm{t: t, arrivals: 200 * float64(n), law: model.Queueing{0, 3, 0}, hosts: make([]tenancy, n), change: func(*quell.Snapshot) {}}
 	for i := range f.hosts {
 		f.hosts[i].weight = 1 / float64(n)
 	}
@@ -86,9 +87,8 @@ func dialService(most int, change func(*DialSettings)) quell.Service {
 // ms is the p90 of an instance, and how many requests it is of.
 func (f *farm) ms(h tenancy) (ms float64, n int) {
 	rate := f.arrivals * h.weight
-	free := math.Max(1-rate/peakRate-h.hidden, 0.001)
 	n = int(rate * period)
-	if ms = 3 / free; f.rng == nil || n == 0 {
+	if ms = f.law.MS(rate/peakRate + h.hidden); f.rng == nil || n == 0 {
 		return ms, 10_000 * min(n, 1)
 	}
 	times := make([]float64, n)
@@ -298,6 +298,51 @@ func TestDialNamesTheResource(t *testing.T) {
 	f.disturb(2, quell.Disk, 0)
 	if f.periods(4); f.period().Cause != nil {
 		t.Error("its interference never ends")
+	}
+}
+
+// What neighbours use is found although the load of their instance changes with each estimate, and with the load of the group.
+func TestDialEstimateDoesNotDrift(t *testing.T) {
+	for _, hidden := range []float64{0.2, 0.45} {
+		f := newFarm(t, 3, nothing)
+		f.arrivals, f.law = 1500, model.Queueing{2, 1, 0.5}
+		f.engine = engine(t, dialService(3, nothing), dialModels(func(d *model.Dial) {
+			d.Calm, d.DetectMS, d.DetectRate = f.law, 1.1*f.law.MS(0.5), 500
+			d.Queueing = map[quell.Resource]model.Queueing{quell.CPU: f.law}
+		}))
+		f.periods(5)
+		f.disturb(0, quell.CPU, hidden)
+		for k := range 40 {
+			if f.period(); k > 20 {
+				f.arrivals = 1500 + 300*math.Sin(float64(k))
+			}
+			if mem := f.st.Instances["i1"].Memory.(*dialInstance); k >= 2 && (mem.Hidden == nil || math.Abs(mem.Hidden.Value-hidden) > 0.03) {
+				t.Errorf("period %d: neighbours use %.2f, estimated %+v; its share is %.3f", k+1, hidden, mem.Hidden, f.hosts[0].weight)
+			}
+		}
+	}
+}
+
+// An instance's share comes back by halves of what neighbours took, not at once.
+func TestDialReturnsGradually(t *testing.T) {
+	f := newFarm(t, 3, nothing)
+	f.arrivals = 600
+	f.periods(5)
+	f.disturb(0, quell.CPU, 0.6)
+	f.periods(5)
+	loads := []float64{f.st.Instances["i1"].Memory.(*dialInstance).Load}
+	f.disturb(0, quell.CPU, 0)
+	for range 12 {
+		f.period()
+		loads = append(loads, f.st.Instances["i1"].Memory.(*dialInstance).Load)
+	}
+	if loads[0] < 0.55 || loads[len(loads)-1] != 0 {
+		t.Fatalf("the lost part of its capacity is %.3f", loads)
+	}
+	for i, load := range loads[1:] {
+		if load > 0 && load < loads[i]*leastKept-1e-9 || load == 0 && loads[i] > 2*leastHidden {
+			t.Errorf("the lost part falls from %.3f to %.3f in one period: %.3f", loads[i], load, loads)
+		}
 	}
 }
 

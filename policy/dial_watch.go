@@ -25,13 +25,14 @@ type dialInstance struct {
 	Within   int                `json:"within,omitempty"`   // consecutive estimates by which it would not be noticed with an equal share
 }
 
-// pooled sums up windows, of which older ones fade. Values are sums over requests.
+// pooled averages windows, of which older ones fade. Response times of different loads cannot be averaged, so the mean is that of the last
+// window's load.
 type pooled struct {
 	Windows  int     `json:"windows"`
-	Requests float64 `json:"requests"`
-	MS       float64 `json:"ms"`   // p90
-	Own      float64 `json:"own"`  // own use of the resource that Eq. 1 is over
-	Rate     float64 `json:"rate"` // requests per second
+	Requests float64 `json:"requests"` // of all windows
+	MS       float64 `json:"mean_ms"`  // mean p90
+	Own      float64 `json:"use"`      // own use of the resource that Eq. 1 is over, in the last window
+	Rate     float64 `json:"per_s"`    // requests per second in the last window
 }
 
 func (m *member) dial() *dialInstance { return m.mem.Memory.(*dialInstance) }
@@ -175,22 +176,20 @@ func (d *dialPlan) estimate(m *member, p90, rate float64) {
 		n = leastJudged // nobody said how many there were
 	}
 	w, was := math.Min(float64(n), manyJudged), mem.Pool
-	if math.Abs(rate*was.Requests-was.Rate) > mostShifted*was.Rate {
-		was = pooled{} // its load is another one now
+	if math.Abs(rate-was.Rate) > mostShifted*was.Rate {
+		was = pooled{} // a queue that was full says little about one that is not
 	}
-	mem.Pool = pooled{
-		Windows:  was.Windows + 1,
-		Requests: poolKept*was.Requests + w,
-		MS:       poolKept*was.MS + w*d.model.P90(p90, n),
-		Own:      poolKept*was.Own + w*d.own(m.Observation, d.model.Over(mem.Cause), rate),
-		Rate:     poolKept*was.Rate + w*rate,
+	own := d.own(m.Observation, d.model.Over(mem.Cause), rate)
+	earlier := poolKept * was.Requests
+	mem.Pool = pooled{was.Windows + 1, earlier + w, d.model.P90(p90, n), own, rate}
+	if earlier > 0 {
+		mem.Pool.MS = (earlier*d.carried(mem.Cause, was, own, rate) + w*mem.Pool.MS) / mem.Pool.Requests
 	}
 	p := mem.Pool
 	if p.Requests < leastJudged && p.Windows < mostJudged {
 		return
 	}
-	ms, own, rate := p.MS/p.Requests, p.Own/p.Requests, p.Rate/p.Requests
-	hidden, ok := d.model.HiddenLoad(mem.Cause, ms, int(p.Requests), d.trained(rate), own)
+	hidden, ok := d.model.HiddenLoad(mem.Cause, p.MS, int(p.Requests), d.trained(rate), own)
 	if !ok { // it counts as one without neighbours, gradually if it had others before
 		if mem.Load *= leastKept; mem.Load < leastHidden {
 			mem.Load = 0
@@ -203,6 +202,19 @@ func (d *dialPlan) estimate(m *member, p90, rate float64) {
 	mem.Hidden = &hidden
 	mem.Within = next(mem.Within, mem.Run == 0 && d.unnoticed(m, hidden.Value, own/rate))
 	d.settle(m)
+}
+
+// carried converts the mean response time of a pool to another load: its neighbours stay.
+func (d *dialPlan) carried(cause quell.Resource, p pooled, own, rate float64) float64 {
+	hidden, ok := d.model.HiddenLoad(cause, p.MS, int(p.Requests), d.trained(p.Rate), p.Own)
+	if !ok {
+		return p.MS
+	}
+	before := d.model.Predict(cause, d.trained(p.Rate), p.Own, hidden.Value)
+	if before <= 0 {
+		return p.MS
+	}
+	return p.MS * d.model.Predict(cause, d.trained(rate), own, hidden.Value) / before
 }
 
 // own returns the instance's own use of a resource. If it was not reported, it is what the same requests use elsewhere, or, if that is
