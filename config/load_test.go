@@ -75,7 +75,9 @@ func TestFullFile(t *testing.T) {
 				Timeouts: builtin.Timeouts{
 					Connect: 100 * time.Millisecond, ResponseHeader: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
 					UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
+					HalfClosed: time.Second,
 				},
+				NameInstance: true, DefaultHost: "video.example", Upgrades: []string{"websocket", "mqtt"},
 				MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
 				},
@@ -208,6 +210,7 @@ func TestDefaults(t *testing.T) {
 			builtin.Timeouts{
 				Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
 				UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
+				HalfClosed: 5 * time.Second,
 			}},
 		"balancer.max_conns_per_client": {own.MaxConnsPerClient == nil, true},
 		"balancer.trusted_proxies":      {len(own.TrustedProxies), 0},

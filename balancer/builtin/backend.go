@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/textproto"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -99,6 +101,7 @@ func (x *exchange) follow(ctx context.Context) context.Context {
 		trace = &httptrace.ClientTrace{}
 		ctx = httptrace.WithClientTrace(ctx, trace)
 	}
+	trace.Got1xxResponse = x.interim(trace.Got1xxResponse)
 	trace.GotConn = func(info httptrace.GotConnInfo) {
 		if c, ok := info.Conn.(*outbound); ok {
 			x.outbound = c
@@ -110,6 +113,29 @@ func (x *exchange) follow(ctx context.Context) context.Context {
 	}
 	return ctx
 }
+
+// interim wraps the function that passes interim responses (1xx) to the client. HTTP/1.0 has none of them (RFC 9110, section 15.2), and
+// fields that belong to the connection to the instance are removed (section 7.6.1).
+func (x *exchange) interim(pass func(int, textproto.MIMEHeader) error) func(int, textproto.MIMEHeader) error {
+	if pass == nil || !x.request.ProtoAtLeast(1, 1) {
+		return nil
+	}
+	return func(code int, h textproto.MIMEHeader) error {
+		for _, v := range h["Connection"] {
+			for name := range strings.SplitSeq(v, ",") {
+				h.Del(textproto.TrimString(name))
+			}
+		}
+		for _, name := range hopByHop {
+			h.Del(name)
+		}
+		return pass(code, h)
+	}
+}
+
+// hopByHop are the fields that belong to one connection, whether or not its Connection header lists them.
+var hopByHop = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade"}
 
 // dialError says that no connection could be opened.
 type dialError struct{ err error }

@@ -1,23 +1,61 @@
 package builtin
 
 import (
+	"cmp"
 	"net/http/httputil"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
-// forward sets the headers that name the client. If such headers come from a trusted proxy, the proxy's address is appended to them.
-// Otherwise they are replaced. Query strings are passed on unchanged.
+// forward prepares a request for an instance. Query strings are passed on unchanged.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
-	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	rules := p.gate.rules.Load()
-	if len(rules.trusted) == 0 || !rules.trusts(peerOfRequest(r.In.RemoteAddr)) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	rules.limitUpgrade(r)
+	if r.Out.Host == "" {
+		r.Out.Host = cmp.Or(rules.host, noHost)
+	}
+	rules.nameClient(r)
+}
+
+// noHost is an invalid name, for which http.Transport sends an empty Host. For an empty name it would send the instance's address.
+const noHost = " "
+
+// limitUpgrade removes the client's wish to change to another protocol, except to one that is allowed. An instance that changed to a
+// protocol that the balancer does not know, such as h2c, could be sent requests past the balancer.
+func (c *clientRules) limitUpgrade(r *httputil.ProxyRequest) {
+	h := r.Out.Header
+	delete(h, "Http2-Settings")
+	if h.Get("Upgrade") == "" {
+		return
+	}
+	for wish := range strings.SplitSeq(strings.Join(r.In.Header["Upgrade"], ","), ",") {
+		wish = strings.TrimSpace(wish)
+		if slices.ContainsFunc(c.upgrades, func(allowed string) bool { return strings.EqualFold(allowed, wish) }) {
+			h.Set("Upgrade", wish)
+			return
+		}
+	}
+	h.Del("Connection")
+	h.Del("Upgrade")
+}
+
+// nameClient sets the headers that name the client. If such headers come from a trusted proxy, the proxy's address is appended to them.
+// Otherwise they are replaced.
+func (c *clientRules) nameClient(r *httputil.ProxyRequest) {
+	if len(c.trusted) == 0 || !c.trusts(peerOfRequest(r.In.RemoteAddr)) {
+		for k := range r.Out.Header {
+			if isForwarded(k) {
+				delete(r.Out.Header, k)
+			}
+		}
 		r.SetXForwarded()
 		return
 	}
 	r.Out.Header["X-Forwarded-For"] = r.In.Header["X-Forwarded-For"]
 	r.SetXForwarded()
-	for _, k := range []string{"X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port"} {
+	for _, k := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v := r.In.Header[k]; len(v) > 0 {
 			r.Out.Header[k] = v
 		}
@@ -25,6 +63,13 @@ func (p *proxy) forward(r *httputil.ProxyRequest) {
 	if chain := r.In.Header["Forwarded"]; len(chain) > 0 {
 		r.Out.Header.Set("Forwarded", strings.Join(chain, ", ")+", "+element(r))
 	}
+}
+
+// isForwarded returns whether a proxy names its client in a header. Many servers pass headers on to programs as variables, in whose names
+// a hyphen becomes an underscore, so both count as the same.
+func isForwarded(name string) bool {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	return name == "forwarded" || strings.HasPrefix(name, "x-forwarded-")
 }
 
 // element returns this balancer's entry in a Forwarded header (RFC 7239).

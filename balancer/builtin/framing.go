@@ -7,9 +7,10 @@ import (
 )
 
 // framing follows the requests on a client's connection. It finds requests whose length is given twice, by
-// Content-Length and by Transfer-Encoding, or by a Transfer-Encoding that HTTP/1.0 does not know. Two servers may
-// disagree on where such a request ends, which allows request smuggling. net/http drops the Content-Length silently, so
-// code behind it cannot see the conflict. RFC 9112, sections 6.1 and 6.3.
+// Content-Length and by Transfer-Encoding, or by a Transfer-Encoding that HTTP/1.0 does not know, and folded header
+// lines, which can hide a length. Two servers may disagree on where such a request ends, which allows request smuggling.
+// net/http drops the Content-Length silently, so code behind it cannot see the conflict. RFC 9112, sections 5.2, 6.1 and
+// 6.3.
 //
 //	line ──blank──> skipping (Content-Length) ──────────────────────────┐
 //	 ^  │                                                               │
@@ -18,13 +19,15 @@ import (
 //
 // Other malformed requests are left to net/http: framing then stops checking.
 type framing struct {
-	phase   phase
-	part    []byte // beginning of a line whose end has not arrived yet
-	inHead  bool   // the request line has been read
-	old     bool   // the request is HTTP/1.0
-	length  int64  // Content-Length, -1 if there is none
-	chunked bool
-	remain  int64 // bytes of the body still to skip
+	phase    phase
+	complete int64  // requests that have arrived completely
+	part     []byte // beginning of a line whose end has not arrived yet
+	inHead   bool   // the request line has been read
+	old      bool   // the request is HTTP/1.0
+	sized    bool   // there is a Content-Length, valid or not
+	length   int64  // its value
+	chunked  bool
+	remain   int64 // bytes of the body still to skip
 }
 
 type phase int
@@ -35,17 +38,21 @@ const (
 	inChunkSize
 	inChunkData
 	inTrailer
-	blind // the rest is not checked
+	blind  // the rest is not checked
+	frames // the client speaks HTTP/2
 )
 
 // inBody returns whether the next byte belongs to a body.
-func (f *framing) inBody() bool { return f.phase != inLine && f.phase != blind }
+func (f *framing) inBody() bool { return f.phase != inLine && f.phase < blind }
+
+// bodyArrived returns whether all bytes of the present request have arrived.
+func (f *framing) bodyArrived() bool { return f.phase == inLine }
 
 // scan reads the next bytes. It returns the index of the end of the line that makes a request ambiguous, or -1.
 func (f *framing) scan(b []byte) int {
 	for at := 0; at < len(b); {
 		switch f.phase {
-		case blind:
+		case blind, frames:
 			return -1
 		case skipping, inChunkData:
 			n := min(int64(len(b)-at), f.remain)
@@ -73,8 +80,13 @@ func (f *framing) bodyPartDone() {
 	if f.phase == inChunkData {
 		f.phase = inChunkSize
 	} else {
-		f.phase = inLine
+		f.requestDone()
 	}
+}
+
+func (f *framing) requestDone() {
+	f.phase = inLine
+	f.complete++
 }
 
 // whole joins the end of a line with its earlier parts and removes the carriage return.
@@ -87,6 +99,9 @@ func (f *framing) whole(last []byte) []byte {
 	return bytes.TrimSuffix(line, []byte{'\r'})
 }
 
+// preface is the line with which a client begins HTTP/2 (RFC 9113, section 3.4).
+const preface = "PRI * HTTP/2.0"
+
 // line reads a whole line and returns whether the request is still unambiguous.
 func (f *framing) line(line []byte) bool {
 	switch {
@@ -94,32 +109,39 @@ func (f *framing) line(line []byte) bool {
 		f.chunk(line)
 	case f.phase == inTrailer:
 		if len(line) == 0 {
-			f.phase = inLine
+			f.requestDone()
 		}
+	case !f.inHead && isEmpty(line):
+	case !f.inHead && f.complete == 0 && string(line) == preface:
+		f.phase = frames
 	case !f.inHead:
-		*f = framing{part: f.part, inHead: true, old: bytes.HasSuffix(line, []byte("HTTP/1.0")), length: -1}
+		*f = framing{part: f.part, complete: f.complete, inHead: true, old: bytes.HasSuffix(line, []byte("HTTP/1.0"))}
 	case len(line) == 0:
 		f.headDone()
+	case line[0] == ' ' || line[0] == '\t':
+		return false
 	default:
 		return f.field(line)
 	}
 	return true
 }
 
+// isEmpty returns whether net/http skips a line in front of a request: it does not count carriage returns.
+func isEmpty(line []byte) bool { return len(bytes.Trim(line, "\r")) == 0 }
+
 // field checks a header line. It compares names only if their first letter fits.
 func (f *framing) field(line []byte) bool {
 	switch line[0] | 0x20 {
 	case 'c':
 		if value, ok := valueOf(line, "content-length"); ok {
-			if n, err := strconv.ParseInt(value, 10, 64); err == nil && n >= 0 {
-				f.length = n
-			}
+			f.sized = true
+			f.length, _ = strconv.ParseInt(value, 10, 64) // net/http refuses an invalid one
 			return !f.chunked
 		}
 	case 't':
 		if _, ok := valueOf(line, "transfer-encoding"); ok {
 			f.chunked = true
-			return f.length < 0 && !f.old
+			return !f.sized && !f.old
 		}
 	}
 	return true
@@ -139,6 +161,8 @@ func (f *framing) headDone() {
 		f.phase = inChunkSize
 	case f.length > 0:
 		f.phase, f.remain = skipping, f.length
+	default:
+		f.requestDone()
 	}
 }
 

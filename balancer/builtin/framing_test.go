@@ -58,6 +58,15 @@ func TestRequestsOfAmbiguousLengthAreRefused(t *testing.T) {
 		"byte by byte at the end": {post + "Content-Length: 4\r\nTransfer-Encoding: chunke", "d", "\r", "\n", "\r", "\n", "0"},
 		"behind an empty question": {"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + post +
 			"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"a length in a fold": {post + "Content-Length:\r\n 39\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" +
+			"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"},
+		"a coding in a fold":         {post + "Content-Length: 4\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n0\r\n\r\n"},
+		"a name behind a fold":       {post + "X-Any: 1\r\n Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n"},
+		"a length that is no number": {post + "Content-Length: \r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"HTTP/1.0 behind an empty line": {post + "Content-Length: 2\r\n\r\nhi" + "\r\n" +
+			"POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
+		"HTTP/1.0 behind carriage returns": {post + "Content-Length: 2\r\n\r\nhi" + "\r\r\r\n" +
+			"POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"},
 	} {
 		before := in.served.Load()
 		got := rawly(t, s, parts...)

@@ -83,7 +83,7 @@ func (g *gate) leave() {
 
 // admit counts a connection of its client. If the client has too many, admit refuses the connection.
 func (g *gate) admit(conn net.Conn) *inbound {
-	c := &inbound{Conn: conn, peer: peerOf(conn), rules: &g.rules, leave: g.leave}
+	c := &inbound{Conn: conn, peer: peerOf(conn), rules: &g.rules, leave: g.leave, poked: make(chan struct{}, 1)}
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
 		return c
 	}

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -11,14 +12,22 @@ import (
 	"time"
 )
 
-// clientRules are the limits for clients. They may change while connections are open.
+// clientRules say what clients may do, and what is passed on. They may change while connections are open.
 type clientRules struct {
 	body, write, upgrade time.Duration // 0: no limit
+	halfClosed           time.Duration // how long a request may go on when its client sends no more
 	trusted              []netip.Prefix
+	named                bool     // responses name their instance
+	host                 string   // Host of requests that have none
+	upgrades             []string // protocols other than HTTP to which a client may change
 }
 
 func clientRulesOf(o *Options) *clientRules {
-	return &clientRules{body: o.Timeouts.Body, write: o.Timeouts.Write, upgrade: o.Timeouts.Upgrade, trusted: o.TrustedProxies}
+	t := o.Timeouts
+	return &clientRules{
+		body: t.Body, write: t.Write, upgrade: t.Upgrade, halfClosed: t.HalfClosed,
+		trusted: o.TrustedProxies, named: o.NameInstance, host: o.DefaultHost, upgrades: o.Upgrades,
+	}
 }
 
 // trusts returns whether an address is that of a trusted proxy.
@@ -35,6 +44,12 @@ type inbound struct {
 	leave    func()
 	once     sync.Once
 	upgraded atomic.Bool // the connection was upgraded: what follows is not HTTP
+
+	answered atomic.Int64  // requests that were answered
+	left     atomic.Int64  // when the client closed its side, in ns since epoch; 0: it has not
+	sealed   atomic.Bool   // the rest of the present request is not read
+	readBy   atomic.Int64  // deadline of reading, in ns since epoch; 0: none
+	poked    chan struct{} // a changed deadline, or the close, wakes a Read that waits without reading
 
 	// The fields below are used only by Read, which is not called concurrently.
 	framing framing
@@ -57,7 +72,10 @@ func (c *inbound) Read(b []byte) (int, error) {
 		c.insert = c.insert[n:]
 		return n, nil
 	}
-	n, err := c.readWithin(b, c.patience())
+	n, err := c.readUnsealed(b)
+	if n == 0 && errors.Is(err, io.EOF) {
+		return 0, c.awaitAnswer()
+	}
 	if n == 0 || c.upgraded.Load() {
 		return n, err
 	}
@@ -67,6 +85,29 @@ func (c *inbound) Read(b []byte) (int, error) {
 		return end + put, nil
 	}
 	return n, err
+}
+
+// awaitAnswer is called when the client has closed its side of the connection. If the server still owes it an answer,
+// awaitAnswer waits, because net/http cancels a request at the end of its connection. A client that has only closed its
+// sending side gets its answer; whether it has gone altogether cannot be seen until something is sent to it.
+func (c *inbound) awaitAnswer() error {
+	c.left.CompareAndSwap(0, int64(time.Since(epoch)))
+	grace := c.rules.Load().halfClosed
+	if grace <= 0 || c.upgraded.Load() || !c.framing.bodyArrived() || c.framing.complete == c.answered.Load() {
+		return io.EOF
+	}
+	over := time.NewTimer(time.Duration(c.left.Load()) + grace - time.Since(epoch))
+	defer over.Stop()
+	for {
+		if c.isLate() {
+			return os.ErrDeadlineExceeded
+		}
+		select {
+		case <-over.C:
+			return io.EOF
+		case <-c.poked:
+		}
+	}
 }
 
 // patience returns how long the client may send nothing; 0: any time. While a header is awaited, http.Server enforces its own limit.
@@ -80,6 +121,41 @@ func (c *inbound) patience() time.Duration {
 	return 0
 }
 
+// readUnsealed reads unless the rest of the request is not wanted. Sealing a connection may wake a read that waits for the
+// next request; that read goes on.
+func (c *inbound) readUnsealed(b []byte) (int, error) {
+	for {
+		if c.sealed.Load() && !c.framing.bodyArrived() {
+			return 0, errSealed
+		}
+		n, err := c.readWithin(b, c.patience())
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.upgraded.Load() || !c.framing.bodyArrived() || c.isLate() {
+			return n, err
+		}
+		c.renewDeadline()
+	}
+}
+
+// isLate returns whether the server's own deadline of reading is over.
+func (c *inbound) isLate() bool {
+	by := c.readBy.Load()
+	return by != 0 && by <= int64(time.Since(epoch))
+}
+
+// renewDeadline sets the server's own deadline of reading again, which may change meanwhile.
+func (c *inbound) renewDeadline() {
+	for {
+		by, until := c.readBy.Load(), time.Time{}
+		if by != 0 {
+			until = epoch.Add(time.Duration(by))
+		}
+		_ = c.Conn.SetReadDeadline(until) // fails only on a closed connection
+		if c.readBy.Load() == by {
+			return
+		}
+	}
+}
+
 // readWithin sets the deadline of reading from the client. While the client is still reading a response, the connection does not count as
 // idle.
 func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
@@ -90,6 +166,9 @@ func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 	for {
 		if err := c.Conn.SetReadDeadline(until); err != nil {
 			return 0, err
+		}
+		if c.sealed.Load() {
+			return 0, errSealed
 		}
 		n, err := c.Conn.Read(b)
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(until) {
@@ -102,6 +181,21 @@ func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 		}
 		until = later
 	}
+}
+
+// errSealed is the error of reading from a sealed connection.
+var errSealed = errors.New("the rest of the request is not read")
+
+// seal ends the reading of a request's body, also a Read that is in progress.
+func (c *inbound) seal() {
+	c.sealed.Store(true)
+	_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed connection
+}
+
+// unseal allows reading again.
+func (c *inbound) unseal() {
+	c.sealed.Store(false)
+	c.renewDeadline()
 }
 
 // Write implements net.Conn. It fails if the client reads nothing within the allowed time.
@@ -140,8 +234,26 @@ func (c *inbound) arm() error {
 
 // SetDeadline implements net.Conn.
 func (c *inbound) SetDeadline(t time.Time) error {
-	c.armed.Store(0)
-	return c.Conn.SetDeadline(t)
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *inbound) SetReadDeadline(t time.Time) error {
+	by := int64(0)
+	if !t.IsZero() {
+		by = int64(max(1, t.Sub(epoch)))
+	}
+	c.readBy.Store(by)
+	err := c.Conn.SetReadDeadline(t)
+	c.poke()
+	return err
+}
+
+func (c *inbound) poke() {
+	select {
+	case c.poked <- struct{}{}:
+	default:
+	}
 }
 
 // SetWriteDeadline implements net.Conn.
@@ -150,8 +262,30 @@ func (c *inbound) SetWriteDeadline(t time.Time) error {
 	return c.Conn.SetWriteDeadline(t)
 }
 
-// Close implements net.Conn.
+// lingering is how long a client that still sends its request may take to read the answer to it.
+const lingering = 5 * time.Second
+
+// CloseWrite closes the sending side. net/http calls it before it closes the connection of a client that still sends.
+func (c *inbound) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// Close implements net.Conn. If the client still sends, what it sends is thrown away for a while: an immediate close would
+// reset the connection, and the client would lose an answer that it has not read yet.
 func (c *inbound) Close() error {
+	_ = c.SetReadDeadline(time.Unix(1, 0))
+	if c.sealed.Load() && c.CloseWrite() == nil {
+		go c.once.Do(func() {
+			defer c.leave()
+			_ = c.Conn.SetReadDeadline(time.Now().Add(lingering)) // without a deadline the copy ends with the client
+			_, _ = io.Copy(io.Discard, c.Conn)
+			c.Conn.Close()
+		})
+		return nil
+	}
 	defer c.once.Do(c.leave)
 	return c.Conn.Close()
 }

@@ -19,7 +19,7 @@ import (
 // slowConn returns a server's connection with the given rules, in synthetic time, and the client's end of it.
 func slowConn(rules clientRules) (c *inbound, client net.Conn) {
 	server, client := net.Pipe()
-	c = &inbound{Conn: server, rules: &atomic.Pointer[clientRules]{}, leave: func() {}}
+	c = &inbound{Conn: server, rules: &atomic.Pointer[clientRules]{}, leave: func() {}, poked: make(chan struct{}, 1)}
 	c.rules.Store(&rules)
 	return c, client
 }

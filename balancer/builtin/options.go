@@ -35,6 +35,10 @@ type Options struct {
 
 	Classes balancer.Classes // the classes of requests that are measured apart
 
+	NameInstance bool     // responses name their instance in InstanceHeader
+	DefaultHost  string   // Host of requests that have none; empty: an empty Host
+	Upgrades     []string // protocols other than HTTP to which a client may change
+
 	Scheduling quell.Scheduling // default leastconn
 	Seed       uint64           // seed of the algorithms that choose at random
 
@@ -96,6 +100,9 @@ type Timeouts struct {
 	Body         time.Duration // how long a client may send no part of its request body; 0: no limit
 	Write        time.Duration // how long a client may read no part of a response; 0: no limit
 	Upgrade      time.Duration // how long an upgraded connection may carry no data; 0: no limit
+	// HalfClosed is how long a request may go on after its client has closed its side of the connection. Some clients close only their
+	// sending side and wait for the answer; others have left. 0: the request is cancelled at once.
+	HalfClosed time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -143,7 +150,7 @@ func (o Options) validate() error {
 		"connect timeout": o.Timeouts.Connect, "response header timeout": o.Timeouts.ResponseHeader,
 		"idle timeout": o.Timeouts.Idle, "request header timeout": o.Timeouts.ReadHeader,
 		"upstream idle timeout": o.Timeouts.UpstreamIdle, "request body timeout": o.Timeouts.Body,
-		"write timeout": o.Timeouts.Write, "upgrade timeout": o.Timeouts.Upgrade,
+		"write timeout": o.Timeouts.Write, "upgrade timeout": o.Timeouts.Upgrade, "half-closed timeout": o.Timeouts.HalfClosed,
 		"drain timeout": o.Drain, "lease": o.Lease, "sampling period": o.Period,
 	} {
 		if d < 0 {

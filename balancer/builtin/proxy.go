@@ -33,16 +33,18 @@ type proxy struct {
 	ending   atomic.Bool    // shutting down: connections are closed after their request
 }
 
-func newProxy(p *pool, g *gate, classes balancer.Classes, log *slog.Logger) *proxy {
-	x := &proxy{pool: p, gate: g, classes: classes, log: log}
+func newProxy(p *pool, g *gate, o *Options) *proxy {
+	log := o.Logger
+	x := &proxy{pool: p, gate: g, classes: o.Classes, log: log}
 	x.unrouted = outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}
 	x.reverse = &httputil.ReverseProxy{
-		Rewrite:       x.forward,
-		Transport:     x,
-		ErrorHandler:  x.refuse,
-		BufferPool:    &bufferPool{},
-		FlushInterval: -1, // pass data on as soon as it arrives
-		ErrorLog:      outage.ErrorLog(log),
+		Rewrite:        x.forward,
+		Transport:      x,
+		ModifyResponse: x.complete,
+		ErrorHandler:   x.refuse,
+		BufferPool:     &bufferPool{},
+		FlushInterval:  -1, // pass data on as soon as it arrives
+		ErrorLog:       outage.ErrorLog(log),
 	}
 	return x
 }
@@ -65,7 +67,7 @@ type exchange struct {
 	status   int
 	refused  bool // the balancer answered because no backend did
 	own      bool // the balancer answered because of an error of its own
-	complete bool // the response was complete
+	whole    bool // the response was complete
 }
 
 type exchangeKey struct{}
@@ -84,8 +86,7 @@ func withInbound(ctx context.Context, conn net.Conn) context.Context {
 
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodConnect {
-		http.Error(w, "this is not a forward proxy", http.StatusMethodNotAllowed)
+	if p.isUnsupported(w, r) {
 		return
 	}
 	p.active.Add(1)
@@ -93,18 +94,21 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.active.Done()
 	defer p.open.Add(-1)
 	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
-	x.client, _ = r.Context().Value(inboundKey{}).(*inbound)
-	if p.ending.Load() {
-		w.Header().Set("Connection", "close")
+	if x.client, _ = r.Context().Value(inboundKey{}).(*inbound); x.client != nil {
+		defer x.client.answered.Add(1)
 	}
 	if r.ContentLength != 0 {
+		x.upload = &upload{body: r.Body}
+		if x.client != nil && r.ProtoMajor == 1 {
+			defer x.upload.settle(x.client)
+		}
 		// Without full duplex the server would read and discard the rest of an upload as soon as an instance begins to answer.
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
-	x.complete = true
+	x.whole = true
 }
 
 // RoundTrip sends the request to a backend. If that backend cannot be reached, it tries the next one, which is safe because nothing was
@@ -112,9 +116,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // method is safe and there is no body.
 func (p *proxy) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchangeOf(req)
-	if req.Body != nil {
-		x.upload = &upload{body: req.Body}
-	}
 	if ctx := x.follow(req.Context()); ctx != req.Context() {
 		req = req.WithContext(ctx)
 	}
@@ -166,7 +167,7 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 
 func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.status = resp.StatusCode
-	resp.Header.Set(InstanceHeader, x.backend.id)
+	x.header["Content-Type"] = nil                        // otherwise the server guesses one if the instance sends none
 	if resp.StatusCode != http.StatusSwitchingProtocols { // otherwise the body is the upgraded connection itself
 		x.download = &download{body: resp.Body, client: ctx}
 		resp.Body = x.download
@@ -178,6 +179,33 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	}
 }
 
+// complete adds to a response what the balancer itself says to the client.
+func (p *proxy) complete(resp *http.Response) error {
+	x := exchangeOf(resp.Request)
+	if p.gate.rules.Load().named {
+		resp.Header.Set(InstanceHeader, x.backend.id)
+	}
+	early := x.upload != nil && !x.upload.ended.Load() && resp.StatusCode >= http.StatusBadRequest
+	if (early || p.ending.Load()) && x.request.ProtoMajor == 1 && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header.Set("Connection", "close")
+	}
+	return nil
+}
+
+// isUnsupported answers requests that no instance gets.
+func (p *proxy) isUnsupported(w http.ResponseWriter, r *http.Request) bool {
+	switch r.Method {
+	case http.MethodConnect:
+		http.Error(w, "this is not a forward proxy", http.StatusMethodNotAllowed)
+	case "PRI": // reserved for the beginning of HTTP/2 (RFC 9113, section 11.6)
+		w.Header().Set("Connection", "close")
+		http.Error(w, "HTTP/2 is switched off", http.StatusHTTPVersionNotSupported)
+	default:
+		return false
+	}
+	return true
+}
+
 // refuse answers the client if no backend does.
 func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	x := exchangeOf(r)
@@ -186,15 +214,15 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	x.status, text = x.explain(r.Context(), err)
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
-	if x.backend != nil {
+	if p.gate.rules.Load().named && x.backend != nil {
 		h.Set(InstanceHeader, x.backend.id)
 	}
 	p.tell(x, r.Context(), err)
 	if x.status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")
 	}
-	if x.upload != nil && x.upload.broken.Load() {
-		h.Set("Connection", "close") // it is unknown where the client's next request begins
+	if x.request.ProtoMajor == 1 && (p.ending.Load() || x.upload != nil && !x.upload.ended.Load()) {
+		h.Set("Connection", "close") // without the body's end it is unknown where the next request begins
 	}
 	w.WriteHeader(x.status)
 	io.WriteString(w, text+"\n")
@@ -260,16 +288,26 @@ func (x *exchange) result(now time.Time, client context.Context) result {
 	r := result{class: x.class, code: codeClass(x.status), took: now.Sub(x.arrived)}
 	switch {
 	case x.refused && client.Err() != nil:
-		r.code, r.failed = codeAborted, now.Sub(x.sent) >= x.patience && (x.upload == nil || !x.upload.broken.Load())
+		r.code, r.failed = codeAborted, x.waited(now) >= x.patience && (x.upload == nil || !x.upload.broken.Load())
 	case x.refused:
 		r.failed = x.status >= 500 && !x.own
-	case !x.complete:
+	case !x.whole:
 		r.code, r.failed = codeAborted, x.download != nil && x.download.broken.Load()
 	default:
 		r.failed = x.status >= 500
 		r.counted = !r.failed && x.status != http.StatusSwitchingProtocols
 	}
 	return r
+}
+
+// waited returns for how long the client waited for the backend, until now or until it left.
+func (x *exchange) waited(now time.Time) time.Duration {
+	if x.client != nil {
+		if left := x.client.left.Load(); left != 0 {
+			now = epoch.Add(time.Duration(left))
+		}
+	}
+	return now.Sub(x.sent)
 }
 
 // download is a response body. It records whether it was the backend that broke off, not the client.

@@ -64,7 +64,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.gate = newGate(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
 	s.metrics.follow(s.pool, s.gate, &s.opts)
-	s.proxy = newProxy(s.pool, s.gate, o.Classes, o.Logger)
+	s.proxy = newProxy(s.pool, s.gate, &s.opts)
 	s.reporter = newReporter(&s.opts, s.pool)
 	return s, nil
 }
@@ -78,8 +78,8 @@ func (s *Server) eachClient(o *Options) int {
 }
 
 // Reconfigure applies changed options without interruption: Scheduling, if it differs from the last configured one, Health, MaxConns,
-// MaxConnsPerClient, TrustedProxies, Drain, Period, and Timeouts except Idle and ReadHeader. All other options keep the value they had at
-// the start. If options are invalid, it changes nothing and returns a *quell.UserError.
+// MaxConnsPerClient, TrustedProxies, NameInstance, DefaultHost, Upgrades, Drain, Period, and Timeouts except Idle and ReadHeader. All other
+// options keep the value they had at the start. If options are invalid, it changes nothing and returns a *quell.UserError.
 func (s *Server) Reconfigure(o Options) error {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -89,6 +89,7 @@ func (s *Server) Reconfigure(o Options) error {
 	defer s.applying.Unlock()
 	changed := s.opts
 	changed.Health, changed.TrustedProxies = o.Health, o.TrustedProxies
+	changed.NameInstance, changed.DefaultHost, changed.Upgrades = o.NameInstance, o.DefaultHost, o.Upgrades
 	changed.MaxConns, changed.MaxConnsSet, changed.MaxConnsPerClient = o.MaxConns, o.MaxConnsSet, o.MaxConnsPerClient
 	changed.Drain, changed.Period, changed.Fast, changed.Timeouts = o.Drain, o.Period, o.Fast, o.Timeouts
 	files, err := shareOut(openFiles(), o.MaxConns)
@@ -159,6 +160,7 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	s.traffic = s.newEndpoint(ln, s.gate, s.proxy)
 	s.traffic.server.ConnContext = withInbound
+	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
 	if s.opts.Metrics != "" {
 		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
 			return err

@@ -2,8 +2,11 @@ package builtin
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -28,6 +31,9 @@ type Settings struct {
 	// MaxConnsPerClient is the limit for one client address. nil: half of MaxConns; 0: no limit.
 	MaxConnsPerClient *int
 	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded headers are kept
+	NameInstance      bool           // responses name their instance
+	DefaultHost       string         // Host of requests that have none
+	Upgrades          []string       // protocols other than HTTP to which a client may change
 }
 
 func defaults() *Settings {
@@ -37,8 +43,9 @@ func defaults() *Settings {
 		Timeouts: Timeouts{
 			Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
 			UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
+			HalfClosed: 5 * time.Second,
 		},
-		MaxConns: 10000,
+		MaxConns: 10000, Upgrades: []string{"websocket"},
 	}
 }
 
@@ -59,10 +66,33 @@ func (s *Settings) Keys() keys.Table {
 				"trusted proxies have none").Or("half of max_conns"),
 		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }),
 			"networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
+		keys.Opt("name_instance", keys.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
+		keys.Opt("default_host", keys.Text(&s.DefaultHost).Then(hostProblem),
+			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
+		keys.Opt("upgrades", keys.ListOf(&s.Upgrades, "", func(p *string) keys.Value { return keys.Text(p).Then(tokenProblem) }),
+			"protocols to which a client may change with Upgrade; for others the header is removed").Or("[websocket]"),
 	}
 }
 
 func perClient(n *int) keys.Value { return keys.Whole(n).AtLeast(0) }
+
+// hostProblem returns what is wrong with a value of the header Host.
+func hostProblem(s string) string {
+	if u, err := url.Parse("http://" + s); err != nil || u.Host != s {
+		return fmt.Sprintf("%q is no host name", keys.Shorten(s))
+	}
+	return ""
+}
+
+// tokenProblem returns what is wrong with the name of a protocol, which may have a version behind a slash.
+func tokenProblem(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(tokenRunes, r) }) {
+		return fmt.Sprintf("%q is no protocol", keys.Shorten(s))
+	}
+	return ""
+}
+
+const tokenRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/"
 
 func healthKeys(h *Health) keys.Table {
 	return keys.Table{
@@ -87,6 +117,8 @@ func timeoutKeys(t *Timeouts) keys.Table {
 			"limit of the time until a client takes the next part of a response; 0s for no limit"),
 		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0),
 			"how long neither side of an upgraded connection (WebSocket) may send nothing; 0s for no limit"),
+		keys.Opt("half_closed", keys.Duration(&t.HalfClosed).AtLeast(0),
+			"how long a request may go on after its client has closed its side of the connection; 0s cancels it at once"),
 	}
 }
 
@@ -121,7 +153,8 @@ func (s *Settings) Files(data string) []*string {
 // Process returns the keys that the balancer's own process reads again at SIGHUP, the keys that it reads only at its start, and the keys
 // that the controller reads as well.
 func (s *Settings) Process() (again, once, shared []string) {
-	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts"},
+	return []string{"scheduling", "health", "max_conns", "max_conns_per_client", "trusted_proxies", "timeouts",
+			"name_instance", "default_host", "upgrades"},
 		[]string{"timeouts.idle", "timeouts.read_header"}, []string{"admin"}
 }
 
@@ -149,7 +182,8 @@ func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
-		TrustedProxies: s.TrustedProxies, Classes: in.Classes,
-		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
+		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
+		Classes: in.Classes,
+		Drain:   in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
 	}
 }

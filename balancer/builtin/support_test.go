@@ -77,7 +77,7 @@ func (in *instance) backend(weight float64) quell.Backend {
 // start runs a balancer with frequent health checks until the test ends.
 func start(t testing.TB, o Options) *Server {
 	t.Helper()
-	o.Listen = "127.0.0.1:0"
+	o.Listen, o.NameInstance, o.Upgrades = "127.0.0.1:0", true, []string{"websocket", "echo"}
 	if o.Health == (Health{}) {
 		o.Health = Health{Path: "/health", Interval: 5 * time.Millisecond}
 	}

@@ -6,13 +6,18 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
 // upload is a client's request body. It keeps the body's beginning until the connection to the instance is known to work, so that another
 // attempt can send the same bytes.
 type upload struct {
+	reading sync.Mutex // held while the transport reads
+	over    bool       // the handler has ended: nothing more may be read
+
 	body   io.Reader
+	ended  atomic.Bool // the end was read
 	kept   []byte
 	lost   bool        // bytes were passed on that were not kept
 	keep   bool        // whether to keep more bytes
@@ -63,9 +68,17 @@ type reading struct {
 	trailer http.Header   // the attempt's trailers; nil: it has none
 }
 
+// errOver is the error of reading an upload whose request was answered.
+var errOver = errors.New("the request was answered before its body was read")
+
 // Read implements io.Reader.
 func (r *reading) Read(b []byte) (int, error) {
 	u := r.upload
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	if u.over {
+		return 0, errOver
+	}
 	if r.at < len(u.kept) {
 		n := copy(b, u.kept[r.at:])
 		r.at += n
@@ -81,12 +94,32 @@ func (r *reading) Read(b []byte) (int, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
+		u.ended.Store(true)
 		r.trail()
 	case err != nil:
 		u.broken.Store(true)
 		u.late.Store(errors.Is(err, os.ErrDeadlineExceeded))
 	}
 	return n, err
+}
+
+// settle is called when a request on an HTTP/1 connection was answered. If an instance answers early, the transport may
+// still read the body; net/http would then read the connection's next request at the same time. So settle waits until the
+// transport has stopped, and reads what has arrived. If the client has not sent all of it, no further request can follow,
+// and the connection is closed.
+func (u *upload) settle(client *inbound) {
+	client.seal()
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	u.over = true
+	if u.ended.Load() {
+		client.unseal()
+		return
+	}
+	if client.framing.bodyArrived() {
+		client.unseal()
+		_, _ = io.Copy(io.Discard, u.body) // cannot wait for the client; an error closes the connection
+	}
 }
 
 // Close implements io.Closer.
@@ -108,11 +141,11 @@ func (r *reading) trail() {
 // (RFC 9110, section 6.5.1). If an instance merges trailers into the header, it would trust such a field from a client as if the balancer
 // had set it.
 func mayTrail(name string) bool {
-	if strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "If-") {
+	if isForwarded(name) || strings.HasPrefix(name, "Proxy-") || strings.HasPrefix(name, "If-") {
 		return false
 	}
 	switch name {
-	case "Transfer-Encoding", "Content-Length", "Trailer", "Te", "Connection", "Keep-Alive", "Upgrade", "Host", "Forwarded",
+	case "Transfer-Encoding", "Content-Length", "Trailer", "Te", "Connection", "Keep-Alive", "Upgrade", "Host",
 		"Authorization", "Cookie", "Content-Encoding", "Content-Type", "Content-Range", "Range", "Expect", "Max-Forwards",
 		"Cache-Control", "X-Real-Ip", "Via":
 		return false

@@ -87,6 +87,7 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 	case scenario.Builtin:
 		s := builtin.Kind.Defaults().(*builtin.Settings)
 		s.Listen, s.Admin, s.Metrics, s.Scheduling, s.Health.Interval = g.at(labTraffic), g.admin(), "", g.run.Scheduling, healthSpacing
+		s.NameInstance = true
 		return builtin.Kind.Name, s
 	case scenario.Envoy: // Envoy has fixed instances and decides by itself: the controller only starts, probes and records them
 		return command.Kind.Name, &command.Settings{Command: []string{"true"}}

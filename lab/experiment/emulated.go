@@ -118,7 +118,7 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 
 	spread := builtin.Kind.Defaults().(*builtin.Settings)
 	spread.Listen, spread.Admin, spread.Metrics = listen, filepath.Join(g.rig.sockets, fmt.Sprintf("%d.sock", index)), ""
-	spread.Scheduling, spread.Health.Interval = g.run.Scheduling, healthSpacing
+	spread.Scheduling, spread.Health.Interval, spread.NameInstance = g.run.Scheduling, healthSpacing, true
 	file.Balancer.Drain, file.Balancer.Settings = emulatedDrain, spread
 
 	instances := processscaler.Kind.Defaults().(*processscaler.Settings)
