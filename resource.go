@@ -124,6 +124,10 @@ const (
 // Schedulings lists every known scheduling.
 var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2, EWMA, LeastTime, Prequal}
 
+// SeeksIdle returns whether the balancer looks for an idle or fast instance for each request. Such a rule avoids a slow instance by itself,
+// and weights act only while all are busy.
+func (s Scheduling) SeeksIdle() bool { return s != "" && s != RoundRobin }
+
 // UnmarshalText accepts exactly the names in Schedulings.
 func (s *Scheduling) UnmarshalText(b []byte) error {
 	return parseEnum(s, "scheduling", b, Schedulings)

@@ -11,6 +11,8 @@ type Service struct {
 	Group    Group
 	Guard    Guard
 	Mode     Mode
+	// Scheduling is the rule by which the balancer distributes requests; empty: unknown.
+	Scheduling Scheduling
 }
 
 // SLO is the response-time objective that every instance must meet.

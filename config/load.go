@@ -111,6 +111,9 @@ func (f *File) derive(d *keys.Decoder) {
 		// In a fixed group no instance can be added or removed, and leaving one without traffic would save nothing.
 		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = len(members), len(members), 0, true
 	}
+	if s, ok := f.Balancer.Settings.(interface{ Distributes() quell.Scheduling }); ok {
+		f.Service.Scheduling = s.Distributes()
+	}
 	if s, ok := f.Scaler.Settings.(interface{ Follow(quell.Service) }); ok {
 		s.Follow(f.Service)
 	}

@@ -58,7 +58,7 @@ func TestFullFile(t *testing.T) {
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"},
 				Replace: quell.Replace{Below: 0.2, Every: time.Hour}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
-			Mode:  quell.Advise,
+			Mode:  quell.Advise, Scheduling: quell.Random2,
 		},
 		Models: "/etc/quell/models.json", Learn: true, Data: "/var/lib/quell",
 		Bus: Bus{
@@ -189,6 +189,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := quell.DefaultService()
 	want.Name, want.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
+	want.Scheduling = quell.LeastConn
 	if !reflect.DeepEqual(f.Service, want) {
 		t.Errorf("service %+v, want %+v", f.Service, want)
 	}

@@ -85,6 +85,7 @@ func TestServiceIsWrittenWhole(t *testing.T) {
 	settings.Confirm, settings.Headroom, settings.Tolerance = 3, 1/1.3, 0.1234567890123
 	s.Policy.Settings = settings
 	s.Group.Min, s.Group.Max, s.Group.Initial, s.Group.Protected = 2, 5, 3, []string{"i1", "007"}
+	s.Scheduling = quell.LeastConn
 	s.Guard.SlowStart, s.Guard.Floor = 1500*time.Millisecond, 0.29
 	instances := process.Kind.Defaults().(*process.Settings)
 	instances.Command = []string{"web", "{port}"}

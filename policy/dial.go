@@ -235,6 +235,13 @@ func (d *dialPlan) divide() {
 	queues, served := d.queues(free, arrivals)
 	overload := arrivals >= served
 	d.overloaded(overload, arrivals, served)
+	if troubled && d.set.Share == Tail && d.in.Service.Scheduling.SeeksIdle() {
+		// Eq. 3 supposes queues that do not depend on each other. Behind such a balancer they do, and less weight for one makes the others
+		// wait for longer than it helps.
+		addReason(&d.plan, "left_to_balancer", "", "shares stay equal: with %s the balancer sends slow instances fewer requests by itself",
+			d.in.Service.Scheduling)
+		troubled = false
+	}
 	switch {
 	case !troubled:
 		for _, m := range free {

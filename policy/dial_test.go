@@ -175,7 +175,11 @@ func TestDialPlaysTheExample(t *testing.T) {
 	}
 	f.disturb(0, quell.Network, 0.5)
 	plan := f.period()
-	rates := []float64{500, 1000, 1000}
+	mem := f.st.Instances["i1"].Memory.(*dialInstance)
+	if counts := (mem.Hidden.Low + mem.Hidden.Value) / 2; mem.Load != counts || math.Abs(mem.Load-0.5) > 0.01 {
+		t.Errorf("of the hidden load %+v counts %v, want %v", *mem.Hidden, mem.Load, counts)
+	}
+	rates := []float64{1000 * (1 - mem.Load), 1000, 1000}
 	shares, _ := tailShares(rates, f.arrivals)
 	for i, share := range shares {
 		if got := plan.Weights[fmt.Sprintf("i%d", i+1)]; math.Abs(got-share) > 1e-6 {
@@ -186,7 +190,8 @@ func TestDialPlaysTheExample(t *testing.T) {
 		t.Errorf("causes %v", plan.Cause)
 	}
 	i := slices.IndexFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "interference" })
-	for _, part := range []string{"connect_ms_p90 4 (usually 0.4)", "use about 0.50 (", "of its network", "500.0 of 1000.0 requests/s",
+	for _, part := range []string{"connect_ms_p90 4 (usually 0.4)", "use about 0.50 (", "of its network",
+		fmt.Sprintf("%.1f of 1000.0 requests/s", rates[0]),
 		"p90 30.0 ms at 400.0 requests/s, where an instance without neighbours stays below"} {
 		if i < 0 || !strings.Contains(plan.Reasons[i].Text, part) {
 			t.Errorf("%q is not in %v", part, plan.Reasons)
@@ -359,7 +364,7 @@ func TestDialDoesNotOscillate(t *testing.T) {
 		moves := 0
 		for range 50 {
 			before := f.hosts[0].weight
-			if f.period(); math.Abs(f.hosts[0].weight-before) > 0.01 {
+			if f.period(); math.Abs(f.hosts[0].weight-before) > 0.03 {
 				moves++
 			}
 			if f.hosts[0].weight > 0.1 {

@@ -247,11 +247,12 @@ func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
 	return predicted <= d.model.Bounds(trained).All
 }
 
-// settle sets the hidden load by which the load is divided. It follows the estimate upwards at once, and downwards by halves. It goes to 0
+// settle sets the hidden load by which the load is divided. The fewer requests an estimate is of, the less of it counts: shares that follow
+// chance do more harm than those that follow late. It follows the estimate upwards at once, and downwards by halves. It goes to 0
 // only if the neighbours would not be noticed with an equal share either; then the interference is over.
 func (d *dialPlan) settle(m *member) {
 	mem := m.dial()
-	wanted := d.model.Lost(mem.Cause, mem.Hidden.Value)
+	wanted := d.model.Lost(mem.Cause, (mem.Hidden.Low+mem.Hidden.Value)/2) // half way to what chance explains
 	if mem.Within > d.set.Confirm {
 		wanted = 0
 	}

@@ -161,6 +161,9 @@ func (s *Settings) Process() (again, once, shared []string) {
 // OwnBackends returns true: only this service's controller can have made the backends.
 func (s *Settings) OwnBackends(bool) bool { return true }
 
+// Distributes returns the rule by which requests are distributed.
+func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
+
 // Where returns the admin socket.
 func (s *Settings) Where() string { return s.Admin }
 

@@ -27,12 +27,13 @@ var dialParts = map[string]func(f *dialFigures, ctx context.Context) error{
 	"intervals": (*dialFigures).intervals,
 	"calm":      (*dialFigures).calm,
 	"shares":    (*dialFigures).divide,
+	"harm":      (*dialFigures).harm,
 	"page":      func(*dialFigures, context.Context) error { return nil },
 }
 
 // dialPage simulates the scenarios of DIAL with it and with its rivals, its detection, and PRIMA with the load divided by DIAL's rule.
 func dialPage(ctx context.Context, dir string) error {
-	return dialPagePart(ctx, dir, "training", "compare", "detect", "intervals", "calm", "shares")
+	return dialPagePart(ctx, dir, "training", "compare", "detect", "intervals", "calm", "shares", "harm")
 }
 
 // dialPagePart simulates parts of the page, or plays those of the lab, and writes the page.
@@ -79,6 +80,7 @@ type dialFigures struct {
 	CalmAbove  float64        `json:"calm_above"` // share of windows that are above some bound
 	CalmPlans  int            `json:"calm_plans"` // number of periods
 	Shares     []shareRow     `json:"shares"`
+	Harm       []harmRow      `json:"harm"`
 
 	Live labFigures `json:"-"`
 

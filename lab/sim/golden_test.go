@@ -43,14 +43,16 @@ func TestDecisionsAreTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden.Compare(t, filepath.Join("testdata", "decisions", name+".golden"), decisions(t, sc))
+			got, plans := decisions(t, sc)
+			golden.Compare(t, filepath.Join("testdata", "decisions", name+".golden"), got)
+			golden.Explain(t, filepath.Join("testdata", "plans", name+".golden"), plans)
 		})
 	}
 }
 
 // decisions returns a line about the models and a line for each run. The line of a run has three digests: of weights and group changes, of
-// whole plans, and of the result.
-func decisions(t *testing.T, sc *scenario.Scenario) []byte {
+// whole plans, and of the result. It also returns the plans of each run.
+func decisions(t *testing.T, sc *scenario.Scenario) (lines []byte, all []golden.List) {
 	t.Helper()
 	var out bytes.Buffer
 	models := prepared(t, sc)
@@ -84,8 +86,9 @@ func decisions(t *testing.T, sc *scenario.Scenario) []byte {
 		fmt.Fprintf(&out, "%s %s %d: %d plans, acts %s, plans %s; %d requests, %.3f s of violation, %.3f instance-seconds, result %s\n",
 			run.Policy.Name, r.Scheduling, r.Fixed, len(plans), digest(t, acts), digest(t,
 				plans), r.Requests, r.SLO.ViolationS, r.InstanceSeconds, digest(t, r))
+		all = append(all, golden.List{Name: fmt.Sprintf("%d %s %s", len(all)+1, run.Policy.Name, r.Scheduling), Items: plans})
 	}
-	return out.Bytes()
+	return out.Bytes(), all
 }
 
 func digest(t *testing.T, v any) string {

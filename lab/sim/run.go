@@ -307,7 +307,7 @@ func processOf(a scenario.Arrivals) loadgen.Process {
 
 func (s *simulation) preparePolicy() (err error) {
 	s.service = s.Scenario.Service
-	s.service.Policy = s.Scenario.PolicyOf(s.Run)
+	s.service.Policy, s.service.Scheduling = s.Scenario.PolicyOf(s.Run), s.Run.Scheduling
 	if n := s.Scenario.Size(s.Run); n > 0 {
 		s.service.Group.Min, s.service.Group.Max = n, n
 	}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
+)
+
+// harmRow compares DIAL with the scheduling alone in a scenario, seed by seed. Over rules that look for idle servers DIAL changes no
+// shares, so it cannot do harm there.
+type harmRow struct {
+	Scenario string   `json:"scenario"`
+	Over     estimate `json:"over"`      // share of requests over the threshold, with the scheduling alone
+	MoreOver estimate `json:"more_over"` // what DIAL adds
+	MoreMS   estimate `json:"more_ms"`   // what DIAL adds to the p90, in milliseconds
+	Moves    int      `json:"moves"`     // plans that changed shares
+}
+
+// Harm says whether DIAL did harm, beyond what chance explains.
+func (r harmRow) Harm() bool { return r.MoreOver.Mean > r.MoreOver.Half }
+
+// harm plays every example scenario over round robin, with and without DIAL.
+func (f *dialFigures) harm(ctx context.Context) error {
+	f.Harm = nil
+	files, err := filepath.Glob(filepath.Join("examples", "scenarios", "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		name := filepath.Base(file[:len(file)-len(".yaml")])
+		if slices.Contains(notDivided, name) {
+			continue
+		}
+		sc, err := exampleScenario(name)
+		if err != nil {
+			return err
+		}
+		models, err := simulatedModels(ctx, sc, 1)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if models.Dial() == nil || models.Dial().Incomplete() != "" {
+			continue // DIAL cannot run on what this scenario's requests use
+		}
+		row, err := playHarm(ctx, sc, models)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		f.Harm = append(f.Harm, row)
+	}
+	return nil
+}
+
+func playHarm(ctx context.Context, sc *scenario.Scenario, models *model.Models) (row harmRow, err error) {
+	row.Scenario = sc.Name
+	var base, more, ms []float64
+	over := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
+	p90 := func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(quell.P90); return v }
+	for seed := range uint64(shareSeeds) {
+		var results [2]quell.Result
+		for i, name := range []string{policy.Plain, "dial"} {
+			o := sim.Options{Scenario: sc, Models: models, Seed: seed + 1, Run: scenario.Run{Scheduling: quell.RoundRobin,
+				Policy: policy.Whole(quell.Policy{Name: name})}}
+			o.Plans = func(p *quell.Plan) {
+				if slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == "shift" }) {
+					row.Moves++
+				}
+			}
+			if results[i], err = sim.Run(ctx, o); err != nil {
+				return row, err
+			}
+		}
+		base, more = append(base, over(results[0])), append(more, over(results[1])-over(results[0]))
+		ms = append(ms, p90(results[1])-p90(results[0]))
+	}
+	row.Over, row.MoreOver, row.MoreMS = estimateOf(base), estimateOf(more), estimateOf(ms)
+	return row, nil
+}
