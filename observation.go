@@ -228,6 +228,14 @@ type Instance struct {
 	Observation *Observation         `json:"observation,omitempty"`
 }
 
+// BaseWeight returns the weight that people gave the instance, relative to the others'; 1 if nobody gave it one.
+func (in *Instance) BaseWeight() float64 {
+	if in.Base == nil {
+		return 1
+	}
+	return *in.Base
+}
+
 // Snapshot is what is known about a service, or about one host, at the end of a sampling period. The instances in a snapshot of a host
 // are its control groups.
 type Snapshot struct {

@@ -32,7 +32,7 @@ const (
 // windowOf returns the part of an observation that teaches about a resource. Without a probe nobody knows what neighbours did, so such a
 // window teaches nothing.
 func windowOf(o *quell.Observation, r quell.Resource, metric quell.Metric, period int) (w Window, ok bool) {
-	use, hasUse := o.Utilization[r]
+	use, hasUse := o.ForRequests(r)
 	p := o.Probe[r]
 	if !hasUse || p.N <= 0 || !(p.MeanMS > minProbeMS) || p.MeanMS > maxValue || use < 0 {
 		return w, false

@@ -220,7 +220,7 @@ func (d *dialPlan) carried(cause quell.Resource, p pooled, own, rate float64) fl
 // own returns the instance's own use of a resource. If it was not reported, it is what the same requests use elsewhere, or, if that is
 // unknown, what they use of the resource that they fill first.
 func (d *dialPlan) own(o *quell.Observation, r quell.Resource, rate float64) float64 {
-	if use, reported := o.Utilization[r]; reported {
+	if use, reported := o.ForRequests(r); reported {
 		return math.Min(use, 1)
 	}
 	if per := d.perRequest(r); per > 0 {

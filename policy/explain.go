@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 // explain records the models' results for each instance: its capacity, and the response time at the load that the
@@ -112,6 +113,9 @@ func noteSeverity(g *group, plan *quell.Plan) {
 // blame reports how neighbours slow an instance, with the measured values that show it.
 func (m *member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
+	if s.own > 0 && s.supposed-s.own < model.SignificantUse {
+		return // its own work is told apart
+	}
 	if s.suspected() {
 		addReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
 			"was seen too briefly, to tell it from chance; meanwhile it counts", s.severity, s.use, s.supposed, resource)

@@ -14,6 +14,7 @@ const (
 	limitedByHand   = "override" // a person set the share
 	limitedByErrors = "errors"   // it answers with errors and must not gain load
 	limitedByCut    = "cut"      // a fast policy cuts its share
+	ownWork         = "own_work" // work of its own uses the resource, which is not for requests
 )
 
 // rate estimates, for each resource, the neighbours' utilisation U_int with the interference model, and the capacity: the largest own
@@ -32,6 +33,7 @@ func (m *member) rate(in *Input) {
 		if s.supposed = s.interfering; s.taken == nil {
 			s.supposed = predictor.Supposed(s.use, s.severity)
 		}
+		s.interfering = math.Max(s.interfering, math.Min(s.own, 1-s.use))
 		s.capacity = predictor.Capacity(s.interfering, threshold)
 		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
 			m.capacity, m.binds = capacity, uint8(i)
@@ -123,6 +125,8 @@ func (m *member) limitedBy(in *Input) string {
 		return m.limiter
 	case m.byCredits:
 		return limitedByCredits
+	case m.bound().own > 0:
+		return ownWork
 	case !in.several():
 		return ""
 	}

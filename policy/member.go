@@ -51,7 +51,8 @@ type member struct {
 
 // sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
 type sense struct {
-	use         float64 // U_m
+	use         float64 // U_m, for requests
+	own         float64 // the instance's own use that is not for requests
 	severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
@@ -119,6 +120,7 @@ func (m *member) perceive(in *Input) {
 	m.mem.of(in.contended, felt)
 	if m.fresh = isFresh(in, m.Observation); m.fresh {
 		for i := range felt {
+			m.senses[i].own = m.Observation.OwnWork[in.contended[i].resource]
 			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
 		}
 		m.failing = isFailing(in, m.Instance)
@@ -251,7 +253,7 @@ func isFailing(in *Input, i *quell.Instance) bool {
 // severity is not confirmed yet and so high that it needs no confirmation.
 func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
-	if u, ok := o.Utilization[c.resource]; ok {
+	if u, ok := o.ForRequests(c.resource); ok {
 		f.Utilization = &u
 	}
 	if sf, ok := o.Severity[c.resource]; ok {

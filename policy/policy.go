@@ -89,6 +89,14 @@ func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
+	s, costs := findOwnWork(s, prev.Costs, e.learnedCost(prev.Learned))
+	plan, st := e.decideApart(s, prev)
+	st.Costs = costs
+	return plan, st
+}
+
+// decideApart makes a plan from a snapshot in which own work is told apart from requests.
+func (e *Engine) decideApart(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != Plain { // Plain decides while too little is known
 		prev.Trust = prev.Trust.setByHand()
 	}
@@ -138,6 +146,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	guard(in, g, &plan)
 	st.Trust = w.follow(&plan)
 	noteHeld(g, &plan)
+	noteOwnWork(g, &plan)
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)

@@ -24,6 +24,9 @@ type State struct {
 	// Usual is what instances usually wait for.
 	Usual map[string]*UsualWaits `json:"usual,omitempty"`
 
+	// Costs are what requests usually use of each resource of the instances.
+	Costs requestCosts `json:"costs,omitempty"`
+
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
 
@@ -158,6 +161,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Instances   map[string]instance        `json:"instances"`
 		Used        map[quell.Resource]float64 `json:"used"`
 		Usual       map[string]*UsualWaits     `json:"usual"`
+		Costs       requestCosts               `json:"costs"`
 		HandingOver bool                       `json:"handing_over"`
 		Learned     json.RawMessage            `json:"learned"`
 		Trust       Trust                      `json:"trust"`
@@ -171,6 +175,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
 	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Trust: raw.Trust}
+	next.Costs = raw.Costs
 	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))

@@ -295,6 +295,9 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 			}
 			continue
 		}
+		if n := e.Interfere; n != nil && n.Own {
+			return refuse(path+".interfere.own", "work of an instance's own")
+		}
 		if n := e.Interfere; n != nil && !has(n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
 		}

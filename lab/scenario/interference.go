@@ -18,6 +18,8 @@ type Interference struct {
 	Resource quell.Resource
 	Program  Program `json:",omitempty"` // instead of Resource: a real program that the neighbour runs; in labs only
 	Use      float64 // share of the resource, or the program's strength; not with Trace and Markov
+	// Own says that a process of the instance itself uses the resource, such as a backup: its agent counts that as the instance's own use.
+	Own bool `json:",omitempty"`
 
 	Ramp    time.Duration // the use goes in equal steps from its earlier value to Use within this time
 	On, Off time.Duration // mean lengths of the times with Use and without any; they alternate and begin with Use
@@ -36,6 +38,9 @@ var Programs = []Program{"compile", "keyvalue", "pgbench", "sort"}
 func (n *Interference) what() string {
 	if n.Program != "" {
 		return string(n.Program)
+	}
+	if n.Own {
+		return "own " + string(n.Resource)
 	}
 	return string(n.Resource)
 }
@@ -60,6 +65,7 @@ type Change struct {
 	Resource quell.Resource
 	Program  Program // instead of a resource
 	Use      float64
+	Own      bool // by a process of the instance itself
 }
 
 // rampSteps is the number of steps of a ramp.
@@ -133,7 +139,7 @@ func (s *Scenario) changesOf(h Host, seed uint64) []Change {
 		n := e.Interfere
 		until := s.replaced(i, h) - e.At
 		for _, p := range n.course(last[n.what()], until, stream(seed, h.ID, i)) {
-			changes = append(changes, Change{e.At + p.After, h.ID, n.Resource, n.Program, p.Use})
+			changes = append(changes, Change{e.At + p.After, h.ID, n.Resource, n.Program, p.Use, n.Own})
 			last[n.what()] = p.Use
 		}
 	}

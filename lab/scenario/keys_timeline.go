@@ -36,9 +36,9 @@ func checkUse(d *keys.Decoder, path string) {
 		d.ProblemAt(d.PlaceOf(path), path+" needs either resource or program", "a resource that is used, or a real program that runs")
 		d.Spoil(keys.Join(path, "resource"))
 	}
-	for _, form := range []string{"ramp", "on", "off", "trace", "markov"} {
+	for _, form := range []string{"ramp", "on", "off", "trace", "markov", "own"} {
 		if given("program") && given(form) {
-			d.Refuse(keys.Join(path, form), "", "goes with a resource only: a program runs at one strength")
+			d.Refuse(keys.Join(path, form), "", "goes with a resource only: a program runs at one strength, as a neighbour")
 		}
 	}
 	switch {
@@ -60,6 +60,8 @@ func interferenceKeys(i *Interference) keys.Table {
 		keys.Opt("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory").Or("required without program"),
 		keys.Opt("program", keys.OneOf(&i.Program, Programs),
 			"a real program instead of a resource: compile, keyvalue, pgbench or sort; in labs only").Or("none"),
+		keys.Opt("own", keys.Bool(&i.Own),
+			"a process of the instance itself uses the resource, such as a backup, and no neighbour does; simulator only"),
 		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken, or strength of the program; 0 ends it").
 			Or("required for a resource without trace and markov; `100%` for a program"),
 		keys.Opt("ramp", keys.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),

@@ -36,6 +36,7 @@ type instance struct {
 
 	windowAt float64            // when the present window of machine and prober began
 	usedAt   [kinds]float64     // what each resource had carried at that time
+	choresAt float64            // processor time of its own work that is not for requests, when its window began
 	signsAt  signs              // what the host had counted at that time
 	readings []life.Received    // the newest readings that have arrived, of machine and balancer
 	glimpse  *glimpse           // what the fast policy sees of it; nil without a fast policy

@@ -24,7 +24,10 @@ func (s *simulation) watch(in *instance) {
 	length := s.untilEnd()
 	in.windowAt, in.signsAt = start, s.w.signs(in.host)
 	for _, k := range s.used {
-		in.usedAt[k] = s.w.carried(in.host, quell.Resources[k], ownService)
+		in.usedAt[k] = s.w.usedBy(in.host, quell.Resources[k])
+	}
+	if slices.Contains(s.used, kindOf(quell.CPU)) {
+		in.choresAt = s.w.carried(in.host, quell.CPU, ownChores)
 	}
 	probing := len(in.probers)
 	for _, p := range in.probers {
@@ -59,9 +62,10 @@ func (s *simulation) send(in *instance) {
 	window := s.w.now - in.windowAt
 	o := quell.Observation{WindowS: window, Utilization: make(map[quell.Resource]float64, len(s.used))}
 	for _, k := range s.used {
-		carried := s.w.carried(in.host, quell.Resources[k], ownService) - in.usedAt[k]
+		carried := s.w.usedBy(in.host, quell.Resources[k]) - in.usedAt[k]
 		o.Utilization[quell.Resources[k]] = s.noisy(max(0, carried)) / window
 	}
+	s.seeChores(in, &o, window)
 	machineSigns(&o, &s.Scenario.Workload, s.w.hosts[in.host].Cores, in.signsAt, s.w.signs(in.host))
 	substitute(o.Utilization, scenario.Probing(s.Probing))
 	for _, prober := range in.probers {
@@ -84,6 +88,16 @@ func (s *simulation) send(in *instance) {
 		s.receive(in, r)
 	} else {
 		s.receiveLate(in, r)
+	}
+}
+
+// seeChores reports the instance's work that is not for requests, as an agent sees a control group.
+func (s *simulation) seeChores(in *instance, o *quell.Observation, window float64) {
+	if !slices.Contains(s.used, kindOf(quell.CPU)) {
+		return
+	}
+	if use := (s.w.carried(in.host, quell.CPU, ownChores) - in.choresAt) / window; use > 0 {
+		o.Top = map[quell.Resource]quell.User{quell.CPU: {Name: "chores", Use: use}}
 	}
 }
 

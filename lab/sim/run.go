@@ -386,7 +386,13 @@ func (s *simulation) schedule() {
 		hosts[h.ID] = i
 	}
 	for _, c := range s.Scenario.Disturbances(s.seed) {
-		s.w.agenda.add(s.zero+c.At.Seconds(), func() { s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid) })
+		s.w.agenda.add(s.zero+c.At.Seconds(), func() {
+			if c.Own {
+				s.w.chore(hosts[c.Host], c.Resource, c.Use)
+			} else {
+				s.w.interfere(hosts[c.Host], c.Resource, c.Use, s.Fluid)
+			}
+		})
 	}
 	s.scheduleUsers(s.w, s.clients)
 	s.scheduleCredits()

@@ -22,6 +22,7 @@ const (
 	ownService owner = iota
 	ownProbe
 	ownNeighbours
+	ownChores // of the instance itself, not for requests
 	owners
 )
 
@@ -63,11 +64,12 @@ type station struct {
 	waiting [owners]float64 // first-come: work that no server has begun
 
 	neighbours neighbours
+	chores     neighbours
 }
 
 func newStation(servers float64, discipline Discipline) station {
 	s := station{servers: servers, firstCome: discipline == FirstCome, share: 1, rest: 1, limit: 1}
-	s.neighbours.next = math.Inf(1)
+	s.neighbours.next, s.chores.next = math.Inf(1), math.Inf(1)
 	if s.firstCome {
 		s.servers = max(1, math.Floor(servers))
 	}
@@ -129,7 +131,7 @@ func (s *station) begin(j job) {
 
 // next is the time of the station's next event.
 func (s *station) next() float64 {
-	return min(s.completion(), s.neighbours.next)
+	return min(s.completion(), s.neighbours.next, s.chores.next)
 }
 
 func (s *station) completion() float64 {
@@ -145,8 +147,12 @@ func (s *station) completion() float64 {
 // step plays the station's next event. It returns the reference of the work that is done; nobody if neighbours' work arrived or ended.
 func (s *station) step() int32 {
 	done := s.completion()
-	if s.neighbours.next < done {
-		s.arriveNeighbour()
+	switch {
+	case s.neighbours.next < done && s.neighbours.next <= s.chores.next:
+		s.arrive(&s.neighbours, ownNeighbours)
+		return nobody
+	case s.chores.next < done:
+		s.arrive(&s.chores, ownChores)
 		return nobody
 	}
 	s.advance(done)

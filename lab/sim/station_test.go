@@ -163,7 +163,7 @@ func TestNeighboursComeAtRandom(t *testing.T) {
 		if gap < 0.005*math.Ln2 {
 			below++
 		}
-		s.arriveNeighbour()
+		s.arrive(&s.neighbours, ownNeighbours)
 	}
 	mean := sum / n
 	spread := math.Sqrt(squares/n - mean*mean)

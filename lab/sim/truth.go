@@ -60,10 +60,10 @@ func better(a, b *quell.Result) bool {
 // foresight knows the future of a simulation: the work that will be requested, the neighbours' use, and which machines will fail.
 type foresight struct {
 	s     *simulation
-	asked []float64           // requests in each interval of binSeconds, from boot on
-	uses  [][kinds][]moment   // what neighbours use, by host and resource
-	fails map[int][]float64   // when the instance on a host fails
-	laws  map[conditions]*law // the laws computed so far
+	asked []float64             // requests in each interval of binSeconds, from boot on
+	uses  [][2 * kinds][]moment // what neighbours use, by host and resource, and then what own work does
+	fails map[int][]float64     // when the instance on a host fails
+	laws  map[conditions]*law   // the laws computed so far
 }
 
 // moment is a change of neighbours' use: the time, and the use from then on.
@@ -72,9 +72,13 @@ type moment struct{ at, use float64 }
 const binSeconds = 0.1
 
 func (s *simulation) foresee() error {
-	f := &foresight{s: s, uses: make([][kinds][]moment, len(s.w.hosts)), fails: map[int][]float64{}, laws: map[conditions]*law{}}
+	f := &foresight{s: s, uses: make([][2 * kinds][]moment, len(s.w.hosts)), fails: map[int][]float64{}, laws: map[conditions]*law{}}
 	for _, c := range s.Scenario.Disturbances(s.seed) {
-		uses := &f.uses[hostIndex(s.Scenario, c.Host)][kindOf(c.Resource)]
+		k := kindOf(c.Resource)
+		if c.Own {
+			k += kinds
+		}
+		uses := &f.uses[hostIndex(s.Scenario, c.Host)][k]
 		*uses = append(*uses, moment{s.zero + c.At.Seconds(), c.Use})
 	}
 	for _, c := range s.Failures {
@@ -184,15 +188,7 @@ func (f *foresight) law(host int, from, to float64) *law {
 	h := &f.s.w.hosts[host]
 	c := conditions{network: h.Network, cores: h.Cores, disk: h.DiskIOPS, memory: h.Memory}
 	for k := range c.uses {
-		for i, m := range f.uses[host][k] {
-			over := math.Inf(1)
-			if i+1 < len(f.uses[host][k]) {
-				over = f.uses[host][k][i+1].at
-			}
-			if m.at < to && over > from {
-				c.uses[k] = max(c.uses[k], m.use)
-			}
-		}
+		c.uses[k] = most(f.uses[host][k], from, to) + most(f.uses[host][k+kinds], from, to)
 	}
 	l := f.laws[c]
 	if l == nil {
@@ -200,6 +196,20 @@ func (f *foresight) law(host int, from, to float64) *law {
 		f.laws[c] = l
 	}
 	return l
+}
+
+// most returns the largest use during an interval.
+func most(uses []moment, from, to float64) (most float64) {
+	for i, m := range uses {
+		over := math.Inf(1)
+		if i+1 < len(uses) {
+			over = uses[i+1].at
+		}
+		if m.at < to && over > from {
+			most = max(most, m.use)
+		}
+	}
+	return most
 }
 
 // freeHosts lists the hosts that start would take, in its order.

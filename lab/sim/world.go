@@ -42,6 +42,9 @@ const (
 // neighbourStream plus the number of a resource selects the random numbers of a host's neighbours on that resource.
 const neighbourStream = 3 << 32
 
+// choreStream is the same for the instance's own work that is not for requests.
+const choreStream = 6 << 32
+
 // world is the machines, the work on them, and the time. It knows nothing of groups and policies.
 type world struct {
 	now      float64
@@ -231,13 +234,28 @@ func (w *world) interfere(hostIndex int, r quell.Resource, use float64, fluid bo
 	if fluid {
 		s.setFluid(w.now, use)
 	} else {
-		work := neighbourSeconds
-		if r == quell.Network {
-			work = neighbourBytes / h.perSecond[k]
-		}
-		s.setNeighbours(w.now, use, work, h.seed, neighbourStream+uint64(k))
+		s.setNeighbours(w.now, use, h.piece(k), h.seed, neighbourStream+uint64(k))
 	}
 	w.calendar.set(at, s.next())
+}
+
+// piece is the size of a piece of work that is not for requests, in seconds of one server.
+func (h *host) piece(k kind) float64 {
+	if quell.Resources[k] == quell.Network {
+		return neighbourBytes / h.perSecond[k]
+	}
+	return neighbourSeconds
+}
+
+// chore sets how much of a host's resource its instance uses beside its requests. It has no effect if the workload does not use the
+// resource.
+func (w *world) chore(hostIndex int, r quell.Resource, use float64) {
+	h, k := &w.hosts[hostIndex], kindOf(r)
+	if at := h.stations[k]; at != nobody {
+		s := &w.stations[at]
+		s.setChores(w.now, use, h.piece(k), h.seed, choreStream+uint64(k))
+		w.calendar.set(at, s.next())
+	}
 }
 
 // limit slows a host's resource down to a share of its speed; 1: not at all.
@@ -252,6 +270,11 @@ func (w *world) carried(hostIndex int, r quell.Resource, who owner) float64 {
 	s := &w.stations[w.hosts[hostIndex].stations[kindOf(r)]]
 	s.advance(w.now)
 	return s.carried(who) / s.servers
+}
+
+// usedBy is how much of a host's resource its instance has used so far, for requests and for other work of its own.
+func (w *world) usedBy(hostIndex int, r quell.Resource) float64 {
+	return w.carried(hostIndex, r, ownService) + w.carried(hostIndex, r, ownChores)
 }
 
 // peek returns the same as carried, but does not advance the station. So reading a value does not change how later values are rounded.

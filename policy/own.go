@@ -1,0 +1,245 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// requestCost is how much of a resource one request per second usually uses on an instance.
+type requestCost struct {
+	Per    float64   `json:"per"`
+	Spread float64   `json:"spread,omitempty"` // mean relative deviation of single windows
+	N      int       `json:"n,omitempty"`      // windows, up to longestUsual
+	Over   int       `json:"over,omitempty"`   // consecutive windows with more use than requests explain
+	Own    float64   `json:"own,omitempty"`    // use that requests did not explain in the last window
+	Rate   float64   `json:"rate,omitempty"`   // requests per second of the last window
+	At     time.Time `json:"at,omitzero"`      // end of the last window
+}
+
+// requestCosts are the costs by instance and resource. The maps are never changed.
+type requestCosts map[string]map[quell.Resource]requestCost
+
+const (
+	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
+	leastOwnWork = 0.1
+	// clearlyOwn is the use of own work that needs no second window.
+	clearlyOwn = 0.25
+	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
+	// usual deviation.
+	leastOverRequests, overSpread = 0.3, 3
+	// fewestForCost is how many requests a window must have to tell what one costs.
+	fewestForCost = 20
+	// leastSeen is the part of own work that the agent must have seen another user of the processors do.
+	leastSeen = 0.5
+	// costGrows is the factor by which the usual cost grows in a window with own work. So dearer requests of one instance alone, which look
+	// like own work, are taken for what they are within minutes to hours.
+	costGrows = 1.002
+)
+
+// consumed is what an instance used of a resource in a new window.
+type consumed struct {
+	in        *quell.Instance
+	use, rate float64
+	requests  float64 // in the window
+	open      float64 // requests that were open, on average, per second of the window
+	resource  quell.Resource
+	alike     string // instances of equal text are compared
+	size      float64
+}
+
+// cost is the use per request per second on an instance of size 1; known is false if there were too few requests.
+func (u *consumed) cost() (per float64, known bool) {
+	if u.requests < fewestForCost {
+		return 0, false
+	}
+	return u.use / u.rate * u.size, true
+}
+
+// findOwnWork finds use that requests do not explain, and enters it into a copy of the snapshot. learned returns the use per request that
+// the models know for a type of instance; 0: they do not.
+func findOwnWork(s *quell.Snapshot, before requestCosts, learned func(quell.Resource, string) float64) (*quell.Snapshot, requestCosts) {
+	next := make(requestCosts, len(s.Instances))
+	own := map[int]map[quell.Resource]float64{}
+	for _, r := range quell.Resources {
+		list := consumption(s, r)
+		for i, u := range list {
+			if u.in == nil {
+				continue
+			}
+			now := before[u.in.ID][r]
+			if u.in.Observation.At.After(now.At) {
+				others, known := peers(list, i)
+				now = now.after(&u, others, known, learned(r, u.in.Type))
+			}
+			if next[u.in.ID] == nil {
+				next[u.in.ID] = map[quell.Resource]requestCost{}
+			}
+			next[u.in.ID][r] = now
+			if now.isOwn() {
+				if own[i] == nil {
+					own[i] = map[quell.Resource]float64{}
+				}
+				own[i][r] = now.Own
+			}
+		}
+	}
+	return withOwnWork(s, own), next
+}
+
+// withOwnWork returns the snapshot with this own work, by position of the instance, and no other.
+func withOwnWork(s *quell.Snapshot, own map[int]map[quell.Resource]float64) *quell.Snapshot {
+	old := slices.ContainsFunc(s.Instances, func(in quell.Instance) bool { return in.Observation != nil && in.Observation.OwnWork != nil })
+	if len(own) == 0 && !old {
+		return s
+	}
+	next := *s
+	next.Instances = slices.Clone(s.Instances)
+	for i := range next.Instances {
+		in := &next.Instances[i]
+		if o := in.Observation; o != nil && (own[i] != nil || o.OwnWork != nil) {
+			changed := *o
+			changed.OwnWork = own[i]
+			in.Observation = &changed
+		}
+	}
+	return &next
+}
+
+// consumption lists what the ready instances used of a resource, by position. Those without a reading of use and rate have no instance.
+func consumption(s *quell.Snapshot, r quell.Resource) []consumed {
+	list := make([]consumed, len(s.Instances))
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		o := in.Observation
+		if in.State != quell.Ready || o == nil || o.RequestRate == nil || o.WindowS <= 0 {
+			continue
+		}
+		use, known := o.Utilization[r]
+		if !known {
+			continue
+		}
+		u := consumed{in: in, resource: r, use: use, rate: *o.RequestRate, alike: in.Type, size: in.BaseWeight()}
+		if answered := o.LatencyMS; answered != nil { // requests of before may still be answered
+			u.rate = math.Max(u.rate, float64(answered.N)/o.WindowS)
+		}
+		u.requests = u.rate * o.WindowS
+		if o.InFlight != nil { // each of those that are open may have been served in part
+			u.open = *o.InFlight / o.WindowS
+		}
+		list[i] = u
+	}
+	return list
+}
+
+// evident returns whether own work of this size can be told from dearer requests. Neighbours in the caches make the processor time of an
+// instance's requests longer, so there the agent must have seen another user.
+func (u *consumed) evident(own float64) bool {
+	if u.resource == quell.Network || u.resource == quell.Disk {
+		return true
+	}
+	return u.in.Observation.Top[u.resource].Use >= own*leastSeen
+}
+
+// peers returns what one request costs on the instances like that at position i, itself included: the lower median, so that one or several
+// that do other work do not count. known is false if no other instance tells.
+func peers(list []consumed, i int) (per float64, known bool) {
+	var costs []float64
+	others := false
+	for k := range list {
+		if u := &list[k]; u.in != nil && u.alike == list[i].alike {
+			if cost, ok := u.cost(); ok {
+				costs, others = append(costs, cost), others || k != i
+			}
+		}
+	}
+	if !others {
+		return 0, false
+	}
+	slices.Sort(costs)
+	return costs[(len(costs)-1)/2] / list[i].size, true
+}
+
+// after returns what is known after one more window. others is the cost on instances like this one, and told whether any tells it.
+func (c requestCost) after(u *consumed, others float64, told bool, learned float64) requestCost {
+	rate := u.rate
+	if c.Over == 0 {
+		rate = math.Max(rate, c.Rate) // what waited at the end of the last window is served in this one
+	}
+	c.At, c.Rate = u.in.Observation.At, u.rate
+	per := math.Max(others, learned)
+	if c.N > 0 {
+		per = math.Max(per, c.Per)
+	}
+	explained := per * (rate + u.open)
+	c.Own = u.use - explained
+	least := math.Max(leastOwnWork, explained*math.Max(leastOverRequests, overSpread*c.Spread))
+	if told && (learned > 0 || c.N >= knownUsual) && c.Own > least && u.evident(c.Own) {
+		c.Over++
+		c.Per *= costGrows
+		return c
+	}
+	c.Own, c.Over = 0, 0
+	if now, known := u.cost(); known {
+		now /= u.size
+		c.N = min(c.N+1, longestUsual)
+		gain := 1 / float64(c.N)
+		if c.N > 1 && c.Per > 0 {
+			c.Spread += gain * (math.Abs(now/c.Per-1) - c.Spread)
+		}
+		c.Per += gain * (now - c.Per)
+	}
+	return c
+}
+
+// isOwn returns whether the use that requests do not explain counts as own work.
+func (c *requestCost) isOwn() bool { return c.Own >= clearlyOwn || c.Over >= 2 }
+
+// learnedCost returns the use per request that an engine's models know for a type of instance.
+func (e *Engine) learnedCost(known *model.Learner) func(quell.Resource, string) float64 {
+	contended := e.contended
+	if e.learning != nil {
+		now, _ := e.inForce(known)
+		contended = now.contended
+	}
+	return func(r quell.Resource, instanceType string) float64 {
+		for i := range contended {
+			if c := &contended[i]; c.resource == r && c.predictor != nil {
+				if per, ok := c.of(instanceType).predictor.PerRequest(); ok {
+					return per
+				}
+			}
+		}
+		return 0
+	}
+}
+
+// noteOwnWork reports what instances do beside their requests.
+func noteOwnWork(g *group, plan *quell.Plan) {
+	for i := range g.members {
+		m := &g.members[i]
+		if !m.fresh || m.Observation == nil {
+			continue
+		}
+		for _, r := range slices.Sorted(maps.Keys(m.Observation.OwnWork)) {
+			work := quell.OwnWork{Resource: r, Use: m.Observation.OwnWork[r]}
+			by := ""
+			if top, told := m.Observation.Top[r]; told {
+				work.By, by = top.Name, "; most of it is used by "+top.Name
+			}
+			if plan.OwnWork == nil {
+				plan.OwnWork = map[string]quell.OwnWork{}
+			}
+			if plan.OwnWork[m.ID].Use < work.Use {
+				plan.OwnWork[m.ID] = work
+			}
+			use, _ := m.Observation.ForRequests(r)
+			addReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
+				work.Use, r, use, by)
+		}
+	}
+}
