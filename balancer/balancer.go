@@ -34,6 +34,7 @@ type Service struct {
 	Data     string         // folder for files that must survive the process
 	Period   time.Duration  // the sampling period
 	Fast     time.Duration  // the period of a fast policy; 0: there is none
+	Metric   quell.Metric   // the objective's
 	Drain    time.Duration  // how long open requests may take to finish
 	Classes  Classes        // the classes of requests that are measured apart; none: all are measured together
 	Members  []quell.Member // the instances of a fixed group; nil if the group's size changes
@@ -61,6 +62,8 @@ type Meter interface {
 	// Pace changes how often readings are made, for example after a reload: every sampling period and, unless fast is 0, every period of a
 	// fast policy.
 	Pace(period, fast time.Duration)
+	// Err returns why not all requests of the last period were measured, nil if they were.
+	Err() error
 	// Stop ends the measuring and returns when it has ended.
 	Stop()
 }

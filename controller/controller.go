@@ -7,15 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
@@ -76,6 +73,8 @@ type Options struct {
 	// Lead returns whether this controller may act for at least StepLimit from now; nil means always. It is called before every action, so it
 	// should be fast.
 	Lead func(ctx context.Context) (bool, error)
+	// Measured returns why not all requests of the last period were measured, nil if they were. If Measured is nil, they count as measured.
+	Measured func() error
 	// Bus returns why the bus cannot be reached, for status, metrics and /readyz. If Bus is nil, the bus counts as reachable.
 	Bus    func() error
 	Name   string // this controller's name, shown to people as the balancer's owner
@@ -294,6 +293,7 @@ func (c *Controller) Step(ctx context.Context) {
 	defer cancel()
 	_ = c.lead(limited) // c.lead itself counts an error
 	c.watchClock(limited)
+	c.watchMeter()
 	view, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)
@@ -452,49 +452,4 @@ func (c *Controller) event(ctx context.Context, text string) {
 	if err := c.opts.Journal.Append(ctx, entry); err != nil {
 		c.failed("journal", err)
 	}
-}
-
-// failed counts an error of one part of the controller. It logs the error only when it is new, because the same error would repeat each
-// period.
-func (c *Controller) failed(part string, err error) {
-	if c.counts.failures == nil {
-		c.counts.failures, c.counts.last = map[string]int{}, map[string]failure{}
-	}
-	c.counts.failures[part]++
-	now := failure{err.Error(), c.now()}
-	if last := c.counts.last[part]; outage.Kind(last.text) != outage.Kind(now.text) || c.over(last) {
-		if part == "look" && !c.looked { // normal, for example, before the balancer was first started
-			c.log.Warn("nothing is started or changed until scaler and balancer answer", "error", err)
-		} else {
-			c.log.Error("part failed", "part", part, "error", err)
-		}
-	}
-	c.counts.last[part] = now
-}
-
-// forgive logs which failures have ended, and forgets them.
-func (c *Controller) forgive() {
-	for _, part := range slices.Sorted(maps.Keys(c.counts.last)) {
-		if f := c.counts.last[part]; c.over(f) {
-			c.log.Info("part works again", "part", part, "last_failure", f.at, "failures", c.counts.failures[part])
-			delete(c.counts.last, part)
-		}
-	}
-}
-
-// over returns whether a failure last occurred so long ago that it is no longer a problem.
-func (c *Controller) over(f failure) bool {
-	return c.now().Sub(f.at) > max(10*time.Second, 3*c.opts.Service.Sampling)
-}
-
-// counts are totals since the start, for metrics.
-type counts struct {
-	decisions int
-	failures  map[string]int
-	last      map[string]failure // by part
-}
-
-type failure struct {
-	text string
-	at   time.Time
 }

@@ -59,7 +59,8 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 	if err != nil {
 		return err
 	}
-	c, err := newController(file, models, more, driver, conn, lease, pipe, log, &stop)
+	var meter metering
+	c, err := newController(file, models, more, driver, conn, lease, pipe, &meter, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -69,14 +70,13 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
 		return err
 	}
-	meter, err := measure(file, driver, c, log, &stop)
-	if err != nil {
+	if meter.Meter, err = measure(file, driver, c, log, &stop); err != nil {
 		return err
 	}
 	go retiring(ctx, file, c, lease, log)
 	resized := func(s quell.Service) {
 		lease.resize(s.Sampling)
-		if meter != nil {
+		if meter.Meter != nil {
 			meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
 		}
 	}
@@ -149,7 +149,7 @@ func keepCredentials(file *config.File) error {
 
 func newController(
 	file *config.File, models *model.Models, more amend, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File,
-	log *slog.Logger, stop *cleanups,
+	meter *metering, log *slog.Logger, stop *cleanups,
 ) (*controller.Controller, error) {
 	name := file.Service.Name
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
@@ -181,7 +181,8 @@ func newController(
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
 		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
-		Agents: agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
+		Measured: meter.err,
+		Agents:   agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),
 	})
 }
@@ -233,6 +234,16 @@ func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.
 // measuring is a balancer whose requests are measured in the controller's process.
 type measuring interface {
 	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error)
+}
+
+// metering is the controller's meter. It has none before Run, and for balancers that measure their requests themselves.
+type metering struct{ balancer.Meter }
+
+func (m *metering) err() error {
+	if m.Meter == nil {
+		return nil
+	}
+	return m.Err()
 }
 
 // measure starts the measuring of a balancer's requests and passes the readings to the controller. It returns nil if the balancer

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -46,6 +47,24 @@ func TestSocketsThatCannotBeOpened(t *testing.T) {
 	} {
 		if got := s.explain(err).Error(); !strings.Contains(got, want) {
 			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}
+
+// TestDocumentedFormats reads every log-format in the documentation. The short format and httplog, which may be followed by anything, are
+// read without being configured, too.
+func TestDocumentedFormats(t *testing.T) {
+	page, err := os.ReadFile("../../docs/balancers/haproxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := regexp.MustCompile(`(?m)^ +(?:- ')?(log-format .*?|\{"fe.*?)'?$`).FindAllStringSubmatch(string(page), -1)
+	if len(known) != 5 {
+		t.Errorf("%d formats in the page", len(known))
+	}
+	for _, m := range known {
+		if _, err := parseFormat(m[1]); err != nil {
+			t.Errorf("%s: %v", m[1], err)
 		}
 	}
 }

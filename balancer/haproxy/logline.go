@@ -11,6 +11,7 @@ import (
 // logged is what one line of HAProxy's log says about a request.
 type logged struct {
 	backend, server string
+	frontend        string        // empty if the line does not show it
 	class           string        // first captured request header; empty if none is captured
 	target          string        // path and query of the request; empty if the line does not show them
 	took            time.Duration // response time, if counted
@@ -22,7 +23,7 @@ type logged struct {
 
 var (
 	errNotRequest = errors.New("not about a request")
-	errMalformed  = errors.New("neither HAProxy's httplog nor the short format")
+	errMalformed  = errors.New("in a format that Quell does not know")
 )
 
 // parseLog reads a message in the format of `option httplog`, or in Quell's short one,
@@ -36,21 +37,33 @@ var (
 // balancer measures the same. TR is the time the client takes to send its headers. Neither Ta nor TR includes
 // the idle time of a kept connection. HAProxy logs whole milliseconds.
 func parseLog(message []byte) (logged, error) {
-	head, request, quoted := bytes.Cut(message, []byte{'"'})
+	head, request, _ := bytes.Cut(message, []byte{'"'})
 	words := strings.Fields(string(head))
 	for i, w := range words {
 		if times, ok := fiveTimes(w); ok && i > 0 {
 			l, err := parseRequest(words[i-1], times, words[i+1:])
+			if l.frontend = ""; i > 1 {
+				l.frontend = frontendOf(words[i-2])
+			}
 			if err == nil {
 				l.target = targetOf(request)
 			}
 			return l, err
 		}
 	}
-	if quoted || bytes.Contains(head, []byte(" quell ")) {
+	if bytes.Contains(head, []byte(" quell ")) || aboutRequest(message) {
 		return logged{}, errMalformed
 	}
 	return logged{}, errNotRequest
+}
+
+// frontendOf returns the frontend that stands before the backend in httplog; a ~ after it says that the connection was encrypted. In the
+// short format another word stands there.
+func frontendOf(word string) string {
+	if word == "quell" || strings.ContainsAny(word, "[]:") {
+		return ""
+	}
+	return strings.TrimSuffix(word, "~")
 }
 
 // times are TR, Tw, Tc, Tr, Ta in milliseconds; -1 for a phase that the request did not reach.

@@ -59,6 +59,10 @@ func TestParseLog(t *testing.T) {
 		{"empty", "", logged{}, errNotRequest},
 	} {
 		got, err := parseLog([]byte(c.line))
+		if httplog := strings.Contains(c.line, "] f b/"); httplog != (got.frontend == "f") {
+			t.Errorf("%s: frontend %q", c.name, got.frontend)
+		}
+		got.frontend = ""
 		if !errors.Is(err, c.err) || got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.err)
 		}

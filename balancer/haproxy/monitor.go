@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type monitorOptions struct {
 	Fast    time.Duration    // the period of a fast policy; it divides Period and also ends with one reading; 0: there is none
 	Classes balancer.Classes // the classes of requests by their paths; none: by the first captured header
 	Log     net.PacketConn   // where HAProxy's log arrives; nil: there is no log, and readings are less precise
+	Formats []*logFormat     // the formats of the log's lines, beside httplog and the short format
+	Exact   bool             // the objective is a percentile, which cannot be measured without a log
 	Publish func(context.Context, []quell.Reading)
 	Logger  *slog.Logger
 }
@@ -37,21 +40,23 @@ type monitor struct {
 	opts   monitorOptions
 	driver *Driver
 	pace   measure.Pace
-	lines  outage.Log
 	reach  outage.Log
-	paths  outage.Log
 	watch  balancer.ClassWatch
+	whole  completeness
 
-	mu    sync.Mutex // guards what follows
-	heard heardOf
+	mu      sync.Mutex // guards what follows
+	heard   heardOf
+	problem error // why not everything was measured in the last period
 }
 
 // heardOf is what arrived in the log in one window.
 type heardOf struct {
 	servers   map[string]*heard
-	lines     int64 // number of lines about requests to the backend
-	malformed int64
-	pathless  int64 // number of lines without the request's path
+	frontends map[string]bool // of lines that were read; "" if a line shows none
+	lines     int64           // number of lines about requests to the backend
+	malformed int64           // number of lines that look like requests and cannot be read
+	sample    string          // the first of them
+	pathless  int64           // number of lines without the request's path
 }
 
 // heard is what the log contained about one server in one window.
@@ -70,9 +75,7 @@ func newMonitor(d *Driver, o monitorOptions) *monitor {
 	}
 	m := &monitor{
 		opts: o, driver: d, heard: newHeardOf(),
-		lines: outage.Log{Logger: o.Logger, What: "measuring through HAProxy's log"},
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},
-		paths: outage.Log{Logger: o.Logger, What: "measuring by class"},
 	}
 	m.pace.Set(o.Period, o.Fast)
 	return m
@@ -105,15 +108,34 @@ func (m *monitor) Run(ctx context.Context) {
 			w = whole
 		}
 		whole = window{}
-		if m.opts.Log != nil {
-			m.lines.Report(w.missing())
-			m.paths.Report(w.unclassed(m.opts.Classes))
-		}
+		m.check(ctx, &w)
 		m.opts.Publish(ctx, m.readings(&w, now, false))
 	}
 }
 
-func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}} }
+// check finds out whether everything was measured in a window.
+func (m *monitor) check(ctx context.Context, w *window) {
+	var problem error
+	switch {
+	case m.opts.Log != nil:
+		lines := m.whole.judge(w, func() []string { return m.driver.frontends(ctx) })
+		problem = errors.Join(lines, w.unclassed(m.opts.Classes))
+	case m.opts.Exact:
+		problem = errors.New("the objective is a percentile, and HAProxy's counters have none: set balancer.haproxy.log")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.problem = problem
+}
+
+// err returns why not everything was measured in the last period.
+func (m *monitor) err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.problem
+}
+
+func newHeardOf() heardOf { return heardOf{servers: map[string]*heard{}, frontends: map[string]bool{}} }
 
 // takeLog ends the log's present window and returns what arrived in it.
 func (m *monitor) takeLog() heardOf {
@@ -150,6 +172,8 @@ func (w *window) add(next *window) {
 	}
 	w.log.lines += next.log.lines
 	w.log.malformed += next.log.malformed
+	w.log.sample = cmp.Or(w.log.sample, next.log.sample)
+	maps.Copy(w.log.frontends, next.log.frontends)
 	w.log.pathless += next.log.pathless
 	w.length += next.length
 }
@@ -169,11 +193,16 @@ func (m *monitor) listen() {
 
 // hear processes one message of the log.
 func (m *monitor) hear(message []byte) {
-	l, err := parseLog(message)
+	l, err := m.read(message)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(err, errMalformed) {
-		m.heard.malformed++
+	switch {
+	case errors.Is(err, errMalformed):
+		if m.heard.malformed++; m.heard.sample == "" {
+			m.heard.sample = string(message)
+		}
+	case (err == nil || l.frontend != "") && len(m.heard.frontends) < maxServers:
+		m.heard.frontends[l.frontend] = true
 	}
 	if err != nil || l.backend != m.driver.opts.Backend {
 		return
@@ -193,6 +222,16 @@ func (m *monitor) hear(message []byte) {
 		}
 	}
 	h.take(&l)
+}
+
+// read parses a message in one of the configured formats, or in one that is always known.
+func (m *monitor) read(message []byte) (logged, error) {
+	for _, f := range m.opts.Formats {
+		if l, ok, err := f.parse(message); ok {
+			return l, err
+		}
+	}
+	return parseLog(message)
 }
 
 func newHeard(classes balancer.Classes) *heard { return &heard{tally: measure.New(classes.Names()...)} }
@@ -266,25 +305,6 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 		m.opts.Logger.Warn(mistake)
 	}
 	return readings
-}
-
-// missing returns an error if the log has fewer lines than the counters have requests. Unreadable lines may be about other backends, so
-// they are reported only if lines about this one are missing.
-func (w *window) missing() error {
-	lines, malformed := w.log.lines, w.log.malformed
-	var served int64
-	for _, c := range w.counts {
-		served += c.responses
-	}
-	few := served > 100 && lines < served/2
-	switch {
-	case malformed > 0 && (few || lines == 0):
-		return fmt.Errorf("%d lines of a period are %w", malformed, errMalformed)
-	case few:
-		return fmt.Errorf("HAProxy answered %d requests in a period and logged %d of them here: do all frontends have `log global` and "+
-			"`option httplog`, its global section this address, and nothing `dontlog-normal` or a sample?", served, lines)
-	}
-	return nil
 }
 
 func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duration) quell.Reading {

@@ -26,10 +26,11 @@ var Kind = balancer.Kind{
 type Settings struct {
 	Sockets   []string // paths or host:port of the runtime API
 	Backend   string
-	Slots     string // prefix of the servers declared for instances; empty: servers are added at run time
-	Server    string // parameters of servers added at run time, besides their checks
-	StateFile string // state file that HAProxy loads when it starts; empty: none
-	Log       string // where HAProxy's log arrives: a path or host:port; empty: no log
+	Slots     string   // prefix of the servers declared for instances; empty: servers are added at run time
+	Server    string   // parameters of servers added at run time, besides their checks
+	StateFile string   // state file that HAProxy loads when it starts; empty: none
+	Log       string   // where HAProxy's log arrives: a path or host:port; empty: no log
+	Formats   []string // log-formats of frontends, beside those that are always read
 	Health    Health
 }
 
@@ -60,6 +61,9 @@ func (s *Settings) Keys() keys.Table {
 			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
 			keys.Opt("log", keys.PathOrAddress(&s.Log),
 				"where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
+			keys.Opt("log_format", keys.ListOf(&s.Formats, "", func(s *string) keys.Value { return keys.Text(s).Then(formatProblem) }).OrOne(),
+				"the log-format of a frontend, as in HAProxy's configuration, or a list of several").
+				Or("option httplog and Quell's short format, which are always read"),
 		}, "how to reach HAProxy, and the names in its configuration"),
 	}
 }
@@ -70,6 +74,26 @@ func oneCommand(s string) string {
 		return "must be one line without ; or \\"
 	}
 	return ""
+}
+
+// formatProblem checks a log-format.
+func formatProblem(text string) string {
+	if _, err := parseFormat(text); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// formats compiles the configured formats, which were checked when the configuration was read.
+func (s *Settings) formats() (list []*logFormat, err error) {
+	for _, text := range s.Formats {
+		f, err := parseFormat(text)
+		if err != nil {
+			return nil, &quell.UserError{Err: fmt.Errorf("balancer.haproxy.log_format: %w", err)}
+		}
+		list = append(list, f)
+	}
+	return list, nil
 }
 
 // Check reports keys that contradict each other.
@@ -142,9 +166,13 @@ func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish 
 	o := monitorOptions{
 		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Classes: in.Classes, Logger: in.Logger,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
+		Exact:   in.Metric != "" && in.Metric != quell.Mean,
+	}
+	var err error
+	if o.Formats, err = s.formats(); err != nil {
+		return nil, err
 	}
 	if s.Log != "" {
-		var err error
 		if o.Log, err = listen(s.Log); err != nil {
 			return nil, err
 		}
@@ -167,6 +195,9 @@ type meter struct {
 
 // Pace implements balancer.Meter.
 func (m *meter) Pace(period, fast time.Duration) { m.monitor.pace.Set(period, fast) }
+
+// Err implements balancer.Meter.
+func (m *meter) Err() error { return m.monitor.err() }
 
 // Stop implements balancer.Meter.
 func (m *meter) Stop() { m.cancel(); <-m.done }

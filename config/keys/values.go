@@ -244,9 +244,10 @@ func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 type List[T any] struct {
 	dst   *[]T
 	item  func(*T) Value
-	blank T   // an item before it is read
-	least int // smallest number of items
-	most  int // largest number of items; 0: any
+	blank T    // an item before it is read
+	least int  // smallest number of items
+	most  int  // largest number of items; 0: any
+	one   bool // a single value is a list of one item
 	set   func([]T)
 }
 
@@ -293,6 +294,12 @@ func (l *List[T]) AtMost(n int) *List[T] {
 	return l
 }
 
+// OrOne also accepts a single value, as a list of one item.
+func (l *List[T]) OrOne() *List[T] {
+	l.one = true
+	return l
+}
+
 // Into also calls set with the list that was read, for settings that are not stored in a slice.
 func (l *List[T]) Into(set func([]T)) *List[T] {
 	l.set = set
@@ -305,6 +312,12 @@ func (l *List[T]) current() string { return fmt.Sprintf("%+v", *l.dst) }
 
 func (l *List[T]) read(d *Decoder, n ast.Node) {
 	seq, ok := n.(*ast.SequenceNode)
+	if !ok && l.one {
+		items := []T{l.blank}
+		l.item(&items[0]).read(d, n)
+		*l.dst = items
+		return
+	}
 	if !ok {
 		d.problem(n, "must be a list, is "+describe(n), "")
 		return
