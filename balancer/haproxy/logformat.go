@@ -46,7 +46,8 @@ type fields [fieldCount]string
 // aliases are HAProxy's names of the fields. Each of the others matches text without spaces, unless spaced contains it.
 var aliases = map[string]field{
 	"b": aBackend, "s": aServer, "f": aFrontend, "ft": aFrontend, "ST": aStatus, "ts": aState, "tsc": aState,
-	"TR": aTR, "Tw": aTw, "Tc": aTc, "Tr": aTr, "Td": aTd, "Ta": aTa, "HP": aTarget, "HPO": aTarget, "HU": aTarget, "r": aRequest, "hr": aClass,
+	"TR": aTR, "Tw": aTw, "Tc": aTc, "Tr": aTr, "Td": aTd, "Ta": aTa, "HP": aTarget, "HPO": aTarget, "HU": aTarget,
+	"r": aRequest, "hr": aClass,
 }
 
 // spaced are the aliases whose text may contain spaces.
@@ -59,7 +60,7 @@ var samples = map[string]field{
 	"txn.timer.total": aTa, "capture.req.uri": aTarget, "capture.req.hdr(0)": aClass,
 }
 
-// sinceHeaders matches the only way in which HAProxy gives microseconds: the present time less one that was stored when the headers were there.
+// sinceHeaders matches the only way in which HAProxy gives microseconds: the present time less that at which the headers were there.
 var sinceHeaders = regexp.MustCompile(`^date\(0,us\),sub\([a-z]+\.[\w.]+\)$`)
 
 // What each field looks like. Names and numbers may be in quotes, because of %{+Q}.

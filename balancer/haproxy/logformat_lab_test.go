@@ -97,7 +97,8 @@ func TestFrontendsInDifferentFormats(t *testing.T) {
 		t.Fatalf("%d lines were read, %d were not: %v", w.log.lines, w.log.malformed, err)
 	}
 	r := m.readings(w, time.Now(), false)[0]
-	if o := r.Observation; r.Requests != 40 || r.Errors != 0 || o.LatencyMS.N != 40 || *o.LatencyMS.Mean < 2 || o.LatencyByClassMS["view"].N != 20 {
+	if o := r.Observation; r.Requests != 40 || r.Errors != 0 || o.LatencyMS.N != 40 || *o.LatencyMS.Mean < 2 ||
+		o.LatencyByClassMS["view"].N != 20 {
 		t.Errorf("reading %+v, latency %+v, by class %+v", r, o.LatencyMS, o.LatencyByClassMS)
 	}
 	for range 40 { // each is a whole number of milliseconds once in a thousand
@@ -106,7 +107,8 @@ func TestFrontendsInDifferentFormats(t *testing.T) {
 		}
 	}
 	await(t, "the lines in microseconds", func() (bool, any) { m.mu.Lock(); defer m.mu.Unlock(); return m.heard.lines == 40, m.heard.lines })
-	if mean := *m.heard.servers["a"].tally.Observation(time.Now(), time.Second, 0).LatencyMS.Mean; mean < 2 || mean*40 == float64(int(mean*40)) {
+	o := m.heard.servers["a"].tally.Observation(time.Now(), time.Second, 0)
+	if mean := *o.LatencyMS.Mean; mean < 2 || mean*40 == float64(int(mean*40)) {
 		t.Errorf("a mean of %v ms, which whole milliseconds would give, too", mean)
 	}
 }

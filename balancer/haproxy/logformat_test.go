@@ -106,7 +106,8 @@ func FuzzParseFormat(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if l, ok, err := parsed.parse([]byte(line)); ok && err == nil && (l.server == "" || l.backend == "" || l.took < 0 || l.counted && l.failed) {
+		l, ok, err := parsed.parse([]byte(line))
+		if ok && err == nil && (l.server == "" || l.backend == "" || l.took < 0 || l.counted && l.failed) {
 			t.Errorf("%q in %q gives %+v", line, format, l)
 		}
 	})

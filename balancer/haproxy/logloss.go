@@ -18,7 +18,7 @@ type completeness struct {
 	served, gap float64         // requests that HAProxy answered recently, and how many of them the log lacks; older periods count half
 	short       bool            // the log lacked requests at the end of the last period, too
 	seen        map[string]bool // frontends of lines that were read
-	sample      string          // the first line that could not be read, as long as there are some: so the message does not change each period
+	sample      string          // the first line that could not be read, as long as there are some, so that the message stays
 }
 
 const (
@@ -127,12 +127,12 @@ func adviceFor(line string) string {
 
 var (
 	priority = regexp.MustCompile(`^<(\d{1,3})>`)
-	// notRequests matches messages of severity info that are not about requests: connections that failed before a request, and changes of servers.
+	// notRequests matches messages of severity info that are not about requests: connections that failed before one, changes of servers.
 	notRequests = regexp.MustCompile(`(\] \S+/\S+: [A-Z]|^(Server|Health check for server|Backend|Proxy|Stopping|Pausing|Resuming) )`)
 )
 
-// aboutRequest returns whether a message that could not be read looks like one about a request. HAProxy logs those with the severity info, or
-// error (option log-separate-errors), and everything about servers and itself with another one.
+// aboutRequest returns whether a message that could not be read looks like one about a request. HAProxy logs those with the severity
+// info, or error (option log-separate-errors), and everything about servers and itself with another one.
 func aboutRequest(message []byte) bool {
 	text := message[len(header.Find(message)):]
 	if len(text) == 0 || notRequests.Match(text) {
