@@ -36,7 +36,8 @@ func TestOwnFormats(t *testing.T) {
 			logged{backend: "b", server: "s1", target: "/x?y", took: ms(7), counted: true, connected: true}},
 		{"httplog in its own words, with captures", httplogText, head +
 			`1.2.3.4:35062 [21/Nov/2026:23:29:59.521] f~ b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 {foo|bar} "GET /p HTTP/1.1"`,
-			logged{backend: "b", server: "s1", frontend: "f", target: "/p", class: "foo", took: ms(22), counted: true, connect: ms(2), connected: true}},
+			logged{backend: "b", server: "s1", frontend: "f", target: "/p", class: "foo", took: ms(22), counted: true,
+				connect: ms(2), connected: true}},
 		{"and without", httplogText, head + `1.2.3.4:35062 [21/Nov/2026:23:29:59.521] f b/s1 3/0/2/10/25 200 549 - - ---- 1/1/0/0/0 0/0 "GET /p HTTP/1.1"`,
 			logged{backend: "b", server: "s1", frontend: "f", target: "/p", took: ms(22), counted: true, connect: ms(2), connected: true}},
 		{"the sum of the phases", `%b/%s %Tw/%Tc/%Tr/%Td %ST %ts`, head + "b/s1 1/2/3/4 200 --",
