@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // ServerOptions configure an embedded bus.
@@ -127,8 +129,24 @@ func (opts *ServerOptions) listenOptions(conf *server.Options) (err error) {
 	if conf.TLSConfig, err = opts.TLS.server(); err != nil {
 		return err
 	}
+	conf.MaxConn = mostConns(connlimit.Files())
 	conf.TLS, conf.TLSVerify = conf.TLSConfig != nil, opts.TLS.verifiesClients()
 	return nil
+}
+
+const (
+	// ownFiles is how many open files a controller needs for itself: store, journal, leases, sockets to the balancer.
+	ownFiles   = 48
+	fewestConn = 8
+)
+
+// mostConns returns the limit of the bus's connections under a limit of open files, 0 for NATS's default. It leaves files for the process
+// itself and a quarter for its other work. Connections that do not authenticate are closed after two seconds.
+func mostConns(files int) int {
+	if files == 0 {
+		return 0
+	}
+	return max(fewestConn, files-ownFiles-min(files/4, 8192))
 }
 
 func splitListen(listen string) (host string, port int, err error) {

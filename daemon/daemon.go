@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -122,12 +123,9 @@ func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (st
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w; choose another address or stop what uses it", what, err)
 	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, ErrorLog: outage.ErrorLog(log),
-	}
+	server := connlimit.Guard(&http.Server{Handler: handler, ErrorLog: outage.ErrorLog(log)})
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := connlimit.Serve(server, listener, log); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serving failed", "what", what, "error", err)
 		}
 	}()

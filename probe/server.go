@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -31,8 +32,11 @@ const (
 	blockSize = 64 << 10
 	// stall is how long a client may take to receive one block.
 	stall = 30 * time.Second
-	// idle is longer than any gap between two probes, so that the server does not close the prober's connection in between.
+	// idle is longer than any gap between two probes, so that the server does not close the prober's connection in between. Other clients'
+	// connections are closed after their request.
 	idle = 10 * time.Minute
+	// downloadLimit is the longest time of a whole answer, until the next block's own limit replaces it.
+	downloadLimit = time.Minute
 )
 
 // ServerOptions say who may probe.
@@ -81,14 +85,14 @@ func NewServer(o ServerOptions) *Server {
 	rand.NewChaCha8([32]byte{}).Read(s.block)
 	s.mux.HandleFunc("GET /probe", s.serveProbe)
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { s.say(w, http.StatusOK, "ok") })
-	s.http = &http.Server{
-		Handler:           s,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       idle,
-		MaxHeaderBytes:    4 << 10,
-		ErrorLog:          outage.ErrorLog(o.Logger),
-		ConnContext:       remember,
-	}
+	s.http = connlimit.Guard(&http.Server{
+		Handler:        s,
+		WriteTimeout:   downloadLimit,
+		IdleTimeout:    idle,
+		MaxHeaderBytes: 4 << 10,
+		ErrorLog:       outage.ErrorLog(o.Logger),
+		ConnContext:    remember,
+	})
 	return s
 }
 
@@ -106,7 +110,7 @@ func (s *Server) Start(l net.Listener) error {
 	s.started = true
 	go s.pulse.run()
 	go func() {
-		if err := s.http.Serve(stamping(l)); !errors.Is(err, http.ErrServerClosed) {
+		if err := connlimit.Serve(s.http, stamping(l), s.logger); !errors.Is(err, http.ErrServerClosed) {
 			s.logger.Error("probe server stopped", "address", l.Addr().String(), "error", err)
 		}
 	}()
@@ -206,9 +210,10 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request, size int64) {
 	}
 }
 
-// say answers with one line of text.
+// say answers with one line of text, and closes the connection: only probers keep theirs.
 func (s *Server) say(w http.ResponseWriter, status int, line string) {
 	line += "\n"
+	w.Header().Set("Connection", "close")
 	s.head(w, status, "text/plain; charset=utf-8", int64(len(line)))
 	n, _ := w.Write([]byte(line)) // if it fails, the client is gone and needs no answer
 	s.sent.Add(uint64(n))

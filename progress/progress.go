@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/internal/cgroup"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -116,13 +117,13 @@ func Listen(root fs.FS, at string, log *slog.Logger) (*Server, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /progress", s.post)
-	s.http = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+	s.http = connlimit.Guard(&http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		ErrorLog: outage.ErrorLog(log), ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, senderKey{}, senderOf(c))
-		}}
+		}})
 	s.done.Go(s.receive)
 	s.done.Go(func() {
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := connlimit.Serve(s.http, listener, log); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the socket for progress failed", "error", err)
 		}
 	})

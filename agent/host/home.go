@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/policy"
@@ -82,10 +83,9 @@ func (h *Home) listen(log *slog.Logger) error {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(data)
 	})
-	h.server = &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		ErrorLog: outage.ErrorLog(log)}
+	h.server = connlimit.Guard(&http.Server{Handler: mux, ErrorLog: outage.ErrorLog(log)})
 	go func() {
-		if err := h.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := connlimit.Serve(h.server, listener, log); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("the agent's socket failed", "error", err)
 		}
 	}()

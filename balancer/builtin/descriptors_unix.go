@@ -2,19 +2,7 @@
 
 package builtin
 
-import (
-	"math"
-	"syscall"
-)
-
-// openFiles is the process's limit of open files, 0 if there is none. The Go runtime has raised it to the hard limit.
-func openFiles() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
-		return 0
-	}
-	return int(limit.Cur)
-}
+import "syscall"
 
 // peerClosed returns whether the other end of an idle connection has closed it, or sent something that was not
 // requested.

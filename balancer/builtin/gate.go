@@ -7,24 +7,21 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
-// gate limits accepted connections. If there are as many connections as allowed, further ones wait in the kernel's queue. If one client has
-// reached the limit for a single client, further connections of that client are closed.
+// gate limits the connections of all clients together, and of each client. If one client has reached its limit, its further connections
+// are closed.
 type gate struct {
 	log   *slog.Logger
 	rules atomic.Pointer[clientRules]
+	all   *connlimit.Limiter
 
-	mu       sync.Mutex
-	freed    sync.Cond
-	most     int // 0: no limit
-	each     int // 0: no limit
-	open     int
-	clients  map[netip.Addr]*visitor
-	refused  int64 // connections closed because their client had too many
-	isClosed bool
-	fullFrom time.Time // when it became full; zero: there is room
+	mu      sync.Mutex
+	each    int // 0: no limit
+	clients map[netip.Addr]*visitor
+	refused int64 // connections closed because their client had too many
 }
 
 // visitor is a client with open connections.
@@ -34,8 +31,7 @@ type visitor struct {
 }
 
 func newGate(most, each int, rules *clientRules, log *slog.Logger) *gate {
-	g := &gate{log: log, most: most, each: each, clients: map[netip.Addr]*visitor{}}
-	g.freed.L = &g.mu
+	g := &gate{log: log, all: connlimit.New(most, log), each: each, clients: map[netip.Addr]*visitor{}}
 	g.rules.Store(rules)
 	return g
 }
@@ -44,46 +40,14 @@ func newGate(most, each int, rules *clientRules, log *slog.Logger) *gate {
 func (g *gate) resize(most, each int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.most, g.each = most, each
-	g.freed.Broadcast()
-}
-
-// enter waits until there is room for one more connection. It returns false if the gate was closed.
-func (g *gate) enter() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for g.most > 0 && g.open >= g.most && !g.isClosed {
-		g.noteFull()
-		g.freed.Wait()
-	}
-	if g.isClosed {
-		return false
-	}
-	g.open++
-	return true
-}
-
-// fullSpell is how long there must have been room before a full gate is logged again.
-const fullSpell = time.Minute
-
-func (g *gate) noteFull() {
-	now := time.Now()
-	if g.fullFrom.IsZero() || now.Sub(g.fullFrom) > fullSpell {
-		g.log.Warn("all connections are in use: further clients wait", "connections", g.open)
-	}
-	g.fullFrom = now
-}
-
-func (g *gate) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open--
-	g.freed.Signal()
+	g.each = each
+	g.all.Resize(most)
 }
 
 // admit counts a connection of its client. If the client has too many, admit refuses the connection.
-func (g *gate) admit(conn net.Conn) *inbound {
-	c := &inbound{Conn: conn, peer: peerOf(conn), rules: &g.rules, leave: g.leave, poked: make(chan struct{}, 1)}
+func (g *gate) admit(conn *connlimit.Conn) *inbound {
+	c := newInbound(conn, &g.rules)
+	c.place = conn
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
 		return c
 	}
@@ -100,7 +64,7 @@ func (g *gate) admit(conn net.Conn) *inbound {
 		return nil
 	}
 	v.open++
-	c.leave = func() { g.leave(); g.goodbye(client, v) }
+	c.leave = func() { g.goodbye(client, v) }
 	return c
 }
 
@@ -129,20 +93,17 @@ func (g *gate) goodbye(client netip.Addr, v *visitor) {
 func (g *gate) counts() (open int, refused int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.open, g.refused
+	return g.all.Open(), g.refused
 }
 
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.isClosed = true
-	g.freed.Broadcast()
-}
-
-// gatedListener is a listener behind a gate.
+// gatedListener is a listener behind a gate. Its connections are of type *inbound.
 type gatedListener struct {
-	net.Listener
+	*connlimit.Listener
 	gate *gate
+}
+
+func newGatedListener(ln net.Listener, g *gate) *gatedListener {
+	return &gatedListener{&connlimit.Listener{Listener: ln, Limiter: g.all}, g}
 }
 
 // tooMany is the answer to a client whose connection is refused.
@@ -151,25 +112,14 @@ const tooMany = "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-
 // Accept implements net.Listener.
 func (l *gatedListener) Accept() (net.Conn, error) {
 	for {
-		if !l.gate.enter() {
-			return nil, net.ErrClosed
-		}
 		conn, err := l.Listener.Accept()
 		if err != nil {
-			l.gate.leave()
 			return nil, err
 		}
-		if c := l.gate.admit(conn); c != nil {
+		if c := l.gate.admit(conn.(*connlimit.Conn)); c != nil {
 			return c, nil
 		}
 		_, _ = io.WriteString(conn, tooMany) // it is short enough for the socket's buffer
 		conn.Close()
-		l.gate.leave()
 	}
-}
-
-// Close implements net.Listener.
-func (l *gatedListener) Close() error {
-	l.gate.close()
-	return l.Listener.Close()
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // clientRules say what clients may do, and what is passed on. They may change while connections are open.
@@ -41,6 +43,7 @@ type inbound struct {
 	net.Conn
 	peer     netip.Addr
 	rules    *atomic.Pointer[clientRules]
+	place    *connlimit.Conn // counts in the limit of connections; nil: it does not count
 	leave    func()
 	once     sync.Once
 	upgraded atomic.Bool // the connection was upgraded: what follows is not HTTP
@@ -57,6 +60,24 @@ type inbound struct {
 
 	wrote atomic.Int64 // when the client last read something, in ns since epoch; 0: never
 	armed atomic.Int64 // deadline of the present write, in ns since epoch; 0: none
+}
+
+func newInbound(conn net.Conn, rules *atomic.Pointer[clientRules]) *inbound {
+	return &inbound{Conn: conn, peer: peerOf(conn), rules: rules, leave: func() {}, poked: make(chan struct{}, 1)}
+}
+
+// begin and end enclose a request, for the limit of connections.
+func (c *inbound) begin() {
+	if c.place != nil {
+		c.place.Begin()
+	}
+}
+
+func (c *inbound) end() {
+	c.answered.Add(1)
+	if c.place != nil {
+		c.place.End()
+	}
 }
 
 // epoch is the zero of this file's times, so that they are small numbers of the monotonic clock.
@@ -270,7 +291,7 @@ func (c *inbound) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return nil
+	return net.ErrClosed
 }
 
 // Close implements net.Conn. If the client still sends, what it sends is thrown away for a while: an immediate close would

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -19,7 +18,7 @@ import (
 // slowConn returns a server's connection with the given rules, in synthetic time, and the client's end of it.
 func slowConn(rules clientRules) (c *inbound, client net.Conn) {
 	server, client := net.Pipe()
-	c = &inbound{Conn: server, rules: &atomic.Pointer[clientRules]{}, leave: func() {}, poked: make(chan struct{}, 1)}
+	c = newInbound(server, &atomic.Pointer[clientRules]{})
 	c.rules.Store(&rules)
 	return c, client
 }
@@ -258,31 +257,3 @@ func (addressed) Close() error                       { return nil }
 func (addressed) SetDeadline(time.Time) error        { return nil }
 func (addressed) SetReadDeadline(time.Time) error    { return nil }
 func (addressed) SetWriteDeadline(t time.Time) error { return nil }
-
-func TestAGateThatGrowsLetsWaitingClientsIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1, 0, &clientRules{}, slog.New(slog.DiscardHandler))
-		var in atomic.Int64
-		for range 3 {
-			go func() {
-				if g.enter() {
-					in.Add(1)
-				}
-			}()
-		}
-		synctest.Wait()
-		if in.Load() != 1 {
-			t.Errorf("%d entered, want 1", in.Load())
-		}
-		g.resize(2, 0)
-		synctest.Wait()
-		if in.Load() != 2 {
-			t.Errorf("%d entered, want 2", in.Load())
-		}
-		g.close()
-		synctest.Wait()
-		if g.enter() {
-			t.Error("a closed gate let somebody in")
-		}
-	})
-}

@@ -45,8 +45,8 @@ type Options struct {
 	Health   Health
 	Timeouts Timeouts
 
-	// MaxConns is the limit of clients' connections at a time; further connections wait to be accepted. 0: as many as the limit of open files
-	// allows. That limit also applies if MaxConns is larger.
+	// MaxConns is the limit of clients' connections at a time. For further ones, idle ones are closed; if there are none, they wait to be
+	// accepted. 0: as many as the limit of open files allows. That limit also applies if MaxConns is larger.
 	MaxConns int
 	// MaxConnsSet says that MaxConns is not a default. Then a warning is logged if the limit of open files allows fewer connections.
 	MaxConnsSet bool

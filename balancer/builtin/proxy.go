@@ -95,7 +95,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.open.Add(-1)
 	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
 	if x.client, _ = r.Context().Value(inboundKey{}).(*inbound); x.client != nil {
-		defer x.client.answered.Add(1)
+		x.client.begin()
+		defer x.client.end()
 	}
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}

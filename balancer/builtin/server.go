@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -56,7 +57,7 @@ func New(o Options) (*Server, error) {
 		stopReports: func() {}, handedOver: make(chan struct{})}
 	s.metrics = newMetrics(&s.opts)
 	var err error
-	if s.files, err = shareOut(openFiles(), o.MaxConns); err != nil {
+	if s.files, err = shareOut(connlimit.Files(), o.MaxConns); err != nil {
 		return nil, err
 	}
 	if s.pool, err = newPool(&s.opts, s.metrics, s.files); err != nil {
@@ -92,7 +93,7 @@ func (s *Server) Reconfigure(o Options) error {
 	changed.NameInstance, changed.DefaultHost, changed.Upgrades = o.NameInstance, o.DefaultHost, o.Upgrades
 	changed.MaxConns, changed.MaxConnsSet, changed.MaxConnsPerClient = o.MaxConns, o.MaxConnsSet, o.MaxConnsPerClient
 	changed.Drain, changed.Period, changed.Fast, changed.Timeouts = o.Drain, o.Period, o.Fast, o.Timeouts
-	files, err := shareOut(openFiles(), o.MaxConns)
+	files, err := shareOut(connlimit.Files(), o.MaxConns)
 	if err != nil {
 		return err
 	}
@@ -158,21 +159,20 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.traffic = s.newEndpoint(ln, s.gate, s.proxy)
+	s.traffic = s.newEndpoint(ln, newGatedListener(ln, s.gate), s.proxy)
 	s.traffic.server.ConnContext = withInbound
 	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
 	if s.opts.Metrics != "" {
 		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
-		s.metricsEnd = s.newEndpoint(ln, s.insideGate(), s.metrics.handler(s.opts.Bus))
-		s.metricsEnd.server.ReadTimeout, s.metricsEnd.server.WriteTimeout = 10*time.Second, 30*time.Second
+		s.metricsEnd = s.insideEndpoint(ln, s.metrics.handler(s.opts.Bus))
 	}
 	if s.opts.Admin != "" {
 		if ln, err = s.listenAdmin(have); err != nil {
 			return err
 		}
-		s.admin = s.newEndpoint(ln, s.insideGate(), s.adminHandler())
+		s.admin = s.insideEndpoint(ln, s.adminHandler())
 	}
 	return nil
 }
@@ -186,8 +186,18 @@ func (s *Server) listenAdmin(have Inherited) (net.Listener, error) {
 	return ln, nil
 }
 
-// insideGate limits the clients of metrics and of the admin API, so that they cannot use up the files that are reserved for both.
-func (s *Server) insideGate() *gate { return newGate(16, 0, &clientRules{}, s.opts.Logger) }
+// insideIdle is how long the clients of metrics and of the admin API may keep a connection without a request.
+const insideIdle = 15 * time.Second
+
+// insideEndpoint makes an endpoint for metrics or for the admin API. Its limit of connections keeps its clients from using up the files
+// that are reserved for both.
+func (s *Server) insideEndpoint(ln net.Listener, h http.Handler) *endpoint {
+	limited := &connlimit.Listener{Listener: ln, Limiter: connlimit.New(connlimit.Beside(s.files.limit), s.opts.Logger)}
+	e := s.newEndpoint(ln, limited, h)
+	e.server.IdleTimeout = min(insideIdle, s.opts.Timeouts.Idle)
+	connlimit.Guard(e.server)
+	return e
+}
 
 func listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
 	if inherited != nil {
@@ -386,13 +396,13 @@ func (s *Server) endpoints() []*endpoint {
 // endpoint is one listener with its handler.
 type endpoint struct {
 	socket   net.Listener // the listener as it was opened
-	listener net.Listener // the same behind a gate
+	listener net.Listener // the same with a limit of connections
 	server   *http.Server
 }
 
 // newEndpoint makes an endpoint with limits of the time and size of request headers.
-func (s *Server) newEndpoint(ln net.Listener, g *gate, h http.Handler) *endpoint {
-	return &endpoint{socket: ln, listener: &gatedListener{Listener: ln, gate: g}, server: &http.Server{
+func (s *Server) newEndpoint(socket, limited net.Listener, h http.Handler) *endpoint {
+	return &endpoint{socket: socket, listener: limited, server: &http.Server{
 		Handler: h, ReadHeaderTimeout: s.opts.Timeouts.ReadHeader, IdleTimeout: s.opts.Timeouts.Idle,
 		MaxHeaderBytes: s.opts.MaxHeaderBytes, ErrorLog: outage.ErrorLog(s.opts.Logger),
 	}}

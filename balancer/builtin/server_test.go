@@ -126,7 +126,8 @@ func TestNothingIsCutOff(t *testing.T) {
 
 func TestConnectionsAreLimited(t *testing.T) {
 	s := start(t, Options{MaxConns: 1})
-	in := newInstance(t, "i1", nil)
+	proceed := make(chan struct{}, 1)
+	in := newInstance(t, "i1", func(http.ResponseWriter, *http.Request) { <-proceed })
 	applyHealthy(t, s, in.backend(1))
 	ask := func() (net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", s.Addr())
@@ -137,16 +138,18 @@ func TestConnectionsAreLimited(t *testing.T) {
 		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		return conn, bufio.NewReader(conn)
 	}
-	first, fromFirst := ask()
-	if _, err := http.ReadResponse(fromFirst, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, fromFirst := ask()
+	waitFor(t, "the first request", func() bool { return in.served.Load() == 1 })
 	second, fromSecond := ask()
 	second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if _, err := fromSecond.Peek(1); err == nil {
 		t.Error("the second connection was served beside the first")
 	}
-	first.Close()
+	proceed <- struct{}{}
+	if _, err := http.ReadResponse(fromFirst, nil); err != nil {
+		t.Fatal(err)
+	}
+	proceed <- struct{}{} // the first connection is idle now: it is closed for the second
 	second.SetReadDeadline(time.Time{})
 	if resp, err := http.ReadResponse(fromSecond, nil); err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("the second connection after the first: %v, %v", resp, err)

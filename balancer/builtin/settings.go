@@ -60,7 +60,8 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
 		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
-			"largest number of client connections, further ones wait; 0 for as many as the limit of open files allows"),
+			"largest number of client connections: idle ones are closed for further ones, which else wait; "+
+				"0 for as many as the limit of open files allows"),
 		keys.Opt("max_conns_per_client", keys.Pointer(&s.MaxConnsPerClient, perClient),
 			"most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; "+
 				"trusted proxies have none").Or("half of max_conns"),

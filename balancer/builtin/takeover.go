@@ -14,6 +14,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // Inherited is what a server need not make itself: listening sockets from systemd or from the previous balancer process, and that process's
@@ -66,7 +68,7 @@ func (s *Server) serveTakeOver(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	defer hijacked.Close()
-	conn, ok := hijacked.(*inbound).Conn.(*net.UnixConn)
+	conn, ok := hijacked.(*connlimit.Conn).Conn.(*net.UnixConn)
 	if !ok {
 		return
 	}

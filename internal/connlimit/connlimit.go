@@ -1,0 +1,245 @@
+// Package connlimit limits the connections of a listener. So clients that open connections and hold them cannot use up the files that the
+// rest of the process needs, and cannot keep others out.
+package connlimit
+
+import (
+	"container/list"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limiter limits the open connections of a listener. If a connection arrives when there are as many as allowed, the one that has been
+// without a request for longest is closed for it. If all have a request in progress, further connections wait.
+type Limiter struct {
+	log *slog.Logger
+
+	mu       sync.Mutex
+	freed    sync.Cond
+	most     int // 0: no limit
+	open     int
+	idle     list.List // of *Conn without a request, the longest idle first
+	closed   bool
+	fullFrom time.Time // when the limit was last reached; zero: never
+}
+
+// New returns a limiter. most is the largest number of open connections, 0 for no limit.
+func New(most int, log *slog.Logger) *Limiter {
+	l := &Limiter{most: most, log: log}
+	l.freed.L = &l.mu
+	return l
+}
+
+// Resize changes the limit. Open connections above a new limit stay.
+func (l *Limiter) Resize(most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = most
+	l.freed.Broadcast()
+}
+
+// Open returns the number of open connections.
+func (l *Limiter) Open() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// Close ends the waiting of connections for which there is no room.
+func (l *Limiter) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.freed.Broadcast()
+}
+
+// admit makes room for a connection. It returns false if the limiter was closed.
+func (l *Limiter) admit(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.most > 0 && l.open >= l.most && !l.closed {
+		l.noteFull()
+		if !l.closeLongestIdle() {
+			l.freed.Wait()
+		}
+	}
+	if l.closed {
+		return false
+	}
+	l.open++
+	c.place = l.idle.PushBack(c)
+	return true
+}
+
+// closeLongestIdle unlocks l.mu while it closes the connection.
+func (l *Limiter) closeLongestIdle() bool {
+	longest := l.idle.Front()
+	if longest == nil {
+		return false
+	}
+	c := longest.Value.(*Conn)
+	l.idle.Remove(longest)
+	c.place = nil
+	l.mu.Unlock()
+	defer l.mu.Lock()
+	c.Close()
+	return true
+}
+
+// fullSpell is how long there must have been room before a reached limit is logged again.
+const fullSpell = time.Minute
+
+func (l *Limiter) noteFull() {
+	now := time.Now()
+	if l.fullFrom.IsZero() || now.Sub(l.fullFrom) > fullSpell {
+		l.log.Warn("all connections are in use: idle ones are closed, and if there are none, further clients wait", "connections", l.open)
+	}
+	l.fullFrom = now
+}
+
+// Conn is a connection that counts.
+type Conn struct {
+	net.Conn
+	of    *Limiter
+	leave sync.Once
+
+	// Guarded by of.mu.
+	requests int           // in progress
+	place    *list.Element // in of.idle; nil: a request is in progress, or the connection is closed
+	gone     bool
+}
+
+// Begin notes that a request begins. Until it ends, the connection is not closed for others.
+func (c *Conn) Begin() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.requests++
+	c.unlist()
+}
+
+// End notes that a request has ended.
+func (c *Conn) End() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.requests--; c.requests == 0 && !c.gone {
+		c.place = c.of.idle.PushBack(c)
+		c.of.freed.Signal()
+	}
+}
+
+func (c *Conn) unlist() {
+	if c.place != nil {
+		c.of.idle.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// CloseWrite closes the sending side, if the connection has one.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	err := c.Conn.Close()
+	c.leave.Do(func() {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.gone = true
+		c.unlist()
+		c.of.open--
+		c.of.freed.Signal()
+	})
+	return err
+}
+
+// Listener accepts connections, each a *Conn, within a limit.
+type Listener struct {
+	net.Listener
+	Limiter *Limiter
+}
+
+// Accept implements net.Listener.
+func (l *Listener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: conn, of: l.Limiter}
+	if !l.Limiter.admit(c) {
+		conn.Close()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+// Close implements net.Listener.
+func (l *Listener) Close() error {
+	l.Limiter.Close()
+	return l.Listener.Close()
+}
+
+type connKey struct{}
+
+// Guard prepares a server whose listener is a Listener: the limiter learns which connections have a request in progress. A ConnContext
+// that the server has already gets the connection that the inner listener accepted. Time limits that the server lacks are set, for clients
+// that are idle or slow.
+func Guard(s *http.Server) *http.Server {
+	handler, inner := s.Handler, s.ConnContext
+	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		c, ok := conn.(*Conn)
+		if !ok {
+			return ctx
+		}
+		if inner != nil {
+			ctx = inner(ctx, c.Conn)
+		}
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*Conn); ok {
+			c.Begin()
+			defer c.End()
+		}
+		handler.ServeHTTP(w, r)
+	})
+	setDefault(&s.ReadHeaderTimeout, 5*time.Second)
+	setDefault(&s.ReadTimeout, 10*time.Second)
+	setDefault(&s.WriteTimeout, 30*time.Second)
+	setDefault(&s.IdleTimeout, 15*time.Second)
+	if s.MaxHeaderBytes == 0 {
+		s.MaxHeaderBytes = 16 << 10
+	}
+	return s
+}
+
+func setDefault(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}
+
+// Serve serves a guarded server on a listener with the limit of Beside.
+func Serve(s *http.Server, ln net.Listener, log *slog.Logger) error {
+	return s.Serve(&Listener{Listener: ln, Limiter: New(Beside(Files()), log)})
+}
+
+const (
+	fewestBeside = 4
+	mostBeside   = 256
+)
+
+// Beside returns the limit of connections for a listener that is not the process's main work, such as its metrics: a sixteenth of the
+// process's limit of open files, from 4 to 256. files is 0 if there is no limit.
+func Beside(files int) int {
+	if files == 0 {
+		return mostBeside
+	}
+	return max(fewestBeside, min(files/16, mostBeside))
+}
