@@ -78,6 +78,9 @@ func (in *Instance) check(p *problems) {
 	}
 	p.optional("weight", in.Weight, 1)
 	p.optional("base", in.Base, maxRate)
+	if in.Base != nil && *in.Base == 0 {
+		p.addf("base", "must be above 0")
+	}
 	p.optional("override", in.Override, 1)
 	if f := in.Factor; f != nil {
 		p.optional("factor.value", &f.Value, 1)

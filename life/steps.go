@@ -2,6 +2,7 @@ package life
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -103,9 +104,25 @@ func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	if sum > 0 {
 		return planned
 	}
-	weights := make(map[string]float64, len(ready))
-	for _, id := range ready {
-		weights[id] = 1 / float64(len(ready))
+	return byBase(group, ready)
+}
+
+// byBase returns shares of these instances in proportion to the weights that people gave them.
+func byBase(group []Instance, ids []string) map[string]float64 {
+	weights, sum := make(map[string]float64, len(ids)), 0.0
+	for i := range group {
+		in := &group[i]
+		if !slices.Contains(ids, in.Member.ID) {
+			continue
+		}
+		weights[in.Member.ID] = 1
+		if in.Backend.Base != nil {
+			weights[in.Member.ID] = *in.Backend.Base
+		}
+		sum += weights[in.Member.ID]
+	}
+	for id := range weights {
+		weights[id] /= sum
 	}
 	return weights
 }

@@ -91,7 +91,7 @@ func (gd *guarded) fadeStale() {
 			moved = math.Min(1, float64(periods)/float64(rules.Fade))
 		}
 		m.kept = true
-		m.share = ((1-moved)**m.mem.StaleWeight + moved*gd.equal()) * m.uncut
+		m.share = ((1-moved)**m.mem.StaleWeight + moved*m.even(gd.staying)) * m.uncut
 		gd.tellStale(m, moved)
 	}
 }
@@ -104,6 +104,22 @@ func (gd *guarded) tellStale(m *member, moved float64) {
 	periods := m.mem.StaleFor + gd.in.patience()
 	gd.reason(code, m.ID, "no %s of %s for %d period(s): keeping its weight, %.0f%% on the way to an equal share%s", m.misses(), m.ID, periods,
 		moved*100, hint)
+}
+
+// sizes are the even shares of the instances that stay, in multiples of equal ones.
+func (gd *guarded) sizes() []float64 {
+	sizes := make([]float64, len(gd.staying))
+	var sum float64
+	for i, m := range gd.staying {
+		sizes[i] = m.BaseWeight()
+		sum += sizes[i]
+	}
+	for i := range sizes {
+		if sizes[i] *= float64(len(sizes)) / sum; sum == 0 {
+			sizes[i] = 1
+		}
+	}
+	return sizes
 }
 
 func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
@@ -136,7 +152,7 @@ func (gd *guarded) settled(give eased) []fraction {
 		case m.fixed != nil:
 			f = fraction{*m.fixed, *m.fixed, *m.fixed}
 		case m.isNew():
-			if f.want = min(m.share, gd.equal(), gd.ramp(m)); m.failing && !give.errors {
+			if f.want = min(m.share, m.even(gd.staying), gd.ramp(m)); m.failing && !give.errors {
 				f.want = 0
 			}
 			if !give.slowStart {
@@ -166,13 +182,13 @@ func (gd *guarded) ramp(m *member) float64 {
 
 // fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
 func (gd *guarded) fractions(give eased) []fraction {
-	list := make([]fraction, len(gd.staying))
+	list, sizes := make([]fraction, len(gd.staying)), gd.sizes()
 	for i, m := range gd.staying {
 		low, high := 0.0, 1.0
-		if step := gd.step(give); gd.base != nil && step < 1 {
+		if step := gd.step(give) * sizes[i]; gd.base != nil && gd.step(give) < 1 {
 			low, high = math.Max(0, gd.base[i]-step), math.Min(1, gd.base[i]+step)
 		}
-		low, high = gd.bound(m, low, high, give)
+		low, high = gd.bound(m, gd.equal()*sizes[i], low, high, give)
 		list[i] = fraction{m.share, low, high}
 	}
 	return list
@@ -191,7 +207,7 @@ func (gd *guarded) step(give eased) float64 {
 // bound narrows the bounds low and high of an instance's share, which guard.step gave. If rules contradict each other, the
 // earlier one in this list decides: shares that people set, stale readings, errors, the floor. An instance that a fast
 // policy takes out may lose its whole share at once. A ramp never takes away what the step or the floor guarantees.
-func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, float64) {
+func (gd *guarded) bound(m *member, even, low, high float64, give eased) (float64, float64) {
 	if m.fixed != nil {
 		return *m.fixed, *m.fixed
 	}
@@ -211,7 +227,7 @@ func (gd *guarded) bound(m *member, low, high float64, give eased) (float64, flo
 	case m.uncut == 0:
 		low = 0
 	case !m.waiting():
-		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*gd.equal()*(1-give.floor)))
+		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*even*(1-give.floor)))
 	}
 	if !give.slowStart {
 		high = math.Min(high, math.Max(low, gd.ramp(m)))
@@ -295,6 +311,14 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	}
 }
 
+// relatively qualifies an amount for an instance of mean base weight.
+func (gd *guarded) relatively() string {
+	if gd.group.based() {
+		return " (in proportion to its base weight)"
+	}
+	return ""
+}
+
 // mostNamed limits how many instances a reason names.
 const mostNamed = 3
 
@@ -305,9 +329,9 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 		return
 	}
 	var named []string
-	count := 0
+	count, sizes := 0, gd.sizes()
 	for i, m := range gd.staying {
-		if math.Abs(shares[i]-list[i].want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step-quell.SumTolerance {
+		if math.Abs(shares[i]-list[i].want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step*sizes[i]-quell.SumTolerance {
 			continue
 		}
 		if count++; count <= mostNamed {
@@ -318,6 +342,6 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 		named = append(named, fmt.Sprintf("%d more", count-mostNamed))
 	}
 	if count > 0 {
-		gd.reason("step", "", "no share moves by more than %.3f at once; on the way to %s", step, strings.Join(named, ", "))
+		gd.reason("step", "", "no share moves by more than %.3f%s at once; on the way to %s", step, gd.relatively(), strings.Join(named, ", "))
 	}
 }

@@ -48,6 +48,12 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 	for i := range g.members {
 		m := &g.members[i]
 		m.rates = sized.of(m.Type)
+	}
+	if in.byCapacity {
+		g.bySize(in)
+	}
+	for i := range g.members {
+		m := &g.members[i]
 		m.carries(used[0] > 0)
 		g.place(m)
 	}
@@ -253,7 +259,7 @@ func (g *group) present(handingOver, begun bool) {
 	}
 	switch {
 	case g.weightless || sum == 0 || handingOver && !applied:
-		g.equal()
+		evenly(g.ready)
 	case !isWhole(sum):
 		for _, m := range g.ready {
 			m.share /= sum
@@ -282,7 +288,7 @@ func (g *group) arrived() bool {
 // isWhole returns whether a sum of weights is 1, apart from rounding.
 func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
 
-// equal gives every ready instance the same share.
+// equal gives every ready instance the same share, relative to an even one.
 func (g *group) equal() {
 	for _, m := range g.ready {
 		m.share = 1 / float64(len(g.ready))

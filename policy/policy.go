@@ -140,7 +140,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	w := watch(in, g, prev.Trust)
-	plan := e.decides(in, g, &st)
+	plan := e.decideRelative(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	w.restrict(&plan)
 	guard(in, g, &plan)
@@ -159,6 +159,17 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st.HandingOver = st.HandingOver && !g.arrived()
 	st.Instances, st.Used = g.memories(), g.uses(in)
 	return plan, st
+}
+
+// decideRelative lets the policy decide. One that does not compute capacities decides on shares relative to even ones.
+func (e *Engine) decideRelative(in *Input, g *group, st *State) quell.Plan {
+	if in.byCapacity || !g.based() {
+		return e.decides(in, g, st)
+	}
+	g.relative()
+	plan := e.decides(in, g, st)
+	g.absolute()
+	return plan
 }
 
 func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {

@@ -474,7 +474,7 @@ func proportions(members []*member) (parts []float64, total float64) {
 	}
 	parts = make([]float64, len(members))
 	for i, m := range members {
-		if parts[i] = 1 / float64(len(members)); total > 0 {
+		if parts[i] = m.even(members); total > 0 {
 			parts[i] = m.carry / total
 		}
 	}

@@ -304,7 +304,7 @@ func (g *group) inForce() map[string]float64 {
 	shares := make(map[string]float64, len(g.ready))
 	for _, m := range g.ready {
 		if shares[m.ID] = m.weight(); m.isNew() {
-			shares[m.ID] = 1 / float64(len(g.ready))
+			shares[m.ID] = m.even(g.ready)
 		}
 	}
 	return shares
