@@ -42,7 +42,19 @@ type record struct {
 	Values   map[string]float64 `json:"values"` // what Quell set
 	// Shown are the values that the running server showed before the first change. A server need not show every parameter.
 	Shown map[string]float64 `json:"shown,omitempty"`
+	// Sum is the SHA-256 of all other fields. Earlier versions did not store it.
+	Sum string `json:"sum,omitempty"`
 }
+
+// sumOf returns the checksum of a record's other fields.
+func sumOf(r record) (string, error) {
+	r.Sum = ""
+	data, err := json.Marshal(r)
+	return sum(string(data)), err
+}
+
+// errDamaged says that a record is not as it was written.
+var errDamaged = errors.New("its content does not match its checksum")
 
 // errEdited is the error if somebody else edited a file that Quell had changed.
 var errEdited = errors.New("somebody edited it after Quell had changed it: it stays as it is now, and Quell changes it no more until the " +
@@ -86,7 +98,14 @@ func (f *file) recall() error {
 		return err
 	}
 	f.record = &record{}
-	if err := quell.DecodeStrict(data, f.record); err != nil {
+	err = quell.DecodeStrict(data, f.record)
+	if err == nil && f.record.Sum != "" {
+		var want string
+		if want, err = sumOf(*f.record); err == nil && want != f.record.Sum {
+			err = errDamaged
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("%s, which records the original of %s, is damaged: look at the file and delete the record: %w",
 			f.beside("original"), f.path, err)
 	}
@@ -314,6 +333,10 @@ func (f *file) put(content string) error {
 func (f *file) note(r *record) error {
 	if r == nil {
 		return f.forget()
+	}
+	var err error
+	if r.Sum, err = sumOf(*r); err != nil {
+		return err
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // ListenAddress is the host:port on which a process listens. Without a host the process listens on every interface; with port 0, on
@@ -70,10 +71,15 @@ func AddressProblem(s string, remote bool) string {
 	if remote && (n == 0 || host == "") {
 		return fmt.Sprintf("must name a host and a port to connect to, is %q", Shorten(s))
 	}
-	if strings.ContainsAny(host, " /@?#") {
+	if strings.ContainsFunc(host, func(r rune) bool { return !isOfHost(r) }) {
 		return fmt.Sprintf("%q is no host name", Shorten(host))
 	}
 	return ""
+}
+
+// isOfHost returns whether a name or an IP address may contain a character.
+func isOfHost(r rune) bool {
+	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._:%", r)
 }
 
 // Ports is a range of ports, both ends included; the zero value means any free ports.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -164,17 +166,21 @@ func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 
 // ReadFile reads a file, but at most one byte more than Parse accepts: enough for Parse to notice that the file is too large.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer must not block
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
 	defer f.Close()
+	_ = f.SetReadDeadline(time.Now().Add(patience)) // regular files have no deadline
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
 	return data, nil
 }
+
+// patience is how long the writer of a FIFO may take.
+const patience = 5 * time.Second
 
 func unreadable(path string, err error) error {
 	var cause *os.PathError

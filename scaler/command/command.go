@@ -18,13 +18,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/program"
 )
 
@@ -157,27 +157,27 @@ func decodeMembers(out []byte) ([]quell.Member, error) {
 	return members, nil
 }
 
+// mostID is the longest id of an instance in bytes, as in readings.
+const mostID = 256
+
 func check(m quell.Member, seen map[string]bool) error {
 	switch {
 	case m.ID == "":
 		return errors.New("id: missing")
+	case len(m.ID) > mostID:
+		return fmt.Errorf("id: %q is longer than %d bytes", keys.Shorten(m.ID), mostID)
 	case seen[m.ID]:
 		return fmt.Errorf("id: %q is given twice", m.ID)
 	case !slices.Contains(quell.States, m.State):
 		return fmt.Errorf("state of %s: missing", m.ID)
 	case m.Address == "" && m.State == quell.Ready:
 		return fmt.Errorf("address of %s: missing, though it is ready", m.ID)
-	case m.Address != "" && !isHostPort(m.Address):
-		return fmt.Errorf("address of %s: %q is not host:port", m.ID, m.Address)
-	case m.Probe != "" && !isHostPort(m.Probe):
-		return fmt.Errorf("probe of %s: %q is not host:port", m.ID, m.Probe)
+	case m.Address != "" && keys.AddressProblem(m.Address, true) != "":
+		return fmt.Errorf("address of %s: %s", m.ID, keys.AddressProblem(m.Address, true))
+	case m.Probe != "" && keys.AddressProblem(m.Probe, true) != "":
+		return fmt.Errorf("probe of %s: %s", m.ID, keys.AddressProblem(m.Probe, true))
 	}
 	return nil
-}
-
-func isHostPort(s string) bool {
-	host, port, err := net.SplitHostPort(s)
-	return err == nil && host != "" && port != ""
 }
 
 func decodeIDs(out []byte) ([]string, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // sh is a command that runs a shell script with arguments.
@@ -83,14 +84,18 @@ func TestListIsReadStrictly(t *testing.T) {
 		`{}`:    "cannot unmarshal",
 		`oops`:  `begins with "oops"`,
 		`[] []`: "more after the end",
-		`[{"id":"a","state":"ready","address":"h:1","color":"red"}]`:                              "color",
-		`[{"state":"ready","address":"h:1"}]`:                                                     "[0]: id: missing",
-		`[{"id":"a","address":"h:1"}]`:                                                            "state of a: missing",
-		`[{"id":"a","state":"up","address":"h:1"}]`:                                               `unknown state "up"`,
-		`[{"id":"a","state":"ready"}]`:                                                            "address of a: missing",
-		`[{"id":"a","state":"ready","address":"h"}]`:                                              `"h" is not host:port`,
-		`[{"id":"a","state":"ready","address":"h:1","probe":"h"}]`:                                "probe of a",
-		`[{"id":"a","state":"ready","address":"h:1"},{"id":"a","state":"ready","address":"h:2"}]`: "given twice",
+		`[{"id":"a","state":"ready","address":"h:1","color":"red"}]`:                                   "color",
+		`[{"state":"ready","address":"h:1"}]`:                                                          "[0]: id: missing",
+		`[{"id":"a","address":"h:1"}]`:                                                                 "state of a: missing",
+		`[{"id":"a","state":"up","address":"h:1"}]`:                                                    `unknown state "up"`,
+		`[{"id":"a","state":"ready"}]`:                                                                 "address of a: missing",
+		`[{"id":"a","state":"ready","address":"h"}]`:                                                   `must be an address as in 127.0.0.1:8080, is "h"`,
+		`[{"id":"a","state":"ready","address":"127.0.0.1:9001;} server {listen 1; return 200 pwned"}]`: `the port must be a number`,
+		`[{"id":"a","state":"ready","address":"x;} server {listen 1;}:80"}]`:                           `is no host name`,
+		`[{"id":"a","state":"ready","address":"10.0.0.1:80","probe":"$(id):80"}]`:                      `is no host name`,
+		`[{"id":"` + strings.Repeat("a", 300) + `","state":"starting"}]`:                               `is longer than 256 bytes`,
+		`[{"id":"a","state":"ready","address":"h:1","probe":"h"}]`:                                     "probe of a",
+		`[{"id":"a","state":"ready","address":"h:1"},{"id":"a","state":"ready","address":"h:2"}]`:      "given twice",
 	} {
 		d := driver(t, Options{List: sh(`printf %s "$1"`, out)})
 		members, err := d.Members(t.Context())
@@ -178,7 +183,7 @@ func FuzzDecodeMembers(f *testing.F) {
 			return
 		}
 		for _, m := range members {
-			if m.ID == "" || m.State == "" || m.State == quell.Ready && !isHostPort(m.Address) {
+			if m.ID == "" || m.State == "" || m.State == quell.Ready && keys.AddressProblem(m.Address, true) != "" {
 				t.Fatalf("accepted %+v", m)
 			}
 		}
