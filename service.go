@@ -1,6 +1,9 @@
 package quell
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Service is what Quell manages: a group of instances behind a balancer, and the objective they must meet.
 type Service struct {
@@ -18,11 +21,40 @@ type Service struct {
 // SLO is the response-time objective that every instance must meet.
 type SLO struct {
 	Metric    Metric
+	FirstByte bool          // a request's time ends with the first byte of the response, not with the last
 	Threshold time.Duration // R_th in the paper
 }
 
 // ThresholdMS is the threshold in milliseconds, the unit of the models.
 func (s SLO) ThresholdMS() float64 { return float64(s.Threshold) / float64(time.Millisecond) }
+
+// untilFirstByte begins the names of objectives that are about the time to the first byte.
+const untilFirstByte = "ttfb_"
+
+// Objectives lists the names of what an objective can be about: every statistic of the time to the last and to the first byte.
+func Objectives() []string {
+	var names []string
+	for _, prefix := range []string{"", untilFirstByte} {
+		for _, m := range Metrics {
+			names = append(names, prefix+string(m))
+		}
+	}
+	return names
+}
+
+// Objective names what the objective is about, for example p95 or ttfb_p95.
+func (s SLO) Objective() string {
+	if s.FirstByte {
+		return untilFirstByte + string(s.Metric)
+	}
+	return string(s.Metric)
+}
+
+// SetObjective is the opposite of Objective.
+func (s *SLO) SetObjective(name string) {
+	metric, first := strings.CutPrefix(name, untilFirstByte)
+	s.Metric, s.FirstByte = Metric(metric), first
+}
 
 // Policy selects a policy. Each policy declares the type of its Settings in package policy. Nil Settings mean the defaults.
 type Policy struct {

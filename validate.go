@@ -176,6 +176,8 @@ func (o *Observation) check(p *problems) {
 	p.number("window_s", o.WindowS, maxMS)
 	p.optional("request_rate", o.RequestRate, maxRate)
 	p.optional("error_rate", o.ErrorRate, 1)
+	p.optional("shed_rate", o.ShedRate, 1)
+	p.optional("answered_rate", o.AnsweredRate, maxRate)
 	p.optional("in_flight", o.InFlight, maxRate)
 	for class, v := range sorted(o.RequestRates) {
 		p.number("request_rates."+class, v, maxRate)

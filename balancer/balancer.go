@@ -30,15 +30,17 @@ type Settings interface {
 // Service is what a driver needs to know about its service.
 type Service struct {
 	Name     string
-	Balancer string         // balancer.name
-	Data     string         // folder for files that must survive the process
-	Period   time.Duration  // the sampling period
-	Fast     time.Duration  // the period of a fast policy; 0: there is none
-	Metric   quell.Metric   // the objective's
-	Drain    time.Duration  // how long open requests may take to finish
-	Classes  Classes        // the classes of requests that are measured apart; none: all are measured together
-	Members  []quell.Member // the instances of a fixed group; nil if the group's size changes
-	Logger   *slog.Logger
+	Balancer string        // balancer.name
+	Data     string        // folder for files that must survive the process
+	Period   time.Duration // the sampling period
+	Fast     time.Duration // the period of a fast policy; 0: there is none
+	Metric   quell.Metric  // the objective's
+	// FirstByte says that the objective is about the time to the first byte of a response.
+	FirstByte bool
+	Drain     time.Duration  // how long open requests may take to finish
+	Classes   Classes        // the classes of requests that are measured apart; none: all are measured together
+	Members   []quell.Member // the instances of a fixed group; nil if the group's size changes
+	Logger    *slog.Logger
 }
 
 // Driver spreads traffic over backends.

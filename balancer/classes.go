@@ -9,7 +9,10 @@ import (
 )
 
 // Class is a kind of requests: those whose path matches a pattern. In a pattern each star stands for any text, also for slashes.
-type Class struct{ Name, Path string }
+type Class struct {
+	Name, Path string
+	Outside    bool // its requests are demand, but not part of the objective
+}
 
 // OtherClass is the class of all requests that match no pattern.
 const OtherClass = "other"
@@ -43,6 +46,11 @@ func (c Classes) Of(target string) string {
 		}
 	}
 	return OtherClass
+}
+
+// Aside returns whether a class is not part of the objective.
+func (c Classes) Aside(name string) bool {
+	return slices.ContainsFunc(c, func(class Class) bool { return class.Outside && class.Name == name })
 }
 
 // pathOf returns the path of a request's target without its query, for example /a of /a?b=c and of http://host/a.
@@ -89,6 +97,8 @@ func ClassKeys(classes *Classes) keys.Value {
 			keys.Req("name", keys.Ident(&c.Name), "name of the class"),
 			keys.Req("path", keys.Text(&c.Path),
 				"pattern of the requests' paths, without query: each star stands for any text, as in /tag/* and *.jpg"),
+			keys.Opt("objective", keys.Not(&c.Outside),
+				"whether its response times count for slo; off for events, long polls, downloads and other streams"),
 		}
 	})
 }

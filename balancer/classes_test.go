@@ -10,7 +10,8 @@ import (
 )
 
 func TestClassOfARequest(t *testing.T) {
-	classes := Classes{{"home", "/"}, {"tags", "/tag/*"}, {"pictures", "*.jpg"}, {"edit", "/event/*/edit"}, {"event", "/event/*"}}
+	classes := Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"},
+		{Name: "pictures", Path: "*.jpg"}, {Name: "edit", Path: "/event/*/edit"}, {Name: "event", Path: "/event/*"}}
 	for target, want := range map[string]string{
 		"/": "home", "/?x=/tag/a": "home", "/tag/": "tags", "/tag/a/b?q": "tags", "/tag": OtherClass, "/tag/a.jpg": "tags",
 		"/x/a.jpg":      "pictures",
@@ -62,7 +63,7 @@ func TestMatchesAll(t *testing.T) {
 
 // Patterns that match nothing or everything are told once in each thousand requests, until they match.
 func TestClassWatch(t *testing.T) {
-	classes := Classes{{"home", "/"}, {"tags", "/tag/*"}}
+	classes := Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}}
 	var w ClassWatch
 	for i, c := range []struct {
 		counts map[string]int64

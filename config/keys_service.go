@@ -33,8 +33,11 @@ func ServiceKeys(s *quell.Service) keys.Table {
 }
 
 func sloKeys(s *quell.SLO) keys.Table {
+	objective := s.Objective()
 	return keys.Table{
-		keys.Req("metric", keys.OneOf(&s.Metric, quell.Metrics), "statistic of response time: mean, p50, p90, p95 or p99"),
+		keys.Req("metric", keys.OneOf(&objective, quell.Objectives()).Into(s.SetObjective),
+			"statistic of response time: mean, p50, p90, p95 or p99; with ttfb_ before it, as in ttfb_p95, only the time until the response "+
+				"begins counts, for streams and large downloads (docs/what-counts.md)"),
 		keys.Req("threshold", keys.Duration(&s.Threshold).Above(0), "response time that the metric must not exceed"),
 	}
 }

@@ -76,6 +76,7 @@ type InstanceStatus struct {
 	Cut         *float64    `json:"cut,omitempty"`    // the factor by which a fast policy cuts its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
+	ShedRate    *float64    `json:"shed_rate,omitempty"`
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
@@ -302,7 +303,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	if waits, ok := policy.Origin(o, c.mem.State.Usual[in.ID]); ok && !row.Stale {
 		row.Waits = &waits
 	}
-	row.RequestRate, row.ErrorRate, row.ProbeFailed = o.RequestRate, o.ErrorRate, o.ProbeFailed
+	row.RequestRate, row.ErrorRate, row.ShedRate, row.ProbeFailed = o.RequestRate, o.ErrorRate, o.ShedRate, o.ProbeFailed
 	resource := c.resource()
 	row.Utilization = entry(o.Utilization, resource)
 	if row.Severity == nil {

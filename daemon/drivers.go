@@ -51,6 +51,6 @@ func serviceOf(file *config.File, log *slog.Logger) balancer.Service {
 	return balancer.Service{
 		Name: file.Service.Name, Balancer: file.Balancer.Name, Data: file.Data, Members: members,
 		Period: file.Service.Sampling, Fast: file.Service.Policy.Fast.Sampling, Drain: file.Balancer.Drain,
-		Metric: file.Service.SLO.Metric, Classes: file.Balancer.Classes, Logger: log,
+		Metric: file.Service.SLO.Metric, Classes: file.Balancer.Classes, FirstByte: file.Service.SLO.FirstByte, Logger: log,
 	}
 }

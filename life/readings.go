@@ -180,8 +180,9 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	if len(readings) == 0 {
 		return nil
 	}
-	sum := &struct{ rate, inFlight float64 }{}
-	var failed share
+	sum := &struct{ rate, inFlight, answered float64 }{}
+	told := true
+	var failed, shed share
 	var latency, connect histograms
 	for i := range readings {
 		r := &readings[i]
@@ -190,14 +191,20 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		}
 		sum.rate += value(r.Observation.RequestRate)
 		sum.inFlight += value(r.Observation.InFlight)
+		sum.answered += value(r.Observation.AnsweredRate)
+		told = told && r.Observation.AnsweredRate != nil
 		failed.add(r.Observation.ErrorRate, r.Requests)
+		shed.addOrNone(r.Observation.ShedRate, r.Requests)
 		for _, err := range []error{latency.add(r.LatencyHDR), connect.add(r.ConnectHDR)} {
 			if err != nil {
 				damaged = append(damaged, &DamagedError{r.Reading, err})
 			}
 		}
 	}
-	o.RequestRate, o.InFlight, o.ErrorRate = &sum.rate, &sum.inFlight, failed.mean()
+	o.RequestRate, o.InFlight, o.ErrorRate, o.ShedRate = &sum.rate, &sum.inFlight, failed.mean(), shed.unlessNone()
+	if told {
+		o.AnsweredRate = &sum.answered
+	}
 	o.LatencyMS = latency.summary()
 	damaged = append(damaged, mergeClasses(o, readings)...)
 	if only := &readings[0]; len(readings) == 1 { // percentiles cannot be merged
@@ -299,6 +306,22 @@ func (s *share) add(fraction *float64, requests int64) {
 	weight := math.Max(1, float64(requests))
 	s.sum += *fraction * weight
 	s.weight += weight
+}
+
+// addOrNone counts a fraction that is absent as 0, if there were requests.
+func (s *share) addOrNone(fraction *float64, requests int64) {
+	if none := 0.; fraction == nil && requests > 0 {
+		fraction = &none
+	}
+	s.add(fraction, requests)
+}
+
+// unlessNone returns the mean, nil if it is 0.
+func (s *share) unlessNone() *float64 {
+	if s.sum == 0 {
+		return nil
+	}
+	return s.mean()
 }
 
 func (s *share) mean() *float64 {

@@ -272,6 +272,15 @@ func (gd *guarded) least(give func(part float64) eased) eased {
 	return give(enough)
 }
 
+// reasonOfErrors says why an instance gains no weight.
+func (gd *guarded) reasonOfErrors(m *member) {
+	if failed, refused := failed(m.Observation), refused(m.Observation); failed >= refused {
+		gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", failed*100)
+	} else {
+		gd.reason("refused", m.ID, "it refuses %.1f%% of its requests (429, 503): it gains no weight", refused*100)
+	}
+}
+
 // explain records what the rules changed, and which rules were relaxed.
 func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	for i, m := range gd.staying {
@@ -280,7 +289,7 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 			continue
 		}
 		if m.failing && !give.errors && !m.kept && want > m.weight() {
-			gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", *m.Observation.ErrorRate*100)
+			gd.reasonOfErrors(m)
 		}
 		if ramp := gd.ramp(m); ramp < want && !give.slowStart {
 			gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), ramp/want*100)

@@ -242,10 +242,23 @@ func (f *Felt) isNumb(in *Input) bool {
 	return in.feels && after > 0 && f.SeverityAt != nil && in.Snapshot.At.Sub(*f.SeverityAt) > time.Duration(after)*in.Service.Sampling
 }
 
-// isFailing returns whether an instance in service answers with too many errors.
+// isFailing returns whether an instance in service fails or refuses too many requests.
 func isFailing(in *Input, i *quell.Instance) bool {
-	most, rate := in.Service.Guard.ErrorRate, i.Observation.ErrorRate
-	return most > 0 && rate != nil && *rate > most && i.Weight != nil
+	most := in.Service.Guard.ErrorRate
+	return most > 0 && i.Weight != nil && failed(i.Observation)+refused(i.Observation) > most
+}
+
+// failed returns which fraction of an instance's requests failed.
+func failed(o *quell.Observation) float64 { return orNone(o.ErrorRate) }
+
+// refused returns which fraction of them it refused to protect itself.
+func refused(o *quell.Observation) float64 { return orNone(o.ShedRate) }
+
+func orNone(fraction *float64) float64 {
+	if fraction == nil {
+		return 0
+	}
+	return *fraction
 }
 
 // take stores the utilisation and severity of a fresh observation. If the observation has both a severity and a probe, the severity is

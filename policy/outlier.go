@@ -77,6 +77,7 @@ type outlierInstance struct {
 	Calm    time.Time `json:"calm,omitzero"`     // when the last cut was over
 	MS      float64   `json:"ms,omitempty"`      // its last known response time; 0: none was known lately
 	Pool    pool      `json:"pool,omitzero"`     // the windows after that, which had too few requests each
+	Others  *float64  `json:"others,omitempty"`  // open requests that are no ordinary ones; see unexplained
 }
 
 // pool sums up several windows, each of which had too few requests for a response time.
@@ -100,7 +101,7 @@ type window struct {
 	fresh    bool    // not judged before
 	tells    bool    // with the pooled windows before it, it had enough requests for a response time
 	ms       float64 // its last response time, by the objective's statistic; 0: unknown
-	errors   float64 // failed requests as a fraction of all
+	errors   float64 // failed and refused requests as a fraction of all
 	requests float64 // number of finished requests
 	ratio    float64 // logarithm of ms over the others' median; 0 if either is unknown
 	median   float64 // the others' median response time in milliseconds
@@ -116,6 +117,7 @@ type window struct {
 func outlier(in *Input, set OutlierSettings, g *group, _ *State) quell.Plan {
 	rememberedOf[outlierInstance](g)
 	j := &judgement{in: in, set: set, now: in.Snapshot.At}
+	j.answers = someAnswered(g)
 	j.windows(g)
 	j.compare()
 	j.cut(len(g.ready))
@@ -131,6 +133,7 @@ type judgement struct {
 	list []window
 	plan quell.Plan
 
+	answers     bool      // some instance finished a request
 	times       []float64 // response times of the instances that are not cut, in increasing order
 	failed, all float64   // failed and finished requests of all instances together
 }
@@ -146,6 +149,9 @@ func (j *judgement) windows(g *group) {
 		w := window{member: m, fresh: o.At.After(mem.At)}
 		if mem.At = o.At; o.ErrorRate != nil {
 			w.errors = *o.ErrorRate
+		}
+		if o.ShedRate != nil {
+			w.errors = math.Min(1, w.errors+*o.ShedRate)
 		}
 		w.requests = finished(o, w.errors)
 		if w.fresh {
@@ -178,16 +184,21 @@ func arrived(o *quell.Observation) float64 {
 
 // responseTime returns the instance's response time in milliseconds, in the objective's statistic, and whether this window gives a new one.
 // Windows with too few requests are taken together; if mostPooled of them are still too few, the time is unknown (0). If fewer than half of
-// the requests that arrived have finished, the time comes from the open requests by Little's law, because the slow ones are still open.
+// the requests that arrived were answered, the time comes from the open requests by Little's law, as the slow ones are still open. That
+// needs some instance that answers, and leaves connections out that requests do not explain.
 func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms float64, tells bool) {
 	done, known := o.LatencyMS.Of(j.in.Service.SLO.Metric)
 	n := 0
 	if known {
 		n = o.LatencyMS.N
 	}
-	if came := arrived(o); came >= 1 && float64(n) < came/2 && o.InFlight != nil && *o.InFlight >= 2 {
-		mem.Pool = pool{}
-		return math.Max(done, 1000**o.InFlight/(*o.RequestRate)), true
+	if came := arrived(o); came >= 1 && answered(o, n) < came/2 {
+		if open := mem.waiting(o, came); open >= 2 && j.answers {
+			mem.Pool = pool{}
+			return math.Max(done, 1000*open/(*o.RequestRate)), true
+		}
+	} else {
+		mem.Others = unexplained(o)
 	}
 	p := &mem.Pool
 	p.Windows, p.Requests, p.SumMS = p.Windows+1, p.Requests+n, p.SumMS+float64(n)*done
@@ -201,6 +212,47 @@ func (j *judgement) responseTime(o *quell.Observation, mem *outlierInstance) (ms
 		return 0, false
 	}
 	return mem.MS, false
+}
+
+// answered returns how many requests of a window were answered, n if that is not reported.
+func answered(o *quell.Observation, n int) float64 {
+	if o.AnsweredRate == nil {
+		return float64(n)
+	}
+	return math.Max(float64(n), math.Round(*o.AnsweredRate*o.WindowS))
+}
+
+// someAnswered returns whether any instance answered a request in its last window.
+func someAnswered(g *group) bool {
+	return slices.ContainsFunc(g.ready, func(m *member) bool {
+		return m.Observation != nil && m.Observation.LatencyMS != nil && m.Observation.LatencyMS.N > 0
+	})
+}
+
+// waiting returns the number of open requests that wait for an answer. In the first window those that arrived before it count as others.
+func (mem *outlierInstance) waiting(o *quell.Observation, came float64) float64 {
+	if o.InFlight == nil {
+		return 0
+	}
+	if mem.MS == 0 && mem.Others == nil {
+		first := math.Max(0, *o.InFlight-came)
+		mem.Others = &first
+	}
+	if mem.Others == nil {
+		return *o.InFlight
+	}
+	return *o.InFlight - *mem.Others
+}
+
+// unexplained returns the number of open requests that the finished ones do not explain by Little's law: upgraded connections, streams and
+// downloads that their clients pace. Nil means that it is unknown.
+func unexplained(o *quell.Observation) *float64 {
+	mean, ok := o.LatencyMS.Of(quell.Mean)
+	if !ok || o.InFlight == nil || o.RequestRate == nil {
+		return nil
+	}
+	others := math.Max(0, *o.InFlight-*o.RequestRate*mean/1000)
+	return &others
 }
 
 // compare compares each instance's window with those of the others. An instance that is inside its band and not cut adds to its band.

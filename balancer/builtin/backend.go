@@ -26,6 +26,7 @@ type backend struct {
 	// Guarded by the pool's lock.
 	spec      quell.Backend // as requested
 	candidate route.Candidate
+	withheld  int64 // places of candidate.InFlight that no request has; see pool.withhold
 	health    healthState
 	checked   string      // the last health check's request and answer if it failed; empty if it passed
 	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
@@ -62,6 +63,9 @@ func (b *backend) configure(o *Options) {
 		old.CloseIdleConnections()
 	}
 }
+
+// open returns the number of open requests.
+func (b *backend) open() int64 { return b.candidate.InFlight - b.withheld }
 
 // draining returns whether the backend may get no new requests.
 func (b *backend) draining() bool { return b.spec.Draining || b.leaving || b.byHand != nil }

@@ -11,11 +11,12 @@ import (
 
 // result is how a request ended. The result counts for the last instance that was tried.
 type result struct {
-	class   string        // of the request; "" if classes are not measured
-	code    string        // class of the status, or "aborted" if the response was incomplete
-	failed  bool          // no connection, 5xx, or broken off by the instance or by a client that had waited too long
-	took    time.Duration // from the request's arrival to the last byte
-	counted bool          // took is a response time; false for failures and upgraded connections
+	class    string          // of the request; "" if classes are not measured
+	code     string          // class of the status, or "aborted" if the response was incomplete
+	verdict  measure.Verdict // what the request counts as
+	took     time.Duration   // from the request's arrival to the last byte, or to the first one if the objective is about that
+	endless  bool            // requestSettled was called
+	answered bool            // that, or requestAnswered
 }
 
 // meter measures one instance. If the instance moves to another address, it gets a new backend but keeps its meter.
@@ -60,27 +61,37 @@ func (m *meter) requestMoved(now time.Time, class string) {
 	m.tally.Moved++
 }
 
+// requestSettled says that a request became a stream or an upgraded connection. It is no longer an open request, however long it lasts.
+func (m *meter) requestSettled(now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.account(now)
+	m.open--
+	m.tally.Answered++
+}
+
+// requestAnswered says that the answer to a request begins.
+func (m *meter) requestAnswered() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tally.Answered++
+}
+
 func (m *meter) requestDone(now time.Time, r result) {
 	m.metrics.observe(r)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.account(now)
-	m.open--
-	m.tally.Requests++
-	if r.failed {
-		m.tally.Errors++
+	if !r.endless {
+		m.open--
 	}
-	if r.counted {
-		m.tally.Latency(r.took)
+	switch {
+	case r.verdict == measure.Nothing:
+		m.arrived(r.class, -1)
+	case !r.answered:
+		m.tally.Answered++
 	}
-	if r.class == "" {
-		return
-	}
-	c := m.tally.Class(r.class)
-	c.Requests++
-	if r.counted {
-		c.Latency(r.took)
-	}
+	m.tally.Finish(r.verdict, r.class, r.took)
 }
 
 func (m *meter) connected(took time.Duration) {
@@ -118,11 +129,15 @@ type instanceMetrics struct {
 	byCode  map[string]prometheus.Counter
 	latency prometheus.Observer
 	moved   prometheus.Counter
+	shed    prometheus.Counter
 }
 
 func (m *instanceMetrics) observe(r result) {
 	m.byCode[r.code].Inc()
-	if r.counted {
+	switch r.verdict {
+	case measure.Response:
 		m.latency.Observe(r.took.Seconds())
+	case measure.Shed:
+		m.shed.Inc()
 	}
 }

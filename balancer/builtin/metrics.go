@@ -31,6 +31,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	moved    *prometheus.CounterVec
+	shed     *prometheus.CounterVec
 }
 
 func newMetrics(o *Options) *metrics {
@@ -41,14 +42,17 @@ func newMetrics(o *Options) *metrics {
 		}, []string{"instance", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "quell_balancer_latency_seconds",
-			Help:    "Response times, from a request's arrival to the last byte, without failures.",
+			Help:    "Response times, from a request's arrival to the last byte, of requests that count as responses.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"instance"}),
 		moved: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quell_balancer_moved_total", Help: "Requests moved to another instance because this one could not be reached.",
 		}, []string{"instance"}),
 	}
-	m.registerer(o).MustRegister(m.requests, m.latency, m.moved)
+	m.shed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "quell_balancer_shed_total", Help: "Requests that the instance refused with 429 or 503.",
+	}, []string{"instance"})
+	m.registerer(o).MustRegister(m.requests, m.latency, m.moved, m.shed)
 	if o.Bus != nil {
 		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quell_balancer_bus_connected", Help: "1 while the balancer is connected to the bus; traffic does not depend on it.",
@@ -88,7 +92,9 @@ func (m *metrics) instance(id string) *instanceMetrics {
 	for _, code := range codes() {
 		byCode[code] = m.requests.WithLabelValues(id, code)
 	}
-	return &instanceMetrics{byCode: byCode, latency: m.latency.WithLabelValues(id), moved: m.moved.WithLabelValues(id)}
+	return &instanceMetrics{
+		byCode: byCode, latency: m.latency.WithLabelValues(id), moved: m.moved.WithLabelValues(id), shed: m.shed.WithLabelValues(id),
+	}
 }
 
 func (m *metrics) forget(id string) {
@@ -96,6 +102,7 @@ func (m *metrics) forget(id string) {
 	m.requests.DeletePartialMatch(of)
 	m.latency.DeletePartialMatch(of)
 	m.moved.DeletePartialMatch(of)
+	m.shed.DeletePartialMatch(of)
 }
 
 // handler serves /metrics and /healthz. /healthz answers that the balancer runs, and on a second line whether it is connected to the bus.

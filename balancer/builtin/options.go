@@ -34,6 +34,8 @@ type Options struct {
 	Inherited Inherited
 
 	Classes balancer.Classes // the classes of requests that are measured apart
+	// FirstByte says that the objective is about the time to the first byte of a response.
+	FirstByte bool
 
 	NameInstance bool     // responses name their instance in InstanceHeader
 	DefaultHost  string   // Host of requests that have none; empty: an empty Host

@@ -37,6 +37,7 @@ type pool struct {
 	own     outage.Log // the balancer's own errors
 	picker  route.Picker
 	learner route.Learner // the picker, if it learns from answers; else nil
+	usual   time.Duration // how long good answers take, about
 	listed  []*backend    // in the order of the list
 	leaving []*backend
 	meters  map[string]*meter // by instance; a removed instance's meter is kept until its last window is reported
@@ -183,7 +184,7 @@ func (p *pool) timeDrain(b *backend) {
 }
 
 func (p *pool) forgetIfIdle(b *backend) {
-	if !b.leaving || b.candidate.InFlight > 0 {
+	if !b.leaving || b.open() > 0 {
 		return
 	}
 	b.drainEnd.Stop()
@@ -260,11 +261,42 @@ func (p *pool) release(b *backend, e *ending) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b.candidate.InFlight--
-	if p.learner != nil && e != nil {
+	if e != nil {
+		p.learn(b, e)
+	}
+	p.forgetIfIdle(b)
+}
+
+// learn uses a result for the choice of the next backends.
+func (p *pool) learn(b *backend, e *ending) {
+	if p.learner != nil {
 		p.learner.Advance(e.at.Sub(p.began))
 		p.learner.Done(&b.candidate, e.Answer)
 	}
-	p.forgetIfIdle(b)
+	if e.Failed {
+		p.withhold(b, p.usual-e.Took)
+	} else {
+		p.usual += (e.Took - p.usual) / usualOver
+	}
+}
+
+// usualOver is over how many answers the usual time is averaged, about.
+const usualOver = 64
+
+// withhold keeps the place of a request that an instance failed or refused, as long as an answer usually takes. Otherwise the schedulings
+// that prefer instances with few open requests would send it more, because it gets rid of them fast.
+func (p *pool) withhold(b *backend, rest time.Duration) {
+	if rest <= 0 || p.closed {
+		return
+	}
+	b.candidate.InFlight++
+	b.withheld++
+	time.AfterFunc(rest, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		b.candidate.InFlight--
+		b.withheld--
+	})
 }
 
 // state returns the listed backends, then those that are no longer listed but still draining.
@@ -278,7 +310,7 @@ func (p *pool) state() []quell.BackendState {
 			continue // the previous address of an instance that moved
 		}
 		named[b.id] = true
-		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.candidate.InFlight, ByHand: b.byHand}
+		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.open(), ByHand: b.byHand}
 		s.Draining = b.spec.Draining || b.leaving
 		if !s.Healthy {
 			s.Health = b.checked

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/route"
 )
@@ -25,6 +26,7 @@ type proxy struct {
 	pool     *pool
 	gate     *gate
 	classes  balancer.Classes
+	first    bool // the objective is about the time to the first byte
 	reverse  *httputil.ReverseProxy
 	log      *slog.Logger
 	unrouted outage.Flood   // requests for which there is no instance
@@ -35,7 +37,7 @@ type proxy struct {
 
 func newProxy(p *pool, g *gate, o *Options) *proxy {
 	log := o.Logger
-	x := &proxy{pool: p, gate: g, classes: o.Classes, log: log}
+	x := &proxy{pool: p, gate: g, classes: o.Classes, first: o.FirstByte, log: log}
 	x.unrouted = outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}
 	x.reverse = &httputil.ReverseProxy{
 		Rewrite:        x.forward,
@@ -51,23 +53,29 @@ func newProxy(p *pool, g *gate, o *Options) *proxy {
 
 // exchange is the state of one request. The request's context contains it, for all code that handles the request.
 type exchange struct {
-	arrived  time.Time
-	request  *http.Request // the request as the server read it; trailers are added to it
-	class    string        // of the request; "" if classes are not measured
-	header   http.Header   // of the response
-	client   *inbound      // nil if the connection was not accepted by the balancer
-	backend  *backend      // the last backend tried
-	sent     time.Time
-	met      int64 // requests that were open at the backend when this one was sent
-	patience time.Duration
-	outbound *outbound // the last connection tried, and the number of the request on it
-	turn     int64
-	upload   *upload
-	download *download
-	status   int
-	refused  bool // the balancer answered because no backend did
-	own      bool // the balancer answered because of an error of its own
-	whole    bool // the response was complete
+	arrived   time.Time
+	request   *http.Request // the request as the server read it; trailers are added to it
+	class     string        // of the request; "" if classes are not measured
+	aside     bool          // its class is not part of the objective
+	header    http.Header   // of the response
+	client    *inbound      // nil if the connection was not accepted by the balancer
+	backend   *backend      // the last backend tried
+	sent      time.Time
+	begun     time.Time // of the response
+	moved     bool      // another backend was tried before
+	stream    bool      // the response is a stream
+	firstByte bool      // the objective is about the time to the first byte
+	endless   bool      // it is a stream or an upgraded connection, which no longer counts as an open request
+	met       int64     // requests that were open at the backend when this one was sent
+	patience  time.Duration
+	outbound  *outbound // the last connection tried, and the number of the request on it
+	turn      int64
+	upload    *upload
+	download  *download
+	status    int
+	refused   bool // the balancer answered because no backend did
+	own       bool // the balancer answered because of an error of its own
+	whole     bool // the response was complete
 }
 
 type exchangeKey struct{}
@@ -94,6 +102,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.active.Done()
 	defer p.open.Add(-1)
 	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
+	x.firstByte, x.aside = p.first, p.classes.Aside(x.class)
 	if x.client, _ = r.Context().Value(inboundKey{}).(*inbound); x.client != nil {
 		x.client.begin()
 		defer x.client.end()
@@ -162,11 +171,13 @@ func (p *proxy) move(ctx context.Context, x *exchange, tried []*backend) bool {
 		e = x.ending(now, true)
 	}
 	p.pool.release(x.backend, e)
-	x.backend, x.sent, x.met, x.own = next, now, met, false
+	x.backend, x.sent, x.met, x.own, x.moved = next, now, met, false, true
 	return true
 }
 
 func (x *exchange) accept(ctx context.Context, resp *http.Response) {
+	x.begun = time.Now()
+	x.settle(resp)
 	x.status = resp.StatusCode
 	x.header["Content-Type"] = nil                        // otherwise the server guesses one if the instance sends none
 	if resp.StatusCode != http.StatusSwitchingProtocols { // otherwise the body is the upgraded connection itself
@@ -272,33 +283,14 @@ func (p *proxy) finish(x *exchange, client context.Context) {
 	r := x.result(now, client)
 	x.backend.meter.requestDone(now, r)
 	var e *ending
-	if r.counted || r.failed {
-		e = x.ending(now, r.failed)
+	if r.verdict == measure.Response || r.bad() {
+		e = x.ending(now, r.bad())
 	}
 	p.pool.release(x.backend, e)
 }
 
 func (x *exchange) ending(now time.Time, failed bool) *ending {
 	return &ending{route.Answer{Took: now.Sub(x.sent), InFlight: x.met, Failed: failed}, now}
-}
-
-// result judges how the request ended. If a client leaves before there is an answer, the request counts as failed only if the client waited
-// at least as long as a health check may take, because then the instance may hang. The request does not count if the client leaves sooner,
-// or during its upload, or during the answer, as video players do. The balancer's own errors do not count either.
-func (x *exchange) result(now time.Time, client context.Context) result {
-	r := result{class: x.class, code: codeClass(x.status), took: now.Sub(x.arrived)}
-	switch {
-	case x.refused && client.Err() != nil:
-		r.code, r.failed = codeAborted, x.waited(now) >= x.patience && (x.upload == nil || !x.upload.broken.Load())
-	case x.refused:
-		r.failed = x.status >= 500 && !x.own
-	case !x.whole:
-		r.code, r.failed = codeAborted, x.download != nil && x.download.broken.Load()
-	default:
-		r.failed = x.status >= 500
-		r.counted = !r.failed && x.status != http.StatusSwitchingProtocols
-	}
-	return r
 }
 
 // waited returns for how long the client waited for the backend, until now or until it left.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/measure"
 )
 
 func TestWeightsAreRespected(t *testing.T) {
@@ -279,21 +280,35 @@ func TestHowExchangesAreJudged(t *testing.T) {
 		client context.Context
 		want   result
 	}{
-		{"an answer", exchange{status: 200, whole: true}, here, result{code: "2xx", counted: true}},
-		{"the client's mistake is an answer", exchange{status: 404, whole: true}, here, result{code: "4xx", counted: true}},
-		{"the instance's own failure", exchange{status: 500, whole: true}, here, result{code: "5xx", failed: true}},
-		{"an upgraded connection has no response time", exchange{status: 101, whole: true}, here, result{code: "1xx"}},
-		{"a connection that broke", exchange{status: 502, refused: true, whole: true}, here, result{code: "5xx", failed: true}},
-		{"a broken request", exchange{status: 400, refused: true, whole: true}, here, result{code: "4xx"}},
-		{"an error of the balancer's own", exchange{status: 503, refused: true, own: true, whole: true}, here, result{code: "5xx"}},
+		{"an answer", exchange{status: 200, whole: true}, here, result{code: "2xx"}},
+		{"the client's mistake is an answer", exchange{status: 404, whole: true}, here, result{code: "4xx"}},
+		{"the instance's own failure", exchange{status: 500, whole: true}, here, result{code: "5xx", verdict: measure.Failure}},
+		{"too many requests", exchange{status: 429, whole: true}, here, result{code: "4xx", verdict: measure.Shed}},
+		{"the instance is overloaded", exchange{status: 503, whole: true}, here, result{code: "5xx", verdict: measure.Shed}},
+		{"no instance can be reached", exchange{status: 503, refused: true, whole: true}, here, result{code: "5xx", verdict: measure.Failure}},
+		{"an upgraded connection has no response time", exchange{status: 101, whole: true, endless: true}, here,
+			result{code: "1xx", verdict: measure.Demand, endless: true}},
+		{"a stream has none", exchange{status: 200, whole: true, stream: true}, here, result{code: "2xx", verdict: measure.Demand}},
+		{"its time to the first byte counts", exchange{status: 200, whole: true, stream: true, firstByte: true, sent: sent,
+			begun: sent.Add(time.Millisecond)}, here, result{code: "2xx", took: time.Millisecond, answered: true}},
+		{"that of an answer that the client broke off, too", exchange{status: 200, download: at(false), firstByte: true, sent: sent,
+			begun: sent.Add(time.Millisecond)}, gone, result{code: "aborted", took: time.Millisecond, answered: true}},
+		{"a class outside the objective", exchange{status: 200, whole: true, aside: true}, here, result{code: "2xx", verdict: measure.Demand}},
+		{"it was moved", exchange{status: 200, whole: true, moved: true}, here, result{code: "2xx", verdict: measure.Demand}},
+		{"it was moved in vain", exchange{status: 500, whole: true, moved: true}, here, result{code: "5xx", verdict: measure.Failure}},
+		{"a connection that broke", exchange{status: 502, refused: true, whole: true}, here, result{code: "5xx", verdict: measure.Failure}},
+		{"a broken request", exchange{status: 400, refused: true, whole: true}, here, result{code: "4xx", verdict: measure.Demand}},
+		{"an error of the balancer's own", exchange{status: 503, refused: true, own: true, whole: true}, here,
+			result{code: "5xx", verdict: measure.Nothing}},
 		{"the client waited and left without an answer", exchange{status: 502, refused: true, sent: sent, patience: time.Second, whole: true},
-			gone,
-			result{code: "aborted", failed: true, took: time.Second}},
+			gone, result{code: "aborted", verdict: measure.Failure, took: time.Second}},
 		{"the client left soon", exchange{status: 502, refused: true, sent: sent, patience: time.Second + 1, whole: true}, gone,
-			result{code: "aborted", took: time.Second}},
-		{"the client left amid its upload", exchange{status: 400, refused: true, upload: cut}, gone, result{code: "aborted"}},
-		{"the client left amid the answer", exchange{status: 200, download: at(false)}, gone, result{code: "aborted"}},
-		{"the instance broke off amid the answer", exchange{status: 200, download: at(true)}, here, result{code: "aborted", failed: true}},
+			result{code: "aborted", verdict: measure.Demand, took: time.Second}},
+		{"the client left amid its upload", exchange{status: 400, refused: true, upload: cut}, gone,
+			result{code: "aborted", verdict: measure.Demand}},
+		{"the client left amid the answer", exchange{status: 200, download: at(false)}, gone, result{code: "aborted", verdict: measure.Demand}},
+		{"the instance broke off amid the answer", exchange{status: 200, download: at(true)}, here,
+			result{code: "aborted", verdict: measure.Failure}},
 	} {
 		tt.x.arrived = tt.x.sent
 		if tt.x.sent.IsZero() {

@@ -33,8 +33,8 @@ func TestWindowOfOneInstance(t *testing.T) {
 	m := testMeter(t0)
 	m.requestSent(at(0), "")
 	m.requestSent(at(1000), "")
-	m.requestDone(at(2000), result{code: "2xx", took: 2 * time.Second, counted: true})
-	m.requestDone(at(3000), result{code: "5xx", took: time.Second, failed: true})
+	m.requestDone(at(2000), result{code: "2xx", took: 2 * time.Second})
+	m.requestDone(at(3000), result{code: "5xx", took: time.Second, verdict: measure.Failure})
 	m.requestSent(at(3000), "")
 	m.requestMoved(at(3000), "")
 	m.requestSent(at(3000), "") // still open at the window's end
@@ -67,7 +67,7 @@ func TestTimesOutOfOrder(t *testing.T) {
 	t0 := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	m := testMeter(t0)
 	m.requestSent(t0.Add(20*time.Millisecond), "")
-	m.requestDone(t0.Add(10*time.Millisecond), result{code: "2xx", counted: true})
+	m.requestDone(t0.Add(10*time.Millisecond), result{code: "2xx"})
 	for _, now := range []time.Time{t0.Add(15 * time.Millisecond), t0.Add(14 * time.Millisecond), t0.Add(30 * time.Millisecond)} {
 		tally, window, open := m.rotate(now, measure.New())
 		r := quell.Reading{Service: "s", Instance: "i", Source: quell.FromBalancer, Observation: tally.Observation(now, window, open)}
@@ -82,7 +82,7 @@ func TestPercentilesAreWithinAPercent(t *testing.T) {
 		us := rapid.SliceOfN(rapid.Int64Range(1, 5e9), 1, 300).Draw(t, "microseconds")
 		m := testMeter(time.Time{})
 		for _, v := range us {
-			m.requestDone(time.Time{}, result{code: "2xx", took: time.Duration(v) * time.Microsecond, counted: true})
+			m.requestDone(time.Time{}, result{code: "2xx", took: time.Duration(v) * time.Microsecond})
 		}
 		slices.Sort(us)
 		tally, window, open := m.rotate(time.Time{}.Add(time.Second), measure.New())

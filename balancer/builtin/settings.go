@@ -187,7 +187,7 @@ func (s *Settings) Options(in balancer.Service) Options {
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
 		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
-		Classes: in.Classes,
-		Drain:   in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
+		Classes: in.Classes, FirstByte: in.FirstByte,
+		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
 	}
 }

@@ -23,9 +23,11 @@ const (
 // Tally holds the counts of one window. It is not safe for concurrent use.
 type Tally struct {
 	Arrived  int64 // requests given to the instance, not counting those moved to another one
+	Answered int64 // requests whose answer began, or that ended without one
 	Requests int64 // requests that finished
 	Errors   int64 // requests that finished and failed
-	Moved    int64 // connections that could not be opened; their requests were moved to another instance
+	Shed     int64 // requests that finished and were refused by the instance to protect itself
+	Moved    int64 // attempts that failed before the instance got the request, which was then tried again or moved to another instance
 
 	latency, connect *Durations
 	classes          map[string]*Class
@@ -112,6 +114,29 @@ func (t *Tally) SpreadArrivals() {
 	}
 }
 
+// Finish counts a request that ended. class is "" if classes are not measured. took counts only for a Response.
+func (t *Tally) Finish(v Verdict, class string, took time.Duration) {
+	if v == Nothing {
+		return
+	}
+	t.Requests++
+	switch v {
+	case Failure:
+		t.Errors++
+	case Shed:
+		t.Shed++
+	case Response:
+		t.Latency(took)
+	}
+	if class == "" {
+		return
+	}
+	c := t.Class(class)
+	if c.Requests++; v == Response {
+		c.Latency(took)
+	}
+}
+
 // Latency records the response time of a request of the class that succeeded.
 func (c *Class) Latency(d time.Duration) { c.latency.Add(d) }
 
@@ -129,7 +154,8 @@ func (t *Tally) Reset() {
 // Merge adds the counts of another window.
 func (t *Tally) Merge(o *Tally) {
 	t.Arrived, t.Requests = t.Arrived+o.Arrived, t.Requests+o.Requests
-	t.Errors, t.Moved = t.Errors+o.Errors, t.Moved+o.Moved
+	t.Answered += o.Answered
+	t.Errors, t.Shed, t.Moved = t.Errors+o.Errors, t.Shed+o.Shed, t.Moved+o.Moved
 	t.latency.Merge(o.latency)
 	t.connect.Merge(o.connect)
 	for _, name := range slices.Sorted(maps.Keys(o.classes)) {
@@ -156,16 +182,22 @@ func (t *Tally) Connect(d time.Duration) { t.connect.Add(d) }
 
 // Observation returns the window as an Observation. RequestRate counts requests when they arrive: then the rates of a group add up to the
 // offered load even under overload, when fewer requests finish. ErrorRate is the share of failed attempts: requests that failed, and
-// connections that could not be opened, over all attempts that ended. meanOpen is the mean number of open requests in the window.
+// attempts that never reached the instance, over all attempts that ended. ShedRate is the share of requests that were refused. meanOpen is
+// the mean number of open requests in the window.
 func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64) quell.Observation {
 	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
 	if window > 0 {
 		rate := float64(max(0, t.Arrived)) / window.Seconds() // a request that arrived before the window may be moved in it
-		o.RequestRate = &rate
+		answered := float64(max(0, t.Answered)) / window.Seconds()
+		o.RequestRate, o.AnsweredRate = &rate, &answered
 	}
 	if attempts := t.Requests + t.Moved; attempts > 0 {
 		rate := float64(t.Errors+t.Moved) / float64(attempts)
 		o.ErrorRate = &rate
+	}
+	if t.Shed > 0 {
+		rate := float64(t.Shed) / float64(t.Requests)
+		o.ShedRate = &rate
 	}
 	o.LatencyMS = t.latency.Summary()
 	t.observeClasses(&o, window)

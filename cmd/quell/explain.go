@@ -247,6 +247,9 @@ func loadText(row *controller.InstanceStatus) string {
 	if row.ErrorRate != nil && *row.ErrorRate > 0 {
 		parts = append(parts, fmt.Sprintf("%.1f%% failed", 100**row.ErrorRate))
 	}
+	if row.ShedRate != nil {
+		parts = append(parts, fmt.Sprintf("%.1f%% refused (429, 503)", 100**row.ShedRate))
+	}
 	return strings.Join(parts, ", ")
 }
 

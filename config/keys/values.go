@@ -184,6 +184,12 @@ func Bool(dst *bool) *Scalar[bool] {
 	return v
 }
 
+// Not is true or false; dst gets the opposite.
+func Not(dst *bool) *Scalar[bool] {
+	said := !*dst
+	return Bool(&said).Into(func(v bool) { *dst = !v })
+}
+
 // Text is one line of text that is not blank.
 func Text(dst *string) *Scalar[string] {
 	asIs := func(s string) string { return s }
