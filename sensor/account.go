@@ -1,6 +1,8 @@
 package sensor
 
 import (
+	"errors"
+	"iter"
 	"path"
 	"time"
 
@@ -29,6 +31,10 @@ func readGroup(l *groupLayout, now time.Time, tasks *taskReader) (*groupAccount,
 	}
 	if _, told := account.pressure["cpu"]; !told || tasks.always {
 		account.tasks = tasks.read(l)
+	}
+	if account.unaccounted && account.tasks == nil {
+		return nil, errors.New("the group is in the hierarchy of cpu, but not in that of cpuacct, and the times of its tasks cannot be read: " +
+			"make the group in cpuacct too")
 	}
 	return account, err
 }
@@ -67,6 +73,12 @@ func (before *groupAccount) until(after *groupAccount, now time.Time, window tim
 	if err != nil {
 		return nil, err
 	}
+	if before.unaccounted != after.unaccounted {
+		return nil, errors.New("the group has just entered or left the hierarchy of cpuacct: reading skipped")
+	}
+	if after.unaccounted {
+		cores = ran(before.tasks, after.tasks, window).Seconds() / window.Seconds()
+	}
 	obs := &quell.Observation{At: now.UTC(), WindowS: window.Seconds(), Pressure: pressureBetween(before.pressure, after.pressure, window)}
 	if throttled != nil {
 		obs.Counters = map[string]float64{CounterThrottled: *throttled}
@@ -94,23 +106,41 @@ func elapsed(before, after *time.Duration) *float64 {
 	return &seconds
 }
 
-// waited returns how long tasks waited in run queues, in seconds, and a task's mean running time, weighted by how long each task waited. A
-// task that is seen for the first time counts with its whole time, if it can have started within the window. Tasks that ended in between
-// are not counted.
+// ran returns how long the tasks of a group ran between two readings.
+func ran(before, after map[int]taskTimes, window time.Duration) (sum time.Duration) {
+	for spent := range spentBetween(before, after, window) {
+		sum += spent.run
+	}
+	return sum
+}
+
+// waited returns how long tasks waited in run queues, in seconds, and a task's mean running time, weighted by how long each task waited.
 func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRun *float64) {
 	var sum, product float64
-	for id, now := range after {
-		then, known := before[id]
-		if known && (now.run < then.run || now.wait < then.wait) || !known && now.run+now.wait > window {
-			continue // the task's number was reused, or an old task was moved into the group
-		}
-		w := (now.wait - then.wait).Seconds()
+	for spent := range spentBetween(before, after, window) {
+		w := spent.wait.Seconds()
 		sum += w
-		product += w * (now.run - then.run).Seconds()
+		product += w * spent.run.Seconds()
 	}
 	if sum > 0 {
 		mean := product / sum
 		taskRun = &mean
 	}
 	return &sum, taskRun
+}
+
+// spentBetween yields how long each task ran and waited between two readings. A task that is seen for the first time counts with its whole
+// time, if it can have started within the window. Tasks that ended in between are not counted.
+func spentBetween(before, after map[int]taskTimes, window time.Duration) iter.Seq[taskTimes] {
+	return func(yield func(taskTimes) bool) {
+		for id, now := range after {
+			then, known := before[id]
+			if known && (now.run < then.run || now.wait < then.wait) || !known && now.run+now.wait > window {
+				continue // the task's number was reused, or an old task was moved into the group
+			}
+			if !yield(taskTimes{run: now.run - then.run, wait: now.wait - then.wait}) {
+				return
+			}
+		}
+	}
 }

@@ -29,6 +29,9 @@ type cgroupAccount struct {
 type groupReading struct {
 	at   time.Time
 	used time.Duration // processor time, since the group was made
+
+	// unaccounted means that the group exists in the hierarchy of cpu, but not in that of cpuacct, which counts processor time. Then used is 0.
+	unaccounted bool
 	quotaReading
 }
 
@@ -77,14 +80,20 @@ func (c *cgroupAccount) layout() (*groupLayout, error) {
 	if !ok || !okCPU {
 		return nil, errors.New("the own control group is of no hierarchy for processors (agent.cgroup)")
 	}
-	return &groupLayout{root: c.root, unified: h.unified, usage: h.usage.Folder(usage), cpu: h.cpu.Folder(cpu), top: h.cpu.Point}, nil
+	l := h.group(cpu)
+	l.usage = h.usage.Folder(usage)
+	if h.sets != nil {
+		l.sets = h.sets.Folder(own[h.sets.Controller])
+	}
+	return l, nil
 }
 
 // hierarchy is the place at which the control groups of processors are mounted.
 type hierarchy struct {
 	root       fs.FS
 	unified    bool
-	usage, cpu cgroup.Tree // the same tree if unified
+	usage, cpu cgroup.Tree  // the same tree if unified
+	sets       *cgroup.Tree // of sets of processors; nil: not mounted
 }
 
 // findHierarchy looks at what is mounted.
@@ -98,12 +107,20 @@ func findHierarchy(root fs.FS) (*hierarchy, error) {
 	if !ok || !accounted {
 		return nil, errors.New("the kernel offers no control groups for processors")
 	}
-	return &hierarchy{root: root, unified: trees.Unified, usage: usage, cpu: cpu}, nil
+	h := &hierarchy{root: root, unified: trees.Unified, usage: usage, cpu: cpu}
+	if sets, ok := trees.Of("cpuset"); ok {
+		h.sets = &sets
+	}
+	return h, nil
 }
 
 // group returns the layout of the group with that path below the hierarchy.
 func (h *hierarchy) group(name string) *groupLayout {
-	return &groupLayout{root: h.root, unified: h.unified, usage: h.usage.Folder(name), cpu: h.cpu.Folder(name), top: h.cpu.Point}
+	l := &groupLayout{root: h.root, unified: h.unified, usage: h.usage.Folder(name), cpu: h.cpu.Folder(name), top: h.cpu.Point}
+	if h.sets != nil {
+		l.sets, l.setsTop = h.sets.Folder(name), h.sets.Point
+	}
+	return l
 }
 
 // groupLayout is the place of a group's files.
@@ -112,18 +129,27 @@ type groupLayout struct {
 	unified    bool
 	usage, cpu string // folders of the group, below root
 	top        string // the mount point that cpu lies below
+
+	sets, setsTop string // the same for its set of processors; "" if these are not mounted
 }
 
 // read reads processor time and the quota's counters.
 func (l *groupLayout) read(now time.Time) (reading *groupReading, err error) {
 	reading = &groupReading{at: now}
-	if reading.used, err = l.used(); err != nil {
+	reading.used, err = l.used()
+	reading.unaccounted = l.unaccounted()
+	if err != nil && !reading.unaccounted {
 		return nil, fmt.Errorf("reading its processor time: %w", err)
 	}
 	if reading.quotaReading, err = l.leastQuota(l.top); err != nil {
 		return nil, err
 	}
 	return reading, nil
+}
+
+// unaccounted returns whether the group is in the hierarchy of cpu, and not in that of cpuacct.
+func (l *groupLayout) unaccounted() bool {
+	return !l.unified && !isFolder(l.root, l.usage) && isFolder(l.root, l.cpu)
 }
 
 func (l *groupLayout) used() (time.Duration, error) {

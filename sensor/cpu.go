@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // CPU measures how the processors spent the window, how the service's tasks ran and waited, and the service's own utilisation: user and
-// system time over the capacity in cores. If a control group is set, all of these are that group's alone, and the capacity is its quota.
+// system time over the capacity in cores. If a control group is set, all of these are that group's alone, and the capacity is the least of
+// its quota, its set of processors, and the processors that are online.
 type CPU struct {
 	root  fs.FS
 	cores *float64 // as configured
@@ -99,7 +101,7 @@ func (c *CPU) between(before, after *cpuReading, waiting *float64) (*quell.Obser
 	}
 	cores := own.Sched.Cores
 	if c.group != nil && after.group.cores > 0 {
-		cores = after.group.cores
+		cores = math.Min(cores, after.group.cores) // a quota may exceed the machine, and a set may name processors that are offline
 	}
 	if c.cores != nil {
 		cores = *c.cores

@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/quellhq/quell/internal/cgroup"
 )
 
 // mostGroups is how many groups are read. If there are more, that is reported as a failure.
@@ -100,19 +102,25 @@ func inside(at, around string) bool {
 	return strings.HasPrefix(at, strings.TrimSuffix(around, "/")+"/")
 }
 
-// exists returns whether a group exists.
+// exists returns whether a group exists. Its processor time may be counted in no hierarchy: then its tasks tell it.
 func (h *hierarchy) exists(group string) bool {
-	info, err := fs.Stat(h.root, h.usage.Folder(group))
-	return err == nil && info.IsDir()
+	return isFolder(h.root, h.usage.Folder(group)) || isFolder(h.root, h.cpu.Folder(group))
 }
 
 // match lists the groups of a pattern, sorted. A folder that cannot be read counts as empty.
 func (h *hierarchy) match(pattern string) (groups []string) {
-	folders, _ := fs.Glob(h.root, h.usage.Folder(pattern)) // no error: the pattern was checked before
-	for _, folder := range folders {
-		if info, err := fs.Stat(h.root, folder); err == nil && info.IsDir() {
-			groups = append(groups, h.usage.Group(folder))
+	trees := []cgroup.Tree{h.usage, h.cpu}
+	if h.unified {
+		trees = trees[:1]
+	}
+	for _, tree := range trees {
+		folders, _ := fs.Glob(h.root, tree.Folder(pattern)) // no error: the pattern was checked before
+		for _, folder := range folders {
+			if isFolder(h.root, folder) {
+				groups = append(groups, tree.Group(folder))
+			}
 		}
 	}
-	return groups
+	slices.Sort(groups)
+	return slices.Compact(groups)
 }

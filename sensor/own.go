@@ -12,7 +12,7 @@ import (
 type ownAccount struct {
 	groupAccount
 	layout *groupLayout
-	cores  float64 // the least quota of the group and of those above it; 0: none
+	cores  float64 // what quotas and sets of processors leave it, with those of the groups above it; 0: neither limits it
 }
 
 // readOwn reads the group. Of the quotas that stop it, only the group's own is reported: neighbours may use up the quota of a group above.
@@ -27,7 +27,10 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 	if account == nil {
 		return nil, c.failed(partial)
 	}
-	own := &ownAccount{groupAccount: *account, layout: layout, cores: account.quota}
+	own := &ownAccount{groupAccount: *account, layout: layout}
+	if own.cores, err = layout.room(account.quota); err != nil {
+		return nil, c.failed(err)
+	}
 	if own.quotaReading, err = layout.leastQuota(layout.cpu); err != nil {
 		return nil, c.failed(err)
 	}

@@ -43,12 +43,20 @@ func (t *taskReader) read(l *groupLayout) map[int]taskTimes {
 		return nil
 	}
 	times := map[int]taskTimes{}
-	t.walk(l.usage, l.taskList(), func(id string) { t.add(times, id) })
+	t.walk(l.tasks(), l.taskList(), func(id string) { t.add(times, id) })
 	if t.left < t.kept {
 		t.left, t.short = t.kept, true
 		return nil
 	}
 	return times
+}
+
+// tasks is the folder in which the group's tasks are listed.
+func (l *groupLayout) tasks() string {
+	if l.unaccounted() {
+		return l.cpu
+	}
+	return l.usage
 }
 
 // taskList is the name of the file that lists the group's tasks.
@@ -135,7 +143,7 @@ const (
 // count returns how many of a group's tasks are to be counted; ok is false if it has too many tasks to look at, or none can be read.
 func (t *taskReader) count(l *groupLayout, counts func(id string, state byte) bool) (n int, ok bool) {
 	listed, read := 0, 0
-	t.walk(l.usage, l.taskList(), func(id string) {
+	t.walk(l.tasks(), l.taskList(), func(id string) {
 		listed++
 		text, err := fs.ReadFile(t.opening(), "proc/"+id+"/stat")
 		if err != nil {

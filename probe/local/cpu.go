@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -71,7 +72,7 @@ func cores(o *Options) float64 {
 		return o.Cores
 	}
 	if own, err := sensor.OwnQuota(o.Root); err == nil && own.Cores() > 0 {
-		return own.Cores()
+		return math.Min(own.Cores(), float64(processors())) // a quota may exceed the machine
 	}
 	return float64(processors())
 }

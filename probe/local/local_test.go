@@ -290,6 +290,10 @@ func TestCores(t *testing.T) {
 	if n := cores(&Options{Root: quarter, Cores: 1}); n != 1 {
 		t.Errorf("%v cores of one that is configured", n)
 	}
+	quarter["sys/fs/cgroup/web/cpu.max"] = &fstest.MapFile{Data: []byte("99999900000 100000\n")}
+	if n := cores(&Options{Root: quarter}); n != float64(processors()) {
+		t.Errorf("%v cores under a quota above the machine", n)
+	}
 	if n := cores(&Options{Root: fstest.MapFS{}}); n < 1 {
 		t.Errorf("%v cores", n)
 	}
