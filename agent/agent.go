@@ -207,6 +207,7 @@ func (a *Agent) sample() quell.Observation {
 type link struct {
 	name     string
 	capacity float64
+	doubt    string // why the capacity may be wrong
 }
 
 // noteLink logs which network interface is measured, if the sampler tells it, when that is first known and when it changes. While the
@@ -219,8 +220,15 @@ func (a *Agent) noteLink() {
 		return
 	}
 	var now link
-	if now.name, now.capacity = s.Interface(); now.name == "" || now == a.link {
+	now.name, now.capacity = s.Interface()
+	if d, ok := a.opts.Sampler.(interface{ Doubt() string }); ok {
+		now.doubt = d.Doubt()
+	}
+	if now.name == "" || now == a.link {
 		return
+	}
+	if now.doubt != "" && now.doubt != a.link.doubt {
+		a.opts.Logger.Warn("the network's capacity may be wrong", "because", now.doubt)
 	}
 	a.link = now
 	a.metrics.capacity.Reset()

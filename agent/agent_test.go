@@ -176,14 +176,17 @@ func (l *linked) Interface() (name string, capacity float64) {
 	return now.name, now.capacity
 }
 
+func (l *linked) Doubt() string { return l.links[min(l.samples, len(l.links))-1].doubt }
+
 func TestTheInterfaceIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		registry := prometheus.NewRegistry()
 		run(t, Options{
 			Service: "video", Instance: "i1", Period: time.Second, Publish: (&journal{}).publish, Metrics: registry,
-			Sampler: &linked{links: []link{{}, {"eth0", 1e9}, {"eth0", 1e9}, {}, {"eth0", 1e9}, {"eth1", 5e8}}},
-			Logger:  slog.New(slog.NewTextHandler(&log, nil)),
+			Sampler: &linked{links: []link{{}, {name: "eth0", capacity: 1e9}, {name: "eth0", capacity: 1e9}, {}, {name: "eth0", capacity: 1e9},
+				{name: "eth1", capacity: 5e8, doubt: "eth1 has 500 Mbit/s as the kernel says"}}},
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}, 8*time.Second)
 		var told []string
 		for line := range strings.Lines(log.String()) {
@@ -193,6 +196,10 @@ func TestTheInterfaceIsLogged(t *testing.T) {
 		}
 		if want := []string{`eth0 capacity="1000 Mbit/s"`, `eth1 capacity="500 Mbit/s"`}; !slices.Equal(told, want) {
 			t.Errorf("logged %q, want %q", told, want)
+		}
+		const warning = `"the network's capacity may be wrong" service=video instance=i1 because="eth1 has 500 Mbit/s as the kernel says"`
+		if !strings.Contains(log.String(), "level=WARN msg="+warning) {
+			t.Errorf("no word on a doubtful capacity: %s", &log)
 		}
 		const want = `# HELP quell_agent_network_capacity_bits_per_second Capacity of the network interface that is measured.
 # TYPE quell_agent_network_capacity_bits_per_second gauge

@@ -64,7 +64,7 @@ func (f *File) owners() []owner {
 		{"scaler", controller, nil},
 		probing("probe"),
 		{"probe.listen", nil, agents},
-		probing("probe.token", AgentProcess), probing("probe.token_file", AgentProcess),
+		probing("probe.capacity", AgentProcess), probing("probe.token", AgentProcess), probing("probe.token_file", AgentProcess),
 		{"probe.from", controller, balancer},
 		{"agent", agents, nil},
 		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents}, {"agent.policy", nil, agents},

@@ -244,8 +244,8 @@ func capacityKeys(a *Agent) keys.Table {
 	traffic := int64(c[quell.Memory])
 	return keys.Table{
 		keys.Opt("network", keys.Entry(c, quell.Network, keys.Bandwidth(&bits)).Above(0),
-			"bandwidth of the interface").Or("what the kernel says"),
-		keys.Opt("cpu", keys.Entry(c, quell.CPU, keys.Decimal(&cores)).Above(0), "cores").Or("those present"),
+			"bandwidth of the interface").Or("probe.capacity, or what the kernel says"),
+		keys.Opt("cpu", keys.Entry(c, quell.CPU, keys.Decimal(&cores)).Above(0), "cores").Or("those that it may use"),
 		keys.Opt("disk", keys.Entry(c, quell.Disk, keys.Decimal(&operations)).Above(0),
 			"operations per second that its disk can carry out").Or("not known"),
 		keys.Opt("disk_bytes", keys.Size(&a.DiskBytes).Above(0), "bytes per second that its disk can read and write").Or("not known"),

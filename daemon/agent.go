@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -279,13 +281,41 @@ func Sensors(file *config.File, exclude func() uint64, more ...sensor.Sensor) (*
 func unprobed(file *config.File) sensor.Options {
 	a := &file.Agent
 	o := sensor.Options{
-		Root: os.DirFS(a.Root), Interface: a.Interface, Capacity: a.Capacity, DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup,
-		Wanted: a.Probing.Resources,
+		Root: os.DirFS(a.Root), Interface: a.Interface, Capacity: capacities(file), DiskBytes: float64(a.DiskBytes), Cgroup: a.Cgroup,
+		Wanted: a.Probing.Resources, Link: publishedLink(file),
 	}
 	if a.Counters {
 		o.Events = sensor.KernelEvents(a.Root)
 	}
 	return o
+}
+
+// capacities returns the configured capacities of this machine. Without a capacity of its own network, it has that of every instance.
+func capacities(file *config.File) map[quell.Resource]float64 {
+	own := file.Agent.Capacity
+	if _, known := own[quell.Network]; known || file.Probe.Capacity == 0 {
+		return own
+	}
+	all := maps.Clone(own)
+	if all == nil {
+		all = map[quell.Resource]float64{}
+	}
+	all[quell.Network] = file.Probe.Capacity
+	return all
+}
+
+// publishedLink returns what is published of the network of this machine's type, if the configuration names the type.
+func publishedLink(file *config.File) sensor.Link {
+	listed := ""
+	members, _ := file.Scaler.Listed()
+	if i := slices.IndexFunc(members, func(m quell.Member) bool { return m.ID == file.Agent.Instance }); i >= 0 {
+		listed = members[i].Type
+	}
+	kind, ok := policy.TypeOf(file.Service.Policy, listed)
+	if !ok || kind.Network == nil {
+		return sensor.Link{}
+	}
+	return sensor.Link{Type: kind.Name, Baseline: kind.Network.Baseline, Burst: kind.Network.Burst}
 }
 
 func sensorOptions(file *config.File) (o sensor.Options, probes *local.Probes, err error) {

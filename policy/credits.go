@@ -78,6 +78,16 @@ func (s *CreditSettings) typeOf(name string) (entry credit.Type, ok bool) {
 	return credit.Shipped().Type(name)
 }
 
+// TypeOf returns what is known of the type of instances whose policy considers credits: the type in its settings, or else the listed one.
+func TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
+	_, settings, err := find(p)
+	s, ok := settings.(PRIMASettings)
+	if err != nil || !ok {
+		return credit.Shipped().Type(listed)
+	}
+	return s.Credits.typeOf(cmp.Or(s.Credits.Type, listed))
+}
+
 // bucket returns the published credits of an instance, with uses as fractions of the resource. ok is false if its type is not known, or
 // too little is published of it.
 func (s *CreditSettings) bucket(instanceType string, r quell.Resource) (b credit.Bucket, ok bool) {

@@ -30,7 +30,7 @@ type groupReading struct {
 	at   time.Time
 	used time.Duration // processor time, since the group was made
 
-	// unaccounted means that the group exists in the hierarchy of cpu, but not in that of cpuacct, which counts processor time. Then used is 0.
+	// unaccounted means that the group exists in the hierarchy of cpu, but not in that of cpuacct, which counts processor time.
 	unaccounted bool
 	quotaReading
 }

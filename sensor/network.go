@@ -1,6 +1,7 @@
 package sensor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,11 +27,18 @@ type Network struct {
 	last     *networkReading
 }
 
+// Link is the published bandwidth of an instance type, in bit/s.
+type Link struct {
+	Type            string  // "": not known
+	Baseline, Burst float64 // 0: not published
+}
+
 // networkReading is the state of the counters at one moment.
 type networkReading struct {
 	at       time.Time
 	iface    string
 	capacity float64 // bit/s
+	kernel   float64 // bit/s as the kernel says; 0: it does not say
 	traffic  traffic
 	probe    uint64 // bytes sent by the probe server
 }
@@ -102,15 +110,20 @@ func (n *Network) read(now time.Time) (*networkReading, error) {
 	if err != nil {
 		return nil, err
 	}
-	capacity, err := n.findCapacity(iface)
-	if err != nil {
-		return nil, err
+	kernel, unknown := n.readSpeed(iface)
+	capacity := kernel
+	switch {
+	case n.capacity != nil:
+		capacity = *n.capacity
+	case unknown != nil:
+		return nil, &quell.UserError{Err: fmt.Errorf("agent.capacity.network: the capacity of interface %q cannot be detected: set it, as in "+
+			"1Gbps: %w", iface, unknown)}
 	}
 	counters, err := n.readTraffic(iface)
 	if err != nil {
 		return nil, err
 	}
-	reading := &networkReading{at: now, iface: iface, capacity: capacity, traffic: counters}
+	reading := &networkReading{at: now, iface: iface, capacity: capacity, kernel: kernel, traffic: counters}
 	if n.opts.Exclude != nil {
 		reading.probe = n.opts.Exclude()
 	}
@@ -154,18 +167,46 @@ func (n *Network) findInterface() (string, error) {
 	return iface, nil
 }
 
-func (n *Network) findCapacity(iface string) (float64, error) {
-	if n.capacity != nil {
-		return *n.capacity, nil
-	}
+// readSpeed returns the speed of an interface in bit/s, as its driver reports it. Drivers of virtual interfaces report none or make one up.
+func (n *Network) readSpeed(iface string) (float64, error) {
 	text, err := fs.ReadFile(n.opts.Root, "sys/class/net/"+iface+"/speed")
-	var capacity float64
-	if err == nil {
-		capacity, err = parseSpeed(text)
-	}
 	if err != nil {
-		return 0, &quell.UserError{Err: fmt.Errorf("agent.capacity.network: the capacity of interface %q cannot be detected: set it, as in "+
-			"1Gbps: %w", iface, err)}
+		return 0, err
 	}
-	return capacity, nil
+	return parseSpeed(text)
 }
+
+// mostApart is the factor by which two figures of the same capacity may differ.
+const mostApart = 2
+
+// Doubt returns why the capacity in use may be wrong: another figure differs from it by more than mostApart. It names all figures that are
+// known. It returns "" if they agree, or the last reading failed.
+func (n *Network) Doubt() string {
+	if n.last == nil {
+		return ""
+	}
+	used, kernel, link := n.last.capacity, n.last.kernel, n.opts.Link
+	if n.capacity != nil && !apart(used, kernel) || n.capacity == nil && !apart(used, cmp.Or(link.Burst, link.Baseline)) {
+		return ""
+	}
+	of := "as the kernel says"
+	if n.capacity != nil {
+		of = "as configured, and the kernel says " + mbits(kernel)
+	}
+	text := fmt.Sprintf("%s has %s %s", n.last.iface, mbits(used), of)
+	if link.Baseline > 0 {
+		text += fmt.Sprintf("; %s has a baseline of %s", link.Type, mbits(link.Baseline))
+	}
+	if link.Burst > 0 {
+		text += fmt.Sprintf(" and a burst of %s", mbits(link.Burst))
+	}
+	if n.capacity == nil {
+		return text + ": set agent.capacity.network"
+	}
+	return text + ": the configured figure is used"
+}
+
+// apart returns whether two figures differ by more than mostApart. 0 is a figure that is not known.
+func apart(a, b float64) bool { return a > 0 && b > 0 && max(a, b) > mostApart*min(a, b) }
+
+func mbits(bits float64) string { return fmt.Sprintf("%.0f Mbit/s", bits/1e6) }

@@ -41,6 +41,8 @@ type Options struct {
 	// Capacity replaces detected capacities: of network in bit/s, of cpu in cores. The capacities of disk (operations/s) and memory
 	// (bytes/s) are never detected.
 	Capacity map[quell.Resource]float64
+	// Link is what the provider publishes of the network of this machine's type.
+	Link Link
 	// DiskBytes is how many bytes the disk can read and write per second; 0 means unknown.
 	DiskBytes float64
 	// Wanted are the resources, besides network and cpu, whose utilisation is measured.
@@ -139,6 +141,16 @@ func (s *Set) Substitute() string {
 	for _, one := range s.sensors {
 		if m, ok := one.(*Memory); ok {
 			return m.Substitute()
+		}
+	}
+	return ""
+}
+
+// Doubt returns why the capacity of the network may be wrong, "" if nothing speaks against it.
+func (s *Set) Doubt() string {
+	for _, one := range s.sensors {
+		if n, ok := one.(*Network); ok {
+			return n.Doubt()
 		}
 	}
 	return ""

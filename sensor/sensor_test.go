@@ -84,6 +84,52 @@ func netDev(iface string, rx, tx uint64) string {
 	return fmt.Sprintf("Inter-| Receive | Transmit\n face |bytes |bytes\n %s: %d 0 0 0 0 0 0 0 %d 0 0 0 0 0 0 0\n", iface, rx, tx)
 }
 
+// A driver's made-up speed does not replace a figure that a person configured, and figures that contradict each other are named.
+func TestDoubtfulCapacity(t *testing.T) {
+	const second = 125_000_000 // bytes of 1 Gbit/s
+	medium := Link{Type: "t3.medium", Baseline: 256e6, Burst: 5e9}
+	speed := func(mbits string) map[string]string { return map[string]string{"sys/class/net/eth0/speed": mbits} }
+	configured := map[quell.Resource]float64{quell.Network: 1e9}
+	for _, c := range []struct {
+		name  string
+		speed string
+		opts  Options
+		use   float64 // at 1 Gbit/s
+		doubt string
+	}{
+		{"made up", "10000\n", Options{Capacity: configured, Link: medium}, 1, "eth0 has 1000 Mbit/s as configured, and the kernel says " +
+			"10000 Mbit/s; t3.medium has a baseline of 256 Mbit/s and a burst of 5000 Mbit/s: the configured figure is used"},
+		{"the type is not known", "10000\n", Options{Capacity: configured}, 1,
+			"eth0 has 1000 Mbit/s as configured, and the kernel says 10000 Mbit/s: the configured figure is used"},
+		{"they agree", "2000\n", Options{Capacity: configured, Link: medium}, 1, ""},
+		{"the kernel says nothing", "-1\n", Options{Capacity: configured}, 1, ""},
+		{"nothing is configured, and the type has half", "25000\n", Options{Link: medium}, 0.04, "eth0 has 25000 Mbit/s as the kernel says; " +
+			"t3.medium has a baseline of 256 Mbit/s and a burst of 5000 Mbit/s: set agent.capacity.network"},
+		{"no burst is published", "1000\n", Options{Link: Link{Type: "t2.micro", Baseline: 61e6}}, 1,
+			"eth0 has 1000 Mbit/s as the kernel says; t2.micro has a baseline of 61 Mbit/s: set agent.capacity.network"},
+		{"only the kernel says anything", "10000\n", Options{}, 0.1, ""},
+	} {
+		obs, n, err := sampleNetwork(c.opts, tree(0, 0, speed(c.speed)), tree(0, second, speed(c.speed)))
+		if err != nil || obs.Utilization[quell.Network] != c.use || n.Doubt() != c.doubt {
+			t.Errorf("%s: use %v, %v; doubt %q", c.name, obs.Utilization, err, n.Doubt())
+		}
+	}
+}
+
+// sampleNetwork samples the network twice, a second apart.
+func sampleNetwork(o Options, before, after fs.FS) (obs quell.Observation, n *Network, err error) {
+	m := &machine{before}
+	o.Root = m
+	if n, err = NewNetwork(o); err != nil {
+		return obs, nil, err
+	}
+	if err = n.Sample(start, &obs); err != nil {
+		return obs, n, err
+	}
+	m.FS = after
+	return obs, n, n.Sample(start.Add(time.Second), &obs)
+}
+
 func TestNetworkUtilization(t *testing.T) {
 	const second = 125_000_000 // bytes of 1 Gbit/s
 	capacity := map[quell.Resource]float64{quell.Network: 500e6}
