@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -14,11 +15,30 @@ type directives struct {
 	// line returns the pattern of the text that sets a parameter. Its three groups are the text before the value, the value, and the text
 	// after the value.
 	line func(name string) string
+	// mpm returns the module of the running server on which it depends which blocks of the file count. nil: all count.
+	mpm func() (string, error)
 }
+
+// errNotRunning is the error if it depends on the running server which one of several lines counts.
+var errNotRunning = errors.New("which of them counts depends on the running server")
 
 // find returns where a parameter's value stands.
 func (d directives) find(content, name string) (from, to int, err error) {
 	found := regexp.MustCompile(d.line(regexp.QuoteMeta(name))).FindAllStringSubmatchIndex(content, -1)
+	all := len(found)
+	if d.mpm != nil && all > 0 {
+		module, unknown := d.mpm()
+		switch {
+		case unknown == nil:
+			found = slices.DeleteFunc(found, func(at []int) bool { return excluded(content, at[4], module) })
+		case all > 1:
+			return 0, 0, fmt.Errorf("it sets %s %d times, and %w: %w", name, all, errNotRunning, unknown)
+		}
+		if len(found) == 0 {
+			return 0, 0, fmt.Errorf("it sets %s only for other modules than %s, which runs: write the present value there, so that it can be "+
+				"changed", name, module)
+		}
+	}
 	switch len(found) {
 	case 0:
 		return 0, 0, fmt.Errorf("it does not set %s: write the present value there, so that it can be changed", name)

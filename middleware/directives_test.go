@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func linesOf(k Kind) directives { return directives{k.Defaults().server.line} }
+func linesOf(k Kind) directives { return directives{line: k.Defaults().server.line} }
 
 func TestParametersInFiles(t *testing.T) {
 	for _, c := range []struct {

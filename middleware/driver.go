@@ -35,12 +35,24 @@ type Driver struct {
 	before   *known           // what was in force before the change in progress; nil: there is none
 	files    map[string]*file // by path in the configuration
 	told     map[string]bool  // files whose edits by others were reported
-	trial    *trial           // nil: the server has settled
-	ended    []change         // changes after which the server ended
-	fate     *fate            // nil: no change ended the server
+	module   runningModule
+	trial    *trial   // nil: the server has settled
+	ended    []change // changes after which the server ended
+	fate     *fate    // nil: no change ended the server
 
 	reminding bool // a loop makes the server read files again that it has not read
 }
+
+// ParameterError is what keeps single parameters of a server from being changed. Without them, the server's other parameters can be.
+type ParameterError struct {
+	Names []string
+	Err   error
+}
+
+func (e *ParameterError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ParameterError) Unwrap() error { return e.Err }
 
 // Open reserves the server's files and restores those that a killed agent left changed. It is an error if a file is missing or does not
 // set a parameter, if a template fails, or if another agent manages a file.
@@ -57,9 +69,10 @@ func newDriver(ctx context.Context, s Server, log *slog.Logger) *Driver {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{Settings: s.Settings, target: s.Target(), form: s.Settings.syntax(), log: log.With("server", s.Target()),
+	d := &Driver{Settings: s.Settings, target: s.Target(), log: log.With("server", s.Target()),
 		settleTime: settleTime, settleEvery: settleEvery, unreadEvery: unreadEvery,
 		files: map[string]*file{}, told: map[string]bool{}}
+	d.form = s.Settings.syntax(d.mpm)
 	d.life, d.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return d
 }
@@ -70,7 +83,7 @@ func (d *Driver) open(ctx context.Context) error {
 	for _, path := range d.Settings.files() {
 		f, err := openFile(path)
 		if err != nil {
-			return err
+			return &ParameterError{d.Settings.namesIn(path), err}
 		}
 		d.files[path] = f
 		if f.record != nil && !d.adopt(f) {
@@ -104,6 +117,15 @@ func (d *Driver) usable(f *file) error {
 	content, err := f.content()
 	if err != nil {
 		return err
+	}
+	for _, name := range d.namesIn(f) {
+		_, err := d.form.values(content, []string{name}, f.set())
+		if err != nil && !errors.Is(err, errNotRunning) {
+			return &ParameterError{[]string{name}, fmt.Errorf("%s: %w", f.path, err)}
+		}
+	}
+	if d.server.line != nil {
+		return nil
 	}
 	values, err := d.form.values(content, d.namesIn(f), f.set())
 	if err == nil {

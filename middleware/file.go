@@ -63,6 +63,14 @@ var errEdited = errors.New("somebody edited it after Quell had changed it: it st
 // errMeanwhile is the error if somebody edits a file while Quell changes it.
 var errMeanwhile = errors.New("somebody edited it during the change, so nothing is changed")
 
+// SharedError is the error if another agent manages a file.
+type SharedError struct{ Path string }
+
+func (e *SharedError) Error() string {
+	return fmt.Sprintf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's configuration "+
+		"names the file twice, once through a symbolic link: name it the same way each time", e.Path)
+}
+
 // openFile reserves a file and reads its record, if an agent that was killed left one.
 func openFile(path string) (*file, error) {
 	resolved, err := filepath.EvalSymlinks(path)
@@ -74,8 +82,7 @@ func openFile(path string) (*file, error) {
 	}
 	f := &file{link: path, path: resolved, exchange: atomicfile.Exchange}
 	if f.unlock, err = lockfile.Take(f.beside("lock"), 0o600); errors.Is(err, lockfile.ErrHeld) {
-		return nil, fmt.Errorf("another agent manages %s: take it out of one configuration, or stop the other agent; or this agent's "+
-			"configuration names the file twice, once through a symbolic link: name it the same way each time", path)
+		return nil, &SharedError{path}
 	} else if err != nil {
 		return nil, fmt.Errorf("reserving %s: %w", path, err)
 	}

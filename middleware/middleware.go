@@ -5,6 +5,7 @@
 package middleware
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"syscall"
@@ -24,6 +25,8 @@ type server struct {
 	check    []string       // the usual command that checks the server's files; nil: there is none
 	// line returns the pattern of the text that sets a parameter, see directives. nil: the file is made from a template.
 	line func(name string) string
+	// module returns the module of the running server that decides which blocks of its files count, see directives. nil: all blocks count.
+	module func(ctx context.Context, pid int) (string, error)
 	// workers lists the processes that take new requests; a reload replaces them at once. nil: they are not known.
 	workers func(pid int) []string
 	// counts is the parameter that says how many workers there are; empty: none does.

@@ -181,3 +181,26 @@ func (d *Driver) check(ctx context.Context, f *file, candidate string) error {
 	}
 	return nil
 }
+
+// runningModule is the module of a process.
+type runningModule struct {
+	pid  int
+	name string
+}
+
+// mpm returns the module of the running server that decides which blocks of its files count.
+func (d *Driver) mpm() (string, error) {
+	pid, err := d.running()
+	if err != nil {
+		return "", err
+	}
+	if pid == d.module.pid && pid != 0 {
+		return d.module.name, nil
+	}
+	name, err := d.server.module(d.life, pid)
+	if err != nil {
+		return "", fmt.Errorf("asking process %d for its modules: %w", pid, err)
+	}
+	d.module = runningModule{pid, name}
+	return name, nil
+}

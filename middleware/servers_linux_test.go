@@ -456,3 +456,44 @@ func TestABrokenTemplateOfARealServer(t *testing.T) {
 	retune(t, d, "workers", 3)
 	closeServer(t, d, config, string(before))
 }
+
+// Apache's own httpd-mpm.conf sets MaxRequestWorkers once for each multi-processing module. The block of the running one is changed.
+func TestApacheWithItsStockFile(t *testing.T) {
+	apache, port := need.Program(t, "apache2"), freePort(t)
+	load := ""
+	for _, m := range []string{"mpm_worker", "authz_core"} {
+		load += "LoadModule " + m + "_module " + apacheModules + "mod_" + m + ".so\n"
+	}
+	dir := site(t, map[string]string{
+		"apache.conf": load + "ServerRoot DIR\nServerName localhost\nErrorLog DIR/error.log\nListen 127.0.0.1:" + port +
+			"\nUser nobody\nGroup nogroup\nServerLimit 16\nInclude DIR/httpd-mpm.conf\nDocumentRoot DIR/www\n",
+		"httpd-mpm.conf": stockMPM, "www/index.html": "hello",
+	})
+	file := filepath.Join(dir, "httpd-mpm.conf")
+	s := Server{Kind: "apache", Settings: Apache.Defaults()}
+	s.Settings.File, s.Settings.PID = file, filepath.Join(dir, "apache.pid")
+	s.Settings.Check = []string{apache, "-t", "-f", filepath.Join(dir, "apache.conf")}
+	s.Settings.Parameters = []Parameter{{Name: "MaxRequestWorkers", Min: 25, Max: 400}}
+	d, err := Open(t.Context(), s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatalf("before the server runs: %v", err)
+	}
+	if values, err := d.InForce(t.Context()); err == nil {
+		t.Errorf("in force while the server does not run: %v", values)
+	}
+	launch(t, dir, apache, "-D", "FOREGROUND", "-f", filepath.Join(dir, "apache.conf"))
+	await(t, "http://127.0.0.1:"+port+"/index.html", "hello<nil>")
+	if err := d.Set(t.Context(), "MaxRequestWorkers", 200); err != nil {
+		t.Fatal(err)
+	}
+	if values, err := d.InForce(t.Context()); err != nil || values["MaxRequestWorkers"] != 200 {
+		t.Errorf("in force: %v, %v", values, err)
+	}
+	text, err := os.ReadFile(file)
+	if want := strings.ReplaceAll(strings.Replace(stockMPM, "400", "200", 1), "DIR", dir); err != nil || string(text) != want {
+		t.Errorf("the file has %s, %v", text, err)
+	}
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

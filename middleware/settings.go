@@ -126,6 +126,24 @@ func (s *Settings) files() (list []string) {
 	return list
 }
 
+// namesIn lists the parameters in a file.
+func (s *Settings) namesIn(file string) (names []string) {
+	for _, p := range s.Parameters {
+		if s.fileOf(p) == file {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// Without returns the server without some of its parameters.
+func (s Server) Without(names []string) Server {
+	rest := *s.Settings
+	rest.Parameters = slices.DeleteFunc(slices.Clone(rest.Parameters), func(p Parameter) bool { return slices.Contains(names, p.Name) })
+	s.Settings = &rest
+	return s
+}
+
 // Files returns the paths that are relative to the configuration.
 func (s *Settings) Files() []*string {
 	list := []*string{&s.File, &s.Template, &s.PID}
@@ -135,10 +153,13 @@ func (s *Settings) Files() []*string {
 	return list
 }
 
-// syntax returns how the server's parameters stand in its files.
-func (s *Settings) syntax() syntax {
+// syntax returns how the server's parameters stand in its files. mpm is as in directives.
+func (s *Settings) syntax(mpm func() (string, error)) syntax {
+	if s.server.line != nil && s.server.module != nil {
+		return directives{s.server.line, mpm}
+	}
 	if s.server.line != nil {
-		return directives{s.server.line}
+		return directives{line: s.server.line}
 	}
 	initial := map[string]float64{}
 	for _, p := range s.Parameters {
