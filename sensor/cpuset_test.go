@@ -98,7 +98,7 @@ func TestParseCPUList(t *testing.T) {
 	}
 }
 
-// unaccountedGroup is a machine whose group /web exists in the hierarchy of cpu, and not in that of cpuacct, as with `cgcreate -g cpu:/web`.
+// unaccountedGroup is one whose group /web is in the hierarchy of cpu, and not in that of cpuacct, as after `cgcreate -g cpu:/web`.
 // Task 7 has run for the given seconds.
 func unaccountedGroup(ran int) fstest.MapFS {
 	return fstest.MapFS{
