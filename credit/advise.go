@@ -139,6 +139,9 @@ func newAccount(o Offer, full bool) *account {
 	}
 	if o.UnlimitedMode {
 		a.price = o.CPU.Surplus / 60
+		if !full {
+			a.balance = 0 // launch credits exist in standard mode only
+		}
 	}
 	return a
 }

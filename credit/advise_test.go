@@ -227,3 +227,16 @@ func TestHeldUpTo(t *testing.T) {
 		t.Error("no windows")
 	}
 }
+
+// Launch credits exist in standard mode only.
+func TestUnlimitedInstancesHaveNoLaunchCredits(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		unlimited, full bool
+		want            float64
+	}{{"t2.micro", false, false, 30}, {"t2.micro", true, false, 0}, {"t2.micro", true, true, 144}, {"t3.micro", true, false, 0}} {
+		if a := newAccount(offer(t, c.name, c.unlimited), c.full); a.balance != c.want {
+			t.Errorf("%+v begins with %v", c, a.balance)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import "math"
 type Bucket struct {
 	Baseline float64 `json:"baseline"`         // the use that spends credits as fast as they are earned
 	Burst    float64 `json:"burst,omitempty"`  // largest use while there are credits; 0: not known
+	Most     float64 `json:"most,omitempty"`   // if the burst is not known: a use that the resource cannot exceed; 0: not known either
 	PerUse   float64 `json:"per_use"`          // credits that one unit of use spends in a second: R_c
 	Cap      float64 `json:"cap,omitempty"`    // largest balance; 0: not known
 	Launch   float64 `json:"launch,omitempty"` // balance of a new instance
@@ -18,7 +19,7 @@ type Bucket struct {
 // Sound returns whether the bucket describes credits: its amounts are finite, earning and spending are above 0, and the baseline is not
 // above the burst.
 func (b Bucket) Sound() bool {
-	for _, v := range []float64{b.Baseline, b.Burst, b.PerUse, b.Cap, b.Launch} {
+	for _, v := range []float64{b.Baseline, b.Burst, b.Most, b.PerUse, b.Cap, b.Launch} {
 		if math.IsNaN(v) || math.IsInf(v, 0) || v < 0 {
 			return false
 		}
@@ -31,7 +32,7 @@ func (b Bucket) Limits() bool { return b.Burst == 0 || b.Baseline < b.Burst }
 
 // Per returns the bucket with uses as fractions of an amount of the resource.
 func (b Bucket) Per(whole float64) Bucket {
-	b.Baseline, b.Burst, b.PerUse = b.Baseline/whole, b.Burst/whole, b.PerUse*whole
+	b.Baseline, b.Burst, b.Most, b.PerUse = b.Baseline/whole, b.Burst/whole, b.Most/whole, b.PerUse*whole
 	return b
 }
 

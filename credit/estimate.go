@@ -1,6 +1,7 @@
 package credit
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -154,10 +155,11 @@ func (b Bucket) spent(e Estimate, use, seconds float64) Estimate {
 	return Estimate{b.After(e.Low, use*(1+meterError), seconds), b.After(e.High, use*(1-meterError), seconds)}
 }
 
-// unseen integrates an estimate over a time in which the use is not known.
+// unseen integrates an estimate over a time in which the use is not known. At most the resource was used as fast as it allows.
 func (b Bucket) unseen(e Estimate, seconds float64) Estimate {
 	e.High = b.After(e.High, 0, seconds)
-	if e.Low = b.After(e.Low, b.Burst, seconds); b.Burst == 0 {
+	fastest := cmp.Or(b.Burst, b.Most)
+	if e.Low = b.After(e.Low, fastest, seconds); fastest == 0 {
 		e.Low = 0
 	}
 	return e

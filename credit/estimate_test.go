@@ -215,3 +215,41 @@ func TestForecast(t *testing.T) {
 		t.Errorf("a use around the baseline: %+v", f)
 	}
 }
+
+// In a gap no more was spent than the link can carry, although the table lacks the burst of a t2.micro. So a gap of two seconds, as at a
+// restart of the agent, hardly changes when the credits run out.
+func TestAGapForgetsNoBalance(t *testing.T) {
+	b := t2micro(t, quell.Network)
+	track := b.New(begin)
+	track.Estimate = Exactly(123_500)
+	const use = 85e6
+	track, _ = track.Follow(&b, Reading{At: begin.Add(time.Second), WindowS: 1, Use: use})
+	before, _ := b.Forecast(track)
+	after, _ := track.Follow(&b, Reading{At: begin.Add(4 * time.Second), WindowS: 1, Use: use})
+	left, ok := b.Forecast(after)
+	if !ok || after.Low < 123_400-2*5000 || after.High > 123_617 || *left.Depleted < 0.95**before.Depleted {
+		t.Errorf("%+v before the gap, %+v after it: %v and %v s", track.Estimate, after.Estimate, *before.Depleted, *left.Depleted)
+	}
+}
+
+// The true balance of a link stays in the estimate over gaps and restarts, whatever was sent in them, and the estimate never begins anew.
+func TestGapsOfALinkKeepTheTruth(t *testing.T) {
+	b := t2micro(t, quell.Network)
+	rapid.Check(t, func(t *rapid.T) {
+		track, truth := b.New(begin), b.Launch
+		for range rapid.IntRange(1, 30).Draw(t, "windows") {
+			gap := rapid.SampledFrom([]float64{0, 0, 2, 5, 60}).Draw(t, "gap")
+			hidden, use := rapid.Float64Range(0, 5e9).Draw(t, "hidden"), rapid.Float64Range(0, 1e9).Draw(t, "use")
+			truth = b.After(b.After(truth, hidden, gap), use, 1)
+			low := track.Low
+			at := track.At.Add(time.Duration((gap + 1) * float64(time.Second)))
+			track, _ = track.Follow(&b, Reading{At: at, WindowS: 1, Use: use})
+			if slack := 1e-6; truth < track.Low-slack || truth > track.High+slack {
+				t.Fatalf("a balance of %v is not in %+v", truth, track.Estimate)
+			}
+			if least := low - 5000*gap - 1100; track.Low < least {
+				t.Fatalf("after a gap of %v s at least %v of %v are left, not %v", gap, least, low, track.Low)
+			}
+		}
+	})
+}

@@ -291,3 +291,16 @@ func FuzzReadProfile(f *testing.F) {
 		}
 	})
 }
+
+// In unlimited mode the cheaper choice is the better one, although its credits end sooner. In standard mode it is the other way round.
+func TestTheObjectiveIsMoneyWhereCreditsAreSold(t *testing.T) {
+	cheap, lasting := Choice{USD: 0.01, Depleted: new(100.0)}, Choice{USD: 0.02, Depleted: new(1000.0)}
+	standard := Situation{}
+	unlimited := Situation{Prices: map[quell.Resource]float64{quell.CPU: 0.05}}
+	if !unlimited.better(cheap, lasting) || unlimited.better(lasting, cheap) {
+		t.Error("in unlimited mode the dearer choice counts as better")
+	}
+	if standard.better(cheap, lasting) || !standard.better(lasting, cheap) {
+		t.Error("in standard mode the choice whose credits end sooner counts as better")
+	}
+}

@@ -278,6 +278,9 @@ func (t *Table) With(own *Table) *Table {
 	return both
 }
 
+// fastestLink is the largest burst that is published for a burstable type, in bit/s. A type without a published burst is not faster.
+const fastestLink = 5e9
+
 // Buckets returns the instance's credits by resource. Uses are in processors and in bit/s. A resource whose figures do not suffice for a
 // bucket is left out.
 func (t *Type) Buckets() map[quell.Resource]Bucket {
@@ -286,7 +289,11 @@ func (t *Type) Buckets() map[quell.Resource]Bucket {
 		buckets[quell.CPU] = Bucket{Baseline: c.Baseline * t.VCPUs, Burst: t.VCPUs, PerUse: 1.0 / 60, Cap: orZero(c.Cap), Launch: c.Launch}
 	}
 	if n := t.Network; n != nil {
-		buckets[quell.Network] = Bucket{Baseline: n.Baseline, Burst: n.Burst, PerUse: 1e-6, Cap: orZero(n.Cap), Launch: orZero(n.Cap)}
+		b := Bucket{Baseline: n.Baseline, Burst: n.Burst, PerUse: 1e-6, Cap: orZero(n.Cap), Launch: orZero(n.Cap)}
+		if b.Burst == 0 {
+			b.Most = math.Max(b.Baseline, fastestLink)
+		}
+		buckets[quell.Network] = b
 	}
 	if t.Disk != nil && t.Disk.Baseline > 0 {
 		buckets[quell.Disk] = t.Disk.Bucket(0)

@@ -290,6 +290,43 @@ func (m *member) holder(set *CreditSettings) credit.Holder {
 	return h
 }
 
+// byCredits compares how long instances can carry load by their credits alone: it is negative if a lasts longer. An instance without
+// credits lasts for ever.
+func byCredits(set *CreditSettings, a, b *member) int {
+	lasting := func(m *member) float64 {
+		least := math.Inf(1)
+		for _, p := range m.purses {
+			least = math.Min(least, p.bucket.Lasting(p.track.Middle(), set.Last.Seconds())*p.rate)
+		}
+		return least
+	}
+	return cmp.Compare(lasting(b), lasting(a))
+}
+
+// alike is the step to which capacities are rounded before credits decide which instances are kept: a smaller difference is mostly chance.
+const alike = 0.02
+
+// keepCredited sorts instances by capacity, those with more credits first among nearly equal ones, so that the load stays with those that
+// have credits. The order of instances whose share a person set, and of those with errors, stays.
+func keepCredited(set *CreditSettings, sorted []*member) {
+	if set.Last == 0 || !slices.ContainsFunc(sorted, func(m *member) bool { return len(m.purses) > 0 }) {
+		return
+	}
+	class := func(m *member) int {
+		switch {
+		case m.fixed != nil:
+			return 0
+		case m.failing:
+			return 2
+		}
+		return 1
+	}
+	slices.SortStableFunc(sorted, func(a, b *member) int {
+		larger := cmp.Compare(math.Round(b.capacity/alike), math.Round(a.capacity/alike))
+		return cmp.Or(cmp.Compare(class(a), class(b)), larger, byCredits(set, a, b))
+	})
+}
+
 // divideByCredits sets what each member carries so that all credits last equally long at the group's load. It returns how long that is, or
 // false if no member has credits or the load is more than all can carry. Members whose share a person set keep it.
 func divideByCredits(set *CreditSettings, members []*member, load, whole float64) (left time.Duration, lasts, ok bool) {
@@ -315,6 +352,17 @@ func divideByCredits(set *CreditSettings, members []*member, load, whole float64
 		m.carry = loads[i]
 	}
 	return time.Duration(math.Min(seconds, mostForeseen.Seconds()) * float64(time.Second)), lasts, true
+}
+
+// divideAmong sets what each kept instance carries when the others are gone. Before, the load was divided over all.
+func (p *primaPlan) divideAmong(kept []*member) {
+	if !p.pooled {
+		return
+	}
+	for _, m := range kept {
+		m.carry = m.capacity
+	}
+	divideByCredits(&p.set.Credits, kept, p.group.due, p.group.load)
 }
 
 // mostForeseen is the longest time of which a plan says how long credits last.
@@ -354,6 +402,9 @@ func balanceOf(f credit.Forecast, baseline float64) quell.Balance {
 func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
 	below := in.Service.Group.Replace.Below
 	if below == 0 || in.Service.Group.Fixed || set.Unlimited {
+		return
+	}
+	if plan.Group != nil && len(plan.Group.Remove) > 0 { // there are too many instances: the ones without credits go first
 		return
 	}
 	soonest := math.Inf(1)

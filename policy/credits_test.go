@@ -2,10 +2,13 @@ package policy
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/credit"
@@ -164,7 +167,9 @@ func TestInstancesWithFewCreditsAreReplaced(t *testing.T) {
 		want   string
 	}{
 		{"fewer than 10%, and a fresh one has all", ownTypes, nil, []string{"i1 weight=0.5 use=0.2 cap=0.5 credits=150000",
-			"i2 weight=0.5 use=0.2 cap=0.5 credits=1800000"}, "i1"},
+			"i2 weight=0.5 use=0.35 cap=0.5 credits=1800000"}, "i1"},
+		{"too many instances: it is removed, not replaced", ownTypes, nil, []string{"i1 weight=0.5 use=0.2 cap=0.5 credits=150000",
+			"i2 weight=0.5 use=0.2 cap=0.5 credits=1800000"}, ""},
 		{"the first to run out", ownTypes, nil, []string{"i1 weight=0.5 use=0.2 cap=0.5 credits=150000",
 			"i2 weight=0.5 use=0.2 cap=0.5 credits=120000"}, "i2"},
 		{"more than 10%", ownTypes, nil, []string{"i1 weight=1 use=0.2 cap=0.5 credits=300000"}, ""},
@@ -211,5 +216,65 @@ func TestCreditsAreForgotten(t *testing.T) {
 	tell(&s, "Credits", CreditSettings{Type: "mine", Own: own})
 	if plan, _ = engine(t, s, goldenModels(t)).Decide(snap(t, 1, row), st); len(plan.Replace)+len(plan.Credits) > 0 {
 		t.Errorf("replaces %v, %v", plan.Replace, plan.Credits)
+	}
+}
+
+// Of three instances of which two suffice, the one with the fewest credits goes, and the load is divided over those that stay. The
+// capacities differ by chance only.
+func TestScaleInKeepsTheCredits(t *testing.T) {
+	for _, unlimited := range []bool{false, true} {
+		s := crediting(t, "mine")
+		own, err := credit.Read(strings.NewReader(ownTypes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tell(&s, "Credits", CreditSettings{Last: time.Minute, Type: "mine", Own: own, Unlimited: unlimited})
+		s.Group.Max = 3
+		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.34 use=0.2 cap=0.5 credits=60000",
+			"i2 weight=0.33 use=0.2 cap=0.495 credits=1800000", "i3 weight=0.33 use=0.2 cap=0.495 credits=1800000"), State{})
+		if plan.Group == nil || strings.Join(plan.Group.Remove, " ") != "i1" || len(plan.Replace) > 0 {
+			t.Fatalf("unlimited %v: %+v, replaces %v: %v", unlimited, plan.Group, plan.Replace, plan.Reasons)
+		}
+		if math.Abs(plan.Weights["i2"]-0.5) > 0.01 || math.Abs(plan.Weights["i3"]-0.5) > 0.01 {
+			t.Errorf("unlimited %v: shares %v", unlimited, plan.Weights)
+		}
+	}
+}
+
+// No plan that removes instances predicts a miss: keeping the group would not have one.
+func TestScaleInWithCreditsPredictsNoMiss(t *testing.T) {
+	models := goldenModels(t)
+	own, err := credit.Read(strings.NewReader(ownTypes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		s := crediting(t, "mine")
+		s.Group.Max = 8
+		tell(&s, "Credits", CreditSettings{Type: "mine", Own: own, Unlimited: rapid.Bool().Draw(rt, "unlimited"),
+			Last: rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 10 * time.Hour}).Draw(rt, "last")})
+		n := rapid.IntRange(2, 6).Draw(rt, "instances")
+		rows := make([]string, n)
+		for i := range rows {
+			rows[i] = fmt.Sprintf("i%d weight=%v use=%.3f cap=%.3f credits=%d", i, 1/float64(n), rapid.Float64Range(0, 0.4).Draw(rt, "use"),
+				rapid.Float64Range(0.2, 0.5).Draw(rt, "capacity"), rapid.IntRange(0, 1_800_000).Draw(rt, "credits"))
+		}
+		plan, _ := engine(t, s, models).Decide(snap(t, 0, rows...), State{})
+		if plan.Group == nil || len(plan.Group.Remove) == 0 {
+			return
+		}
+		removed++
+		if len(plan.Replace) > 0 {
+			rt.Fatalf("removes %v and replaces %v", plan.Group.Remove, plan.Replace)
+		}
+		for id, ms := range plan.PredictedMS {
+			if ms > 75*1.001 {
+				rt.Fatalf("%v: %s is predicted at %v ms: %v", rows, id, ms, plan.Reasons)
+			}
+		}
+	})
+	if removed == 0 {
+		t.Error("no plan removed anything")
 	}
 }

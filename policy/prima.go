@@ -49,6 +49,7 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 		m.limit(g.load, p.set.Headroom, fresh)
 	}
 	p.sorted = g.byCapacity()
+	keepCredited(&set.Credits, p.sorted)
 	p.capacity = total(p.sorted)
 	p.relax()
 	p.remember()
@@ -395,6 +396,7 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 		m.share = 0
 	}
 	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m] })
+	p.divideAmong(kept)
 	p.share(kept, 0)
 	p.plan.Group = &quell.GroupChange{Remove: ids}
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText,
