@@ -16,8 +16,9 @@ type Result struct {
 	InstanceSeconds float64    `json:"instance_seconds"` // sum over instances of the time from start command to exit
 	MeanInstances   float64    `json:"mean_instances"`
 	MaxInstances    int        `json:"max_instances"`
-	SurplusUSD      *float64   `json:"surplus_usd,omitempty"` // what burstable instances cost beyond their credits, if that is sold
-	Decisions       int        `json:"decisions"`             // plans that changed something
+	SurplusUSD      *float64   `json:"surplus_usd,omitempty"`       // what burstable instances cost beyond their credits, if that is sold
+	LargestOverMean *float64   `json:"largest_over_mean,omitempty"` // how evenly the load is spread, from 1 on; nil: not measured
+	Decisions       int        `json:"decisions"`                   // plans that changed something
 	ReactionS       *Reaction  `json:"reaction_s,omitempty"`
 	Warnings        []string   `json:"warnings,omitempty"` // why the figures may be wrong
 }

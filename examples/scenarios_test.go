@@ -173,6 +173,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		"everything-at-once": "workload.classes[0].cpu", "changing-cpu": "workload.classes[0].cpu", "changing-disk": "workload.classes[0].cpu",
 		"changing-mixed": "workload.classes[0].cpu", "changing-mixed-10s": "workload.classes[0].cpu",
 		"burstable-group":  "workload.classes[0].cpu",
+		"fleet-rolling":    "timeline[0].release",
 		"changing-cpu-10s": "workload.classes[0].cpu", "ice-hour": "workload.classes[0].cpu",
 	}
 	library(t, func(t *testing.T, _ string, _ []byte, sc *scenario.Scenario) {
@@ -181,7 +182,7 @@ func TestMachinesRefuseWhatTheyCannotPlay(t *testing.T) {
 		if want := refused[sc.Name]; want == "" && err != nil || want != "" && (!errors.As(err, &invalid) || invalid.Path != want) {
 			t.Errorf("got %v, want a refusal of %q", err, want)
 		}
-		plain := sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0
+		plain := sc.Readings == scenario.Readings{} && len(sc.Failures()) == 0 && len(sc.Releases()) == 0
 		if err := experiment.Playable(sc, quell.Resources...); (err == nil) != plain {
 			t.Errorf("hosts with every resource: %v", err)
 		}

@@ -82,12 +82,12 @@ func find(rows []Row, e Entrant) *Row {
 
 func (c *Contest) match(r, us *Row) *Match {
 	return &Match{
-		Row: *r, Against: c.compare(r.Entrant, us.Entrant), Dearer: r.Cost.Mean/us.Cost.Mean - 1,
+		Row: *r, Against: c.compare(r.Entrant, us.Entrant, violationShare), Dearer: r.Cost.Mean/us.Cost.Mean - 1,
 	}
 }
 
-// compare says whether an entrant violates more or less than another.
-func (c *Contest) compare(a, b Entrant) Verdict {
+// compare says whether an entrant violates more or less than another, by a measure of their results.
+func (c *Contest) compare(a, b Entrant, of func(*quell.Result) float64) Verdict {
 	other := map[uint64]quell.Result{}
 	for _, r := range c.Results[b] {
 		other[r.Seed] = r
@@ -95,7 +95,7 @@ func (c *Contest) compare(a, b Entrant) Verdict {
 	var differences []float64
 	for _, r := range c.Results[a] {
 		if o, ok := other[r.Seed]; ok {
-			differences = append(differences, r.SLO.ViolationShare-o.SLO.ViolationShare)
+			differences = append(differences, of(&r)-of(&o))
 		}
 	}
 	i, ok := stats.MeanInterval(differences, confidence)
@@ -121,7 +121,7 @@ func (c *Contest) outcome() string {
 	var less, equal, cheaper []string
 	asGood := false // some rival violates as little as PRIMA
 	for _, r := range rivals {
-		if r.Policy == subject || r.Policy == sim.Clairvoyant {
+		if r.Policy == subject || sim.Bound(r.Policy) {
 			continue
 		}
 		if m := r.Cheap; m != nil && m.Against == Less {
@@ -153,10 +153,11 @@ func (c *Contest) outcome() string {
 		b.WriteString(" Judged by the means, no rival misses the objective as little as PRIMA, whatever it costs.")
 	}
 	c.outcomeOfOurs(&b, rivals)
+	c.outcomeByRequests(&b, us)
 	return b.String()
 }
 
-// outcomeOfOurs adds sentences about PRIMA's other forms and about the clairvoyant, the bound for all policies.
+// outcomeOfOurs adds sentences about PRIMA's other forms and about the bounds for all policies.
 func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 	for _, r := range rivals {
 		switch {
@@ -166,10 +167,38 @@ func (c *Contest) outcomeOfOurs(b *strings.Builder, rivals []Rival) {
 		case r.Policy == subject:
 			fmt.Fprintf(b, " No other form of PRIMA that costs at most %.0f%% more misses the objective for significantly less of the time.",
 				costMargin)
-		case r.Policy == sim.Clairvoyant && r.Good != nil:
-			fmt.Fprintf(b, " The clairvoyant's cheapest form that misses the objective as little as PRIMA is %s.", r.Good.brief())
+		case sim.Bound(r.Policy) && r.Good != nil:
+			fmt.Fprintf(b, " Of the bound %s, the cheapest form that misses the objective as little as PRIMA is %s.", r.Policy, r.Good.brief())
 		}
 	}
+}
+
+// outcomeByRequests adds sentences that compare PRIMA with its rivals by the share of requests over the threshold.
+func (c *Contest) outcomeByRequests(b *strings.Builder, us *Row) {
+	var fewest, cheapest *Row
+	rows := c.Rows()
+	for i := range rows {
+		r := &rows[i]
+		if r.Entrant.Policy == subject || sim.Bound(r.Entrant.Policy) {
+			continue
+		}
+		if r.Cost.Mean <= sameCost*us.Cost.Mean && (fewest == nil || r.Over.Mean < fewest.Over.Mean) {
+			fewest = r
+		}
+		if r.Over.Mean <= us.Over.Mean && (cheapest == nil || r.Cost.Mean < cheapest.Cost.Mean) {
+			cheapest = r
+		}
+	}
+	fmt.Fprintf(b, " With PRIMA %s%% of the requests are over the threshold.", us.Over.text(100, 2))
+	if fewest != nil {
+		fmt.Fprintf(b, " Of the rivals that cost at most %.0f%% more, `%s` has the fewest, %s%% (%s).", costMargin, fewest.Entrant.Title(),
+			fewest.Over.text(100, 2), c.compare(fewest.Entrant, us.Entrant, overShare))
+	}
+	if cheapest == nil {
+		b.WriteString(" No rival has as few, whatever it costs.")
+		return
+	}
+	fmt.Fprintf(b, " The cheapest rival that has as few is %s.", c.match(cheapest, us).brief())
 }
 
 // brief names an entrant with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.

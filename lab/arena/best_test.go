@@ -74,7 +74,7 @@ func TestRivalsAtTheirBest(t *testing.T) {
 		"Judged by the means, `hpa/ewma 50%` (violation 0.8%, cost 98: 2% less than PRIMA's) " +
 			"misses the objective no more than PRIMA and costs less.",
 		"No other form of PRIMA that costs at most 1% more misses the objective for significantly less of the time.",
-		"The clairvoyant's cheapest form that misses the objective as little as PRIMA is " +
+		"Of the bound clairvoyant, the cheapest form that misses the objective as little as PRIMA is " +
 			"`clairvoyant/leastconn` (violation 0.0%, cost 60: 40% less than PRIMA's).",
 	} {
 		if got := c.outcome(); !strings.Contains(got, want) {
@@ -123,12 +123,12 @@ func TestWrapped(t *testing.T) {
 // Seeds that one of two entrants did not play are left out of their comparison.
 func TestVerdictsAreSeedBySeed(t *testing.T) {
 	c := judged(t, map[Entrant][]float64{primaItself: {10, 50, 30, 20}, hpaEWMA: {12, 52, 33, 22}}, nil)
-	if got := c.compare(hpaEWMA, primaItself); got != More {
+	if got := c.compare(hpaEWMA, primaItself, violationShare); got != More {
 		t.Errorf("2 or 3 points more in every seed, and the verdict is %q", got)
 	}
 	c.Results[hpaEWMA] = c.Results[hpaEWMA][2:]
 	c.Results[primaItself] = c.Results[primaItself][:3]
-	if got := c.compare(hpaEWMA, primaItself); got != Equal {
+	if got := c.compare(hpaEWMA, primaItself, violationShare); got != Equal {
 		t.Errorf("one seed in common, and the verdict is %q", got)
 	}
 }

@@ -18,7 +18,7 @@ type Entrant struct {
 	Fixed      int              `json:"fixed,omitempty"`  // the group's size if the policy does not scale
 	Change     string           `json:"change,omitempty"` // of a variant: the settings that differ; empty: none
 	Target     string           `json:"target,omitempty"` // of a variant: its value of the setting that trades violation for cost
-	Strain     float64          `json:"strain,omitempty"` // of the clairvoyant; 0: the value that turns out best
+	Strain     float64          `json:"strain,omitempty"` // of a bound; 0: the value that turns out best
 	// Ejection is the setting of Envoy's outlier detection in front of the group; empty: off.
 	Ejection scenario.Ejection `json:"ejection,omitempty"`
 	Models   scenario.Models   `json:"models,omitempty"` // learn: nothing was trained; empty: from training
@@ -31,8 +31,13 @@ var (
 	plain   = policy.Plain
 )
 
-// strains are the utilisations up to which the clairvoyant may load machines, tried in addition to the one that turns out best.
-var strains = []float64{1, 1.3, 1.5, 2}
+// strains are the utilisations up to which bounds may load machines, tried in addition to the one that turns out best. The law of the
+// clairvoyant is that of one instance, which is too careful for groups.
+var strains = map[string][]float64{
+	sim.Clairvoyant: {1, 1.3, 1.5, 2},
+	sim.Present:     {0.7, 0.8, 0.9, 1},
+	sim.Foresight:   {0.7, 0.8, 0.9, 1},
+}
 
 // weighted are the schedulings that follow a policy's weights: all but Prequal, which uses its own probes alone.
 var weighted = slices.DeleteFunc(slices.Clone(quell.Schedulings), func(s quell.Scheduling) bool { return s == quell.Prequal })
@@ -129,8 +134,8 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 // variants are the forms in which a policy is tried. A policy is combined with every scheduling that it could use, so that each rival is
 // compared at its best.
 func variants(sc *scenario.Scenario, name string) (list []Entrant) {
-	if name == sim.Clairvoyant {
-		for _, x := range append([]float64{0}, strains...) {
+	if sim.Bound(name) {
+		for _, x := range append([]float64{0}, strains[name]...) {
 			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
 		return list

@@ -38,17 +38,23 @@ var (
 		{0xd6, 0x27, 0x28, 0xff}, {0xa8, 0x3c, 0x60, 0xff}, {0xff, 0x6b, 0x6b, 0xff}, {0x8b, 0x00, 0x00, 0xff}, {0xe0, 0x2f, 0xa0, 0xff},
 	}
 	black       = color.NRGBA{0, 0, 0, 0xff}
+	grey        = color.NRGBA{0x50, 0x50, 0x50, 0xff}
+	lightGrey   = color.NRGBA{0x90, 0x90, 0x90, 0xff}
 	frontColour = color.NRGBA{0xf2, 0xc1, 0x4e, 0xff}
 	shadeColour = color.NRGBA{0x9a, 0x6a, 0x2f, 0xff}
 )
 
-// palette gives each policy a colour: PRIMA's forms get reds, the clairvoyant gets black.
+// palette gives each policy a colour: PRIMA's forms get reds, the bounds get black and greys.
 type palette struct{ others, own int }
 
 func (p *palette) next(name string) color.NRGBA {
 	switch name {
 	case sim.Clairvoyant:
 		return black
+	case sim.Present:
+		return grey
+	case sim.Foresight:
+		return lightGrey
 	case subject:
 		p.own++
 		return primaColours[(p.own-1)%len(primaColours)]

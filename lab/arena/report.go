@@ -98,10 +98,13 @@ interval covers the random variation of arrivals, neighbours and training.
   instance, that instance's response times do not count.
 - *requests over*: the share of all requests that failed or took longer than the threshold. This
   column counts every request, so it may be above 0 although no window is missed.
+- *largest / mean load*: how evenly the load is spread. The load of an instance in a sampling period is
+  what its requests use, over what its neighbours leave it. The figure is the largest load over the mean
+  of all instances, on average over the periods; 1 is even.
 - *instance-seconds*: the cost of the run, which is the sum of the times that its instances ran.
 - *form*: one combination of a policy with a scheduling, a size or target, and settings.
 - *front*: marked if, judged by the means, no other run has both a lower or equal violation and a
-  lower or equal cost, with at least one of the two lower. The clairvoyant is left out of this
+  lower or equal cost, with at least one of the two lower. The bounds are left out of this
   comparison. If the intervals of two rows overlap, the order of these rows may be due to chance.
 - *rival at its best*: of every policy, the first table has the two forms that an operator would
   choose instead of PRIMA. One is the form with the least violation among those that cost at most as
@@ -121,16 +124,21 @@ interval covers the random variation of arrivals, neighbours and training.
 - *prima*: PRIMA runs over every scheduling. It also runs with the other interference model (total),
   with a headroom of 70%%, and with one spare instance. The scheduling Prequal ignores weights, so
   PRIMA over Prequal only sets the size of the group.
-- *N%%*: the target utilisation of an autoscaler, or the highest utilisation that the clairvoyant
-  allows.
-- *clairvoyant*: a policy that is possible only in the simulator, because it gets data that cannot
-  be measured. It knows what neighbours take of every resource, which machines will fail, and which
+- *N%%*: the target utilisation of an autoscaler, or the highest utilisation that a bound allows.
+- *bound*: a policy that is possible only in the simulator, because it gets data that cannot be
+  measured. There are three: clairvoyant, present and foresight. Unless its name has a percentage, a
+  bound's highest utilisation is the one that turned out best for the seed: the one with the least
+  violation and, among equals, the lowest cost. Bounds decide once per sampling period and do not know what
+  a scheduling does with single requests. So another policy could in principle do better.
+- *clairvoyant*: it knows what neighbours take of every resource, which machines will fail, and which
   requests clients will make until an instance that is started now is ready. From these data and the
   laws of processor sharing it computes the smallest group, and the weights, that meet the
-  objective. Unless its name has a percentage, its highest utilisation is the one that turned out
-  best for the seed: the one with the least violation and, among equals, the lowest cost. It decides
-  once per sampling period and does not know what a scheduling does with single requests. So another
-  policy could in principle do better.
+  objective, as if each instance had a queue of its own.
+- *present*: it knows the load of the last period and what neighbours take now, and nothing of later. It
+  uses the law of the group: behind a balancer that looks for idle instances, requests wait only if all
+  are busy. Its distance from PRIMA is what better measurements could gain.
+- *foresight*: the same law, with the load and the neighbours until an instance that is started now is
+  ready. Its distance from present is what a perfect forecast could gain.
 
 The second table of each section has the runs on the front, the best forms of each policy (no other
 form of the policy has a lower violation at no higher cost, or a lower cost at no higher violation),
@@ -164,7 +172,7 @@ func overview(w io.Writer, contests []*Contest) {
 func (c *Contest) bestRivals() []string {
 	var cheap, good *Match
 	for _, r := range c.Rivals() {
-		if r.Policy == subject || r.Policy == sim.Clairvoyant {
+		if r.Policy == subject || sim.Bound(r.Policy) {
 			continue
 		}
 		if m := r.Cheap; m != nil && (cheap == nil || m.Violation.Mean < cheap.Violation.Mean) {
@@ -283,7 +291,7 @@ type line struct {
 // mostLines is how many lines a reader can distinguish.
 const mostLines = 6
 
-// lines plays the scenario's own runs and the clairvoyant once more with the first seed, and records every window.
+// lines plays the scenario's own runs and the bounds once more with the first seed, and records every window.
 func (c *Contest) lines(ctx context.Context) ([]line, error) {
 	var lines []line
 	own := map[Entrant]bool{}
@@ -291,7 +299,7 @@ func (c *Contest) lines(ctx context.Context) ([]line, error) {
 		own[entrantOf(c.Scenario, r)] = true
 	}
 	for _, e := range c.Entrants {
-		if len(c.Results[e]) == 0 || !own[e] && (e.Policy != sim.Clairvoyant || e.Strain > 0) {
+		if len(c.Results[e]) == 0 || !own[e] && (!sim.Bound(e.Policy) || e.Strain > 0) {
 			continue
 		}
 		l := line{title: e.Title(), policy: e.Policy}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"slices"
 	"text/tabwriter"
 
@@ -18,11 +19,12 @@ type Row struct {
 	Entrant   Entrant
 	Seeds     int
 	Violation Estimate  // share of the time in which the objective was violated
-	Over      *Estimate // share of the requests that took longer than the threshold or failed
+	Over      Estimate  // share of the requests that took longer than the threshold or failed
 	Cost      Estimate  // instance-seconds
+	Uneven    *Estimate // largest over mean of the instances' loads
 	MeanMS    *Estimate
 	P99MS     *Estimate
-	Front     bool // no entrant but the clairvoyant is better in mean violation or mean cost and at least as good in the other
+	Front     bool // no entrant but the bounds is better in mean violation or mean cost and at least as good in the other
 	Best      bool // no other form of the same policy is, by the same rule
 	Own       bool // a run of the scenario's own list, or PRIMA with the scenario's settings
 }
@@ -93,10 +95,11 @@ func (c *Contest) Rows() []Row {
 }
 
 func summarize(e Entrant, results []quell.Result) Row {
-	var violation, over, cost, mean, p99 []float64
+	var violation, over, cost, uneven, mean, p99 []float64
 	for _, r := range results {
-		if r.Requests > 0 {
-			over = append(over, float64(r.SLO.RequestsOver)/float64(r.Requests))
+		over = append(over, overShare(&r))
+		if r.LargestOverMean != nil {
+			uneven = append(uneven, *r.LargestOverMean)
 		}
 		violation = append(violation, r.SLO.ViolationShare)
 		cost = append(cost, r.InstanceSeconds)
@@ -108,14 +111,22 @@ func summarize(e Entrant, results []quell.Result) Row {
 		}
 	}
 	return Row{
-		Entrant: e, Seeds: len(results), Violation: *estimate(violation), Over: estimate(over), Cost: *estimate(cost),
-		MeanMS: estimate(mean), P99MS: estimate(p99),
+		Entrant: e, Seeds: len(results), Violation: *estimate(violation), Over: *estimate(over), Cost: *estimate(cost),
+		Uneven: estimate(uneven), MeanMS: estimate(mean), P99MS: estimate(p99),
 	}
 }
 
+// overShare is the share of a run's requests that failed or took longer than the threshold.
+func overShare(r *quell.Result) float64 {
+	return float64(r.SLO.RequestsOver) / math.Max(1, float64(r.Requests))
+}
+
+// violationShare is the share of a run's time in which the objective was missed.
+func violationShare(r *quell.Result) float64 { return r.SLO.ViolationShare }
+
 // markFronts sets Front and Best of the rows.
 func markFronts(rows []Row) {
-	for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy != sim.Clairvoyant }) {
+	for i := range front(rows, func(r *Row) bool { return !sim.Bound(r.Entrant.Policy) }) {
 		rows[i].Front = true
 	}
 	for _, family := range families(rows) {
@@ -145,7 +156,7 @@ func front(rows []Row, who func(*Row) bool) iter.Seq[int] {
 	}
 }
 
-// families are the policies of the rows; PRIMA and the clairvoyant come last.
+// families are the policies of the rows; PRIMA and the bounds come last.
 func families(rows []Row) []string {
 	var names []string
 	for _, r := range rows {
@@ -153,7 +164,7 @@ func families(rows []Row) []string {
 			names = append(names, r.Entrant.Policy)
 		}
 	}
-	last := []string{subject, sim.Clairvoyant}
+	last := append([]string{subject}, sim.Bounds...)
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(slices.Index(last, a), slices.Index(last, b)), cmp.Compare(a, b))
 	})
@@ -161,7 +172,9 @@ func families(rows []Row) []string {
 }
 
 // header and cells are the table's columns.
-var header = []string{"run", "violation, %", "requests over, %", "instance-seconds", "mean, ms", "p99, ms", "seeds", "front"}
+var header = []string{
+	"run", "violation, %", "requests over, %", "instance-seconds", "largest / mean load", "mean, ms", "p99, ms", "seeds", "front",
+}
 
 func (r Row) cells() []string {
 	mark := ""
@@ -169,7 +182,8 @@ func (r Row) cells() []string {
 		mark = "*"
 	}
 	return []string{
-		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.MeanMS.text(1, 1), r.P99MS.text(1, 0),
+		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.Uneven.text(1, 2),
+		r.MeanMS.text(1, 1), r.P99MS.text(1, 0),
 		fmt.Sprint(r.Seeds), mark,
 	}
 }

@@ -286,6 +286,9 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 		if e.Fail != nil {
 			return refuse(path+".fail", "the failure of an instance")
 		}
+		if e.Release != nil {
+			return refuse(path+".release", "another release of the service")
+		}
 		if e.Errors != nil && emulated {
 			return refuse(path+".errors", "errors of an instance")
 		}

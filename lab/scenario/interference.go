@@ -271,6 +271,11 @@ func (s *Scenario) Stretch(length time.Duration) {
 	for i := range s.Timeline {
 		e := &s.Timeline[i]
 		scale(&e.At)
+		if e.Release != nil {
+			r := *e.Release
+			scale(&r.Every)
+			e.Release = &r
+		}
 		if e.Interfere == nil {
 			continue
 		}

@@ -23,6 +23,8 @@ func eventKeys(e *Event) keys.Table {
 		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
 		keys.Opt("errors", keys.Maybe(&e.Errors, errorKeys),
 			"requests that an instance answers by an error, from now on; simulator, and in a lab with files all of them or none"),
+		keys.Opt("release", keys.Maybe(&e.Release, releaseKeys),
+			"another release of the service on a host, which needs more or less for a request; simulator only"),
 		keys.Opt("mark", keys.Text(&e.Mark), "name of the moment; reactions are measured from it"),
 	}
 }

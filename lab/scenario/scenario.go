@@ -142,16 +142,17 @@ func (n Instances) Held() map[string]float64 {
 	return held
 }
 
-// Event changes the load, the interference or the errors of an instance, or ends an instance, at one moment. What an event leaves out
-// stays as it was.
+// Event changes the load, the interference, the errors or the release of an instance, or ends an instance, at one moment. What an event
+// leaves out stays as it was.
 type Event struct {
 	At        time.Duration
 	Load      *float64
 	Users     *int // only for a workload of users
 	Interfere *Interference
 	Fail      *Failure
-	Errors    *Errors `json:",omitzero"`
-	Mark      string  // name of a moment from which reactions are measured; empty: none
+	Errors    *Errors  `json:",omitzero"`
+	Release   *Release `json:",omitzero"`
+	Mark      string   // name of a moment from which reactions are measured; empty: none
 }
 
 // Failure ends the instance on a host: its process exits, and its open requests fail. Without an instance there it does nothing.

@@ -157,8 +157,8 @@ func (c *checker) timeline(s *Scenario) {
 		}
 		path := fmt.Sprintf("timeline[%d]", i)
 		c.moment(s, i, path+".at")
-		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Errors != nil || e.Mark != ""
-		c.need(does, path, "does nothing: give it load, users, interfere, fail, errors or mark")
+		does := e.Load != nil || e.Users != nil || e.Interfere != nil || e.Fail != nil || e.Errors != nil || e.Release != nil || e.Mark != ""
+		c.need(does, path, "does nothing: give it load, users, interfere, fail, errors, release or mark")
 		c.demand(s, e, set, path)
 		if n := e.Interfere; n != nil {
 			hosts := s.hostsNamed(n.Host)
@@ -171,6 +171,7 @@ func (c *checker) timeline(s *Scenario) {
 			sum += changes
 			c.once(set, e.At, hosts, n.what(), path+".interfere")
 		}
+		c.release(s, e, set, path+".release")
 		if f := e.Fail; f != nil {
 			hosts := s.hostsNamed(f.Host)
 			c.need(len(s.Hosts) == 0 || len(hosts) > 0, path+".fail.host", "unknown host %q", f.Host)

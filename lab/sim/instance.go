@@ -34,6 +34,7 @@ type instance struct {
 	last     quell.State // its state in the last snapshot
 	replaces string      // id of the instance that it is to replace
 
+	carried  *carriedMark       // at the end of the last sampling period; nil if it could not get requests then
 	windowAt float64            // when the present window of machine and prober began
 	usedAt   [kinds]float64     // what each resource had carried at that time
 	choresAt float64            // processor time of its own work that is not for requests, when its window began

@@ -13,6 +13,7 @@ import (
 // conditions are everything except its own load on which a machine's response time depends.
 type conditions struct {
 	network, cores, disk, memory float64
+	demand                       float64        // of the release; see scenario.Release
 	uses                         [kinds]float64 // utilisation by neighbours
 }
 
@@ -77,7 +78,7 @@ type physics struct {
 
 func (s *simulation) physics(host int, c conditions) *physics {
 	load, h := &s.Scenario.Workload, &s.w.hosts[host]
-	p := &physics{classes: s.clients.seconds(h, 1+load.CacheStretch*c.uses[kindOf(quell.Memory)]), shares: s.clients.shares()}
+	p := &physics{classes: s.clients.seconds(h, c.demand, 1+load.CacheStretch*c.uses[kindOf(quell.Memory)]), shares: s.clients.shares()}
 	if len(load.Classes) > 0 && load.Spread == scenario.Exponential {
 		p.spread = 1
 	}
@@ -101,13 +102,13 @@ func (s *simulation) physics(host int, c conditions) *physics {
 	return p
 }
 
-// seconds is, for each class, how long a request of mean size takes one server of each resource. stretch is the factor by which
-// neighbours in the caches lengthen processor time.
-func (c *clients) seconds(h *host, stretch float64) (list [][kinds]float64) {
+// seconds is, for each class, how long a request of mean size takes one server of each resource. demand is that of the release, and stretch
+// the factor by which neighbours in the caches lengthen processor time.
+func (c *clients) seconds(h *host, demand, stretch float64) (list [][kinds]float64) {
 	for _, class := range c.classes {
 		var d [kinds]float64
 		for _, want := range class {
-			d[want.resource] += want.amount.next() / h.perSecond[want.resource]
+			d[want.resource] += demand * want.amount.next() / h.perSecond[want.resource]
 		}
 		d[kindOf(quell.CPU)] *= stretch
 		list = append(list, d)

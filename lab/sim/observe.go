@@ -131,6 +131,7 @@ func (s *simulation) report() {
 	s.w.agenda.add(s.w.now+s.service.Sampling.Seconds(), s.report)
 	s.offered = float64(s.traffic.routed-s.traffic.reported) / (s.w.now - s.reportedAt)
 	s.traffic.reported, s.reportedAt = s.traffic.routed, s.w.now
+	s.measureEvenness()
 	for _, in := range s.members {
 		m := &in.meter
 		window := s.w.now - m.began

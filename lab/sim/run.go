@@ -38,7 +38,7 @@ type Options struct {
 
 	Renewals []Renewal // replacements of instances that a person asks for
 
-	// Strain is the utilisation up to which the clairvoyant may load machines, as a share of their capacity within the objective. Other
+	// Strain is the utilisation up to which a bound may load machines, as a share of their capacity within the objective. Other
 	// policies ignore it. The capacity is computed by the laws of queueing for one instance. 0: the value that turns out best; see hindsight.
 	Strain float64
 
@@ -71,7 +71,7 @@ type Options struct {
 // Run plays one run of a scenario and measures it as the live rig does. It fails if the scenario has mistakes or models are missing.
 // Overload is a result, not an error.
 func Run(ctx context.Context, o Options) (quell.Result, error) {
-	if o.Run.Policy.Name == Clairvoyant && o.Strain == 0 {
+	if Bound(o.Run.Policy.Name) && o.Strain == 0 {
 		return hindsight(ctx, o)
 	}
 	s, err := newSimulation(o)
@@ -134,11 +134,12 @@ type simulation struct {
 	patrol    bool // a call of giveUp is on the agenda
 	traffic   traffic
 	account   *account
+	evenness  evenness
 	erring    erring
 
 	engine    *policy.Engine
 	hurry     *hurry     // nil without a fast policy
-	foresight *foresight // only for the clairvoyant
+	foresight *foresight // only for bounds
 	state     policy.State
 	changes   []time.Duration
 }
@@ -267,6 +268,10 @@ func (s *simulation) prepareHosts() (err error) {
 		host := hostIndex(s.Scenario, e.Host)
 		s.w.agenda.add(s.zero+e.At.Seconds(), func() { s.erring.set(host, e.Share, s.seed) })
 	}
+	for _, r := range s.Scenario.Releases() {
+		host := &s.w.hosts[hostIndex(s.Scenario, r.Host)]
+		s.w.agenda.add(s.zero+r.At.Seconds(), func() { host.demand = r.Demand })
+	}
 	for _, r := range s.Renewals {
 		s.w.agenda.add(s.zero+r.At.Seconds(), func() { s.renew(r.Host) })
 	}
@@ -318,7 +323,7 @@ func (s *simulation) preparePolicy() (err error) {
 	if err = s.newHurry(); err != nil {
 		return err
 	}
-	if s.Run.Policy.Name == Clairvoyant {
+	if Bound(s.Run.Policy.Name) {
 		if err = s.foresee(); err != nil {
 			return err
 		}
@@ -418,7 +423,7 @@ func (s *simulation) result() quell.Result {
 		Scenario: sc.Name, Policy: s.Run.Policy.Name, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
-		SurplusUSD: s.surplus(),
+		SurplusUSD: s.surplus(), LargestOverMean: s.evenness.result(),
 	}
 	if r.Fixed == 0 || s.hurry != nil || s.ejection != nil {
 		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)

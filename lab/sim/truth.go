@@ -11,16 +11,21 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// Policies lists what Run can play: the policies that can be configured, and the clairvoyant, which only a simulator can have.
+// Policies lists what Run can play: the policies that can be configured, and the bounds, which only a simulator can have.
 func Policies() []string {
-	names := append(policy.Names(), Clairvoyant)
+	names := append(policy.Names(), Bounds...)
 	slices.Sort(names)
 	return names
 }
 
 func (s *simulation) newEngine() (*policy.Engine, error) {
-	if s.service.Policy.Name == Clairvoyant {
+	switch name := s.service.Policy.Name; name {
+	case Clairvoyant:
 		return newClairvoyant(s.service, func() *Truth { return s.foresight.truth() }), nil
+	case Present:
+		return newBound(s.service, name, func() *outlooks { return s.foresight.present() }), nil
+	case Foresight:
+		return newBound(s.service, name, func() *outlooks { return s.foresight.coming() }), nil
 	}
 	if s.Run.Models == scenario.Learn {
 		return policy.NewLearningEngine(s.service, nil)
@@ -33,7 +38,7 @@ var Strains = []float64{0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7}
 
 const mostStrain = 100
 
-// hindsight plays a clairvoyant's run with every strain and returns the best result: among those with the least violation, the cheapest.
+// hindsight plays a bound's run with every strain and returns the best result: among those with the least violation, the cheapest.
 func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
 	whole := o
 	o.Windows, o.Plans, o.End, o.check = nil, nil, nil, nil
@@ -63,16 +68,20 @@ type foresight struct {
 	asked []float64             // requests in each interval of binSeconds, from boot on
 	uses  [][2 * kinds][]moment // what neighbours use, by host and resource, and then what own work does
 	fails map[int][]float64     // when the instance on a host fails
+	needs map[int][]moment      // the demands of the releases on a host
 	laws  map[conditions]*law   // the laws computed so far
+
+	grouped *pool // the law of the group; nil: not computed yet
 }
 
-// moment is a change of neighbours' use: the time, and the use from then on.
+// moment is a change of neighbours' use, or of a release's demand: the time, and the value from then on.
 type moment struct{ at, use float64 }
 
 const binSeconds = 0.1
 
 func (s *simulation) foresee() error {
-	f := &foresight{s: s, uses: make([][2 * kinds][]moment, len(s.w.hosts)), fails: map[int][]float64{}, laws: map[conditions]*law{}}
+	f := &foresight{s: s, uses: make([][2 * kinds][]moment, len(s.w.hosts)), fails: map[int][]float64{}, needs: map[int][]moment{},
+		laws: map[conditions]*law{}}
 	for _, c := range s.Scenario.Disturbances(s.seed) {
 		k := kindOf(c.Resource)
 		if c.Own {
@@ -84,6 +93,10 @@ func (s *simulation) foresee() error {
 	for _, c := range s.Failures {
 		host := hostIndex(s.Scenario, c.Host)
 		f.fails[host] = append(f.fails[host], s.zero+c.At.Seconds())
+	}
+	for _, r := range s.Scenario.Releases() {
+		host := hostIndex(s.Scenario, r.Host)
+		f.needs[host] = append(f.needs[host], moment{s.zero + r.At.Seconds(), r.Demand})
 	}
 	s.foresight = f
 	return f.rehearse()
@@ -185,11 +198,7 @@ func (o *outlook) fails(by float64) bool {
 
 // law is the law of a host during an interval, under the largest use by neighbours of each resource in this interval.
 func (f *foresight) law(host int, from, to float64) *law {
-	h := &f.s.w.hosts[host]
-	c := conditions{network: h.Network, cores: h.Cores, disk: h.DiskIOPS, memory: h.Memory}
-	for k := range c.uses {
-		c.uses[k] = most(f.uses[host][k], from, to) + most(f.uses[host][k+kinds], from, to)
-	}
+	c := f.conditions(host, from, to)
 	l := f.laws[c]
 	if l == nil {
 		l = f.s.newLaw(host, c)
@@ -198,18 +207,39 @@ func (f *foresight) law(host int, from, to float64) *law {
 	return l
 }
 
-// most returns the largest use during an interval.
+// most returns the largest use during an interval. An interval without length is a moment.
 func most(uses []moment, from, to float64) (most float64) {
 	for i, m := range uses {
 		over := math.Inf(1)
 		if i+1 < len(uses) {
 			over = uses[i+1].at
 		}
-		if m.at < to && over > from {
+		if (m.at < to || m.at <= from) && over > from {
 			most = max(most, m.use)
 		}
 	}
 	return most
+}
+
+// conditions are those of a host during an interval, with the largest use of each resource by neighbours and by own work.
+func (f *foresight) conditions(host int, from, to float64) conditions {
+	h := &f.s.w.hosts[host]
+	c := conditions{network: h.Network, cores: h.Cores, disk: h.DiskIOPS, memory: h.Memory, demand: f.demand(host, to)}
+	for k := range c.uses {
+		c.uses[k] = most(f.uses[host][k], from, to) + most(f.uses[host][k+kinds], from, to)
+	}
+	return c
+}
+
+// demand is what a request on a host needs just before a time.
+func (f *foresight) demand(host int, before float64) float64 {
+	demand := 1.0
+	for _, m := range f.needs[host] {
+		if m.at < before {
+			demand = m.use
+		}
+	}
+	return demand
 }
 
 // freeHosts lists the hosts that start would take, in its order.

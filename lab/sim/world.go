@@ -64,6 +64,7 @@ type host struct {
 	scenario.Host
 	stations  [kinds]int32   // number of the station; nobody if the workload does not use the resource
 	perSecond [kinds]float64 // how much of a demand one server does in a second
+	demand    float64        // factor of the service's demands: that of the release on the host
 	stretch   float64        // factor by which neighbours in the caches lengthen processor time
 	asked     float64        // processor time of the service's requests so far, in seconds, if no neighbours lengthened it
 	ran       float64        // the same as it was
@@ -96,7 +97,7 @@ func newWorld(hosts []scenario.Host, d Discipline, seed uint64, classes ...class
 	used := resourcesOf(classes)
 	w := &world{calendar: newCalendar(len(hosts) * len(used))}
 	for i, h := range hosts {
-		own := host{Host: h, stretch: 1, seed: seed + uint64(i+1)<<20}
+		own := host{Host: h, demand: 1, stretch: 1, seed: seed + uint64(i+1)<<20}
 		own.perSecond[kindOf(quell.CPU)] = 1
 		own.perSecond[kindOf(quell.Network)] = h.Network / 8
 		own.perSecond[kindOf(quell.Disk)] = h.DiskIOPS
@@ -142,6 +143,9 @@ func (w *world) submitSized(c class, size float64, who owner, hostIndex int, ins
 	} else {
 		ref = int32(len(w.requests))
 		w.requests = append(w.requests, request{})
+	}
+	if who == ownService {
+		size *= w.hosts[hostIndex].demand
 	}
 	r := &w.requests[ref]
 	*r = request{entered: w.now, instance: instance, life: r.life + 1, owner: who, open: true, class: c, size: size, session: alone}
