@@ -17,7 +17,7 @@ GUEST = .cache/guest
 RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./middleware ./probe ./scaler/... ./lab/testbed/... ./train
 
 FUZZTIME ?= 20s
-PAGES ?=
+PAGES ?= all
 
 .PHONY: build demo test lint programs guest envoy store race soak bench fuzz results clean
 
@@ -27,8 +27,10 @@ build:
 demo: build
 	bin/quell demo
 
+# The last line says which pages measured an older version; it never fails.
 test: programs guest lint
 	$(GO) test ./...
+	@$(GO) run ./cmd/results stale
 
 lint:
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
@@ -92,7 +94,7 @@ fuzz:
 		done; \
 	done
 
-# Runs the experiments and writes their pages (two hours); PAGES picks some of:
+# Runs the experiments and writes their pages (two hours); PAGES picks some of (default: all):
 # acs cluster demo dial ice outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page.
 # The outlier and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
 # dial:live-calibrate, dial:live-detect, dial:live-classify and dial:live-compare.

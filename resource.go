@@ -124,9 +124,11 @@ const (
 // Schedulings lists every known scheduling.
 var Schedulings = []Scheduling{RoundRobin, LeastConn, Random2, EWMA, LeastTime, Prequal}
 
-// SeeksIdle returns whether the balancer looks for an idle or fast instance for each request. Such a rule avoids a slow instance by itself,
-// and weights act only while all are busy.
-func (s Scheduling) SeeksIdle() bool { return s != "" && s != RoundRobin }
+// CountsOpen returns whether the rule looks for an instance with few open requests for its weight. A group behind it is like one queue.
+func (s Scheduling) CountsOpen() bool { return s == LeastConn || s == Random2 }
+
+// JudgesTime returns whether the rule looks for an instance that answers fast. It avoids a slow one by itself, whatever its weight.
+func (s Scheduling) JudgesTime() bool { return s == EWMA || s == LeastTime || s == Prequal }
 
 // UnmarshalText accepts exactly the names in Schedulings.
 func (s *Scheduling) UnmarshalText(b []byte) error {

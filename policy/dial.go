@@ -97,6 +97,7 @@ type dialPlan struct {
 	peak     float64 // r of Eq. 3: requests per second that an instance without neighbours can serve at the present mix of classes
 	arrivals float64 // a of Eq. 3; 0: none, or unknown
 	limited  bool    // instances with neighbours get the set point
+	even     bool    // shares are in proportion to what neighbours leave, so that all are equally busy
 }
 
 // dial watches response times (DIAL, section II-B1). If those of an instance are above the bound of undisturbed ones, it names the resource
@@ -207,7 +208,9 @@ func (d *dialPlan) perRequest(r quell.Resource) float64 {
 // trained converts a rate of requests into the rate of the trained mix of classes that fills the machine as much.
 func (d *dialPlan) trained(rate float64) float64 { return rate * d.model.PeakRate / d.peak }
 
-// divide sets the shares. While no instance has neighbours they are equal.
+// divide sets the shares. While no instance has neighbours they are equal. Eq. 3 supposes that each instance is a queue of its own. Behind a
+// balancer that counts open requests all are one queue, which is shortest if all are equally busy. Behind one that judges response times
+// weights add nothing.
 func (d *dialPlan) divide() {
 	var free []*member
 	rest, troubled := 1.0, false
@@ -235,28 +238,26 @@ func (d *dialPlan) divide() {
 	queues, served := d.queues(free, arrivals)
 	overload := arrivals >= served
 	d.overloaded(overload, arrivals, served)
-	if troubled && d.set.Share == Tail && d.in.Service.Scheduling.SeeksIdle() {
-		// Eq. 3 supposes queues that do not depend on each other. Behind such a balancer they do, and less weight for one makes the others
-		// wait for longer than it helps.
-		addReason(&d.plan, "left_to_balancer", "", "shares stay equal: with %s the balancer sends slow instances fewer requests by itself",
-			d.in.Service.Scheduling)
+	if rule := d.in.Service.Scheduling; troubled && d.set.Share == Tail && rule.JudgesTime() {
+		addReason(&d.plan, "left_to_balancer", "", "shares stay equal: with %s the balancer sends slow instances fewer requests by itself", rule)
 		troubled = false
 	}
+	d.even = overload || d.set.Share == Proportional || d.set.Share == Tail && d.in.Service.Scheduling.CountsOpen()
 	switch {
 	case !troubled:
 		for _, m := range free {
 			m.share = rest / float64(len(free))
 		}
-	case overload || d.set.Share == Proportional:
+	case d.even:
 		for i := range queues {
 			queues[i].rate *= arrivals / served
 		}
-		d.move(free, queues, rest/arrivals, overload)
+		d.move(free, queues, rest/arrivals)
 	default:
 		for i, x := range tailWithin(queues, arrivals) {
 			queues[i].rate = x
 		}
-		d.move(free, queues, rest/arrivals, false)
+		d.move(free, queues, rest/arrivals)
 	}
 }
 
@@ -324,7 +325,7 @@ func (d *dialPlan) overloaded(is bool, arrivals, served float64) {
 }
 
 // move sets shares in proportion to the rates of the queues. If no share would change by more than the tolerance, all stay.
-func (d *dialPlan) move(free []*member, queues []queue, perRate float64, overload bool) {
+func (d *dialPlan) move(free []*member, queues []queue, perRate float64) {
 	equal, moves := 1/float64(len(d.group.ready)), false
 	for i, m := range free {
 		moves = moves || math.Abs(queues[i].rate*perRate-m.share) > d.set.Tolerance*math.Max(equal, m.share)
@@ -337,7 +338,7 @@ func (d *dialPlan) move(free []*member, queues []queue, perRate float64, overloa
 	}
 	how := "with the shortest tail"
 	switch {
-	case overload || d.set.Share == Proportional:
+	case d.even:
 		how = "in proportion to what neighbours leave"
 	case d.limited:
 		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest",

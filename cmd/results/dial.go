@@ -73,6 +73,7 @@ type dialFigures struct {
 	ShareSeeds int            `json:"-"`
 	Fits       []dialFit      `json:"fits"`
 	Right      estimate       `json:"right"` // share of training runs that a tree fitted to others classifies right
+	Tree       string         `json:"tree"`  // of the first seed
 	Scenarios  []dialScenario `json:"scenarios"`
 	Confusion  []confusionRow `json:"confusion"`
 	Intervals  []intervalRow  `json:"intervals"`
@@ -133,6 +134,6 @@ func (f *dialFigures) trainings(ctx context.Context) error {
 	for _, r := range slices.Sorted(maps.Keys(full)) {
 		f.Fits = append(f.Fits, dialFit{r, estimateOf(full[r]), estimateOf(plain[r])})
 	}
-	f.Right = estimateOf(right)
+	f.Right, f.Tree = estimateOf(right), models[0].Dial().Classifier.String()
 	return nil
 }

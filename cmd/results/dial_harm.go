@@ -13,20 +13,33 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// harmRow compares DIAL with the scheduling alone in a scenario, seed by seed. Over rules that look for idle servers DIAL changes no
-// shares, so it cannot do harm there.
+// harmRow compares DIAL with the scheduling alone in a scenario, seed by seed.
 type harmRow struct {
-	Scenario string   `json:"scenario"`
-	Over     estimate `json:"over"`      // share of requests over the threshold, with the scheduling alone
-	MoreOver estimate `json:"more_over"` // what DIAL adds
-	MoreMS   estimate `json:"more_ms"`   // what DIAL adds to the p90, in milliseconds
-	Moves    int      `json:"moves"`     // plans that changed shares
+	Scenario   string           `json:"scenario"`
+	Scheduling quell.Scheduling `json:"scheduling"`
+	Over       estimate         `json:"over"`      // share of requests over the threshold, with the scheduling alone
+	MoreOver   estimate         `json:"more_over"` // what DIAL adds
+	MoreMS     estimate         `json:"more_ms"`   // what DIAL adds to the p90, in milliseconds
+	Moves      int              `json:"moves"`     // plans that changed shares
 }
 
 // Harm says whether DIAL did harm, beyond what chance explains.
 func (r harmRow) Harm() bool { return r.MoreOver.Mean > r.MoreOver.Half }
 
-// harm plays every example scenario over round robin, with and without DIAL.
+// HarmText sums the table up.
+func (f dialFigures) HarmText() string {
+	harmed, helped := 0, 0
+	for _, r := range f.Harm {
+		harmed += count(r.Harm())
+		helped += count(r.MoreOver.Mean < -r.MoreOver.Half)
+	}
+	return fmt.Sprintf("Of %d rows, DIAL is better in %d beyond chance, and worse in %d.", len(f.Harm), helped, harmed)
+}
+
+// harmSchedulings are the rules over which DIAL is compared with the rule alone.
+var harmSchedulings = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2, quell.EWMA}
+
+// harm plays every example scenario over several rules, with and without DIAL.
 func (f *dialFigures) harm(ctx context.Context) error {
 	f.Harm = nil
 	files, err := filepath.Glob(filepath.Join("examples", "scenarios", "*.yaml"))
@@ -49,24 +62,26 @@ func (f *dialFigures) harm(ctx context.Context) error {
 		if models.Dial() == nil || models.Dial().Incomplete() != "" {
 			continue // DIAL cannot run on what this scenario's requests use
 		}
-		row, err := playHarm(ctx, sc, models)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		for _, s := range harmSchedulings {
+			row, err := playHarm(ctx, sc, s, models)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			f.Harm = append(f.Harm, row)
 		}
-		f.Harm = append(f.Harm, row)
 	}
 	return nil
 }
 
-func playHarm(ctx context.Context, sc *scenario.Scenario, models *model.Models) (row harmRow, err error) {
-	row.Scenario = sc.Name
+func playHarm(ctx context.Context, sc *scenario.Scenario, over quell.Scheduling, models *model.Models) (row harmRow, err error) {
+	row.Scenario, row.Scheduling = sc.Name, over
 	var base, more, ms []float64
-	over := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
+	share := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
 	p90 := func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(quell.P90); return v }
 	for seed := range uint64(shareSeeds) {
 		var results [2]quell.Result
 		for i, name := range []string{policy.Plain, "dial"} {
-			o := sim.Options{Scenario: sc, Models: models, Seed: seed + 1, Run: scenario.Run{Scheduling: quell.RoundRobin,
+			o := sim.Options{Scenario: sc, Models: models, Seed: seed + 1, Run: scenario.Run{Scheduling: over,
 				Policy: policy.Whole(quell.Policy{Name: name})}}
 			o.Plans = func(p *quell.Plan) {
 				if slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == "shift" }) {
@@ -77,7 +92,7 @@ func playHarm(ctx context.Context, sc *scenario.Scenario, models *model.Models) 
 				return row, err
 			}
 		}
-		base, more = append(base, over(results[0])), append(more, over(results[1])-over(results[0]))
+		base, more = append(base, share(results[0])), append(more, share(results[1])-share(results[0]))
 		ms = append(ms, p90(results[1])-p90(results[0]))
 	}
 	row.Over, row.MoreOver, row.MoreMS = estimateOf(base), estimateOf(more), estimateOf(ms)

@@ -168,5 +168,8 @@ func (f learnFigures) Worse() (string, error) {
 			worse, all = worse+p.Learned.Worse, all+p.Learned.Windows
 		}
 	}
-	return fmt.Sprintf("%d of %d windows (%.1f%%)", worse, all, 100*float64(worse)/float64(max(1, all))), err
+	if all == 0 {
+		return notMeasured, err
+	}
+	return fmt.Sprintf("%d of %d windows (%.1f%%)", worse, all, 100*float64(worse)/float64(all)), err
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -70,14 +71,23 @@ func main() {
 	}
 }
 
+// usage says what can be measured. Nothing is measured unless it is named: some pages take an hour and need root.
+func usage() string {
+	return "usage: go run ./cmd/results all | stale | PAGE[:PART]...\npages: " + strings.Join(slices.Sorted(maps.Keys(experiments)), " ") +
+		"\npages with parts (PAGE:page only writes the page): " + strings.Join(slices.Sorted(maps.Keys(pageParts)), " ")
+}
+
 func run(ctx context.Context, names []string) error {
-	if len(names) == 0 {
-		for name := range experiments {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-	}
 	dir := filepath.Join("docs", "results")
+	switch {
+	case len(names) == 0:
+		fmt.Println(usage())
+		return nil
+	case len(names) == 1 && names[0] == "stale":
+		return tellStale(ctx, dir)
+	case len(names) == 1 && names[0] == "all":
+		names = slices.Sorted(maps.Keys(experiments))
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -190,19 +190,24 @@ func simulateOutlier(ctx context.Context, sc *scenario.Scenario) (outlierCase, e
 	}
 	c.Seeds = seeds
 	for _, run := range outlierContenders() {
-		results, err := simulateSeeds(ctx, sc, run, seeds)
+		r, err := simulateOutlierRun(ctx, sc, run, seeds)
 		if err != nil {
 			return c, err
-		}
-		r := newOutlierRun(sc, run)
-		for _, result := range results {
-			r.add(result)
-			r.Changes = append(r.Changes, float64(result.Decisions))
 		}
 		c.Runs = append(c.Runs, r)
 		fmt.Fprintf(os.Stderr, "outlier: %s of %s done\n", r.Title, sc.Name)
 	}
 	return c, nil
+}
+
+func simulateOutlierRun(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) (outlierRun, error) {
+	r := newOutlierRun(sc, run)
+	results, err := simulateSeeds(ctx, sc, run, seeds)
+	for _, result := range results {
+		r.add(result)
+		r.Changes = append(r.Changes, float64(result.Decisions))
+	}
+	return r, err
 }
 
 // simulateSeeds plays a run with the seeds from 1 to seeds, as many plays at once as there are processors.

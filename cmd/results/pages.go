@@ -21,6 +21,8 @@ var templates embed.FS
 var functions = template.FuncMap{
 	"modes":    acsModeTitles,
 	"unfair":   unfair,
+	"live":     func(name string) string { return liveBegins + name + liveNamed },
+	"endlive":  func() string { return liveEnds },
 	"change":   func(ratio float64) string { return fmt.Sprintf("%+.0f%%", 100*(ratio-1)) },
 	"micro":    func(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) },
 	"millions": func(v float64) float64 { return v / 1e6 },
@@ -29,7 +31,7 @@ var functions = template.FuncMap{
 	"share":    func(digits int, v float64) string { return fmt.Sprintf("%.*f%%", digits, 100*v) },
 }
 
-// fill fills a page's template with its figures.
+// fill fills a page's template with its figures. The parts that were measured on machines are still marked (livePages).
 func fill(name string, figures any) ([]byte, error) {
 	file := name + ".md.tmpl"
 	t, err := template.New("").Funcs(functions).ParseFS(templates, "tables.md.tmpl", file)
@@ -41,10 +43,13 @@ func fill(name string, figures any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// writePage fills a page's template and writes the page into a folder.
+// writePage fills a page's template and writes the page into a folder. Parts that were measured elsewhere stay as they were.
 func writePage(dir, name string, figures any) error {
 	text, err := fill(name, figures)
 	if err != nil {
+		return err
+	}
+	if text, err = keepLive(dir, name, commitHere(), text); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".md"), text, 0o644)

@@ -23,6 +23,16 @@ type labFigures struct {
 	Duels []duel // on pages that compare PRIMA with rivals
 }
 
+// Measured describes the machine on which the parts were measured.
+func (f labFigures) Measured() string {
+	for _, part := range f.parts {
+		if part.Missing == "" {
+			return f.Machine
+		}
+	}
+	return notMeasured
+}
+
 // Part returns the figures of the named part.
 func (f labFigures) Part(name string) (partFigures, error) {
 	part, ok := f.parts[name]
@@ -34,6 +44,7 @@ func (f labFigures) Part(name string) (partFigures, error) {
 
 // partFigures are the figures of one experiment. A kind of figures that the experiment lacks is empty.
 type partFigures struct {
+	Name       string
 	Page       string
 	Title      string
 	Missing    string // the part that must be played first; empty: nothing is missing
@@ -90,7 +101,7 @@ func (p labPage) figures(at place, dir string) (labFigures, error) {
 }
 
 func (p labPart) figures(plots string) (f partFigures, err error) {
-	f.Page, f.Title = filepath.Base(plots), p.title
+	f.Name, f.Page, f.Title = p.name, filepath.Base(plots), p.title
 	switch p.command {
 	case "validate":
 		return f, p.validation(&f)

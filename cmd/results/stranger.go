@@ -279,6 +279,14 @@ type strangerFigures struct {
 	Missing []string // runs without a record
 }
 
+// Measured describes the machine on which the runs were measured.
+func (f strangerFigures) Measured() string {
+	if len(f.Missing) > 0 {
+		return notMeasured
+	}
+	return f.Machine
+}
+
 func newStrangerFigures(records map[string]*strangerRecord) (f strangerFigures) {
 	f.place = here()
 	for _, name := range strangerNames {

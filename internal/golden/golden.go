@@ -4,6 +4,7 @@ package golden
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"testing"
 )
@@ -26,4 +27,22 @@ func Compare(t testing.TB, path string, got []byte) {
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s differs; run the test with -update if it should\ngot:\n%s\nwant:\n%s", path, got, want)
 	}
+}
+
+// FirstDifference shows the first line in which two texts differ.
+func FirstDifference(got, want []byte) string {
+	a, b := bytes.Split(got, []byte("\n")), bytes.Split(want, []byte("\n"))
+	for i := range max(len(a), len(b)) {
+		x, y := []byte("(the text ends)"), []byte("(the text ends)")
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if !bytes.Equal(x, y) {
+			return fmt.Sprintf("line %d\ngot:  %s\nwant: %s", i+1, x, y)
+		}
+	}
+	return ""
 }

@@ -318,6 +318,14 @@ type PhaseInstance struct {
 	PerSecond                               float64 // answered requests
 }
 
+// period returns the time between two moments in seconds.
+func (r *Record) period() float64 {
+	if len(r.Moments) < 2 {
+		return 0
+	}
+	return (r.Moments[len(r.Moments)-1].AtS - r.Moments[0].AtS) / float64(len(r.Moments)-1)
+}
+
 // Phase summarises the time from begin to end, in seconds since measuring started.
 func (r *Record) Phase(begin, end float64) Phase {
 	p := Phase{Instances: map[string]PhaseInstance{}}
@@ -337,15 +345,18 @@ func (r *Record) Phase(begin, end float64) Phase {
 		latencies[s.Instance] = append(latencies[s.Instance], l)
 	}
 	p.Requests, p.LatencyMS = len(all), scenario.Summarize(all)
-	seen, moments := map[string]*means{}, 0
+	seen, moments, before := map[string]*means{}, 0, r.period()
 	for _, m := range r.Moments {
-		if !within(m.AtS) {
-			continue
+		now, shown := within(m.AtS), within(m.AtS-before) // a moment shows the use of the period before it
+		if now {
+			moments++
 		}
-		moments++
 		for _, in := range m.Instances {
-			if in.State != quell.Failed {
+			if now && in.State != quell.Failed {
 				p.Size++
+			}
+			if !shown {
+				continue
 			}
 			if seen[in.ID] == nil {
 				seen[in.ID] = &means{}

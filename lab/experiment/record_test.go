@@ -126,3 +126,22 @@ func TestRecordOfShares(t *testing.T) {
 		t.Errorf("%d cuts, %g s", began, seconds)
 	}
 }
+
+// A moment shows the use of the period before it, so a phase's use is that of the moments one period later.
+func TestPhaseHasTheUseOfItsOwnTime(t *testing.T) {
+	r := &Record{}
+	for second := range 10 {
+		use := 0.2
+		if second > 5 { // the load rose at 5 s
+			use = 0.6
+		}
+		r.Moments = append(r.Moments, Moment{AtS: float64(second), Instances: []SeenInstance{{ID: "i1", State: quell.Ready,
+			Utilization: &use}}})
+		r.Samples = append(r.Samples, RecordedSample{AtS: float64(second) + 0.5, Instance: "i1", LatencyMS: 10})
+	}
+	for _, c := range []struct{ begin, end, use float64 }{{2, 5, 0.2}, {5, 8, 0.6}} {
+		if got := r.Phase(c.begin, c.end).Instances["i1"].Utilization; math.Abs(got-c.use) > 1e-9 {
+			t.Errorf("from %v to %v s the use is %v, want %v", c.begin, c.end, got, c.use)
+		}
+	}
+}

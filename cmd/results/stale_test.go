@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/lab/scenario"
+	"github.com/quellhq/quell/lab/sim"
+	"github.com/quellhq/quell/model"
+)
+
+// atRoot moves to the root of the repository, where pages are written, and hides what this machine measured.
+func atRoot(t *testing.T) {
+	t.Helper()
+	t.Chdir(filepath.Join("..", ".."))
+	before := labDir
+	labDir = t.TempDir()
+	t.Cleanup(func() { labDir = before })
+}
+
+var resultsDir = filepath.Join("docs", "results")
+
+// A part that was measured elsewhere stays on the page. A part that is measured here replaces it, with its commit.
+func TestLivePartsAreKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "results")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	page := func(a, b string) []byte {
+		return []byte("# Page\n" + liveBegins + "a" + liveNamed + a + liveEnds + "\n" + liveBegins + "b" + liveNamed + b + liveEnds + "\n")
+	}
+	none := notMeasured + ": `go run ./cmd/results x`."
+	for i, c := range []struct{ a, b, commit, want string }{
+		{none, none, "c1", "# Page\n" + none + "\n" + none + "\n"},
+		{"1 s", none, "c1", "# Page\n1 s\n" + none + "\n\nWhat was measured on machines is from commit c1.\n"},
+		{none, "2 s", "c2", "# Page\n1 s\n2 s\n\nWhat was measured on machines is from commits c1 (a), c2 (b).\n"},
+		{"3 s", none, "c3", "# Page\n3 s\n2 s\n\nWhat was measured on machines is from commits c2 (b), c3 (a).\n"},
+		{none, none, "c4", "# Page\n3 s\n2 s\n\nWhat was measured on machines is from commits c2 (b), c3 (a).\n"},
+	} {
+		got, err := keepLive(dir, "page", c.commit, page(c.a, c.b))
+		if err != nil || string(got) != c.want {
+			t.Errorf("%d: %v, %q, want %q", i, err, got, c.want)
+		}
+	}
+}
+
+// In a fresh checkout each page that keeps its figures is written as it is: no figure is on a page only, and no page was edited.
+func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
+	atRoot(t)
+	dir := filepath.Join(t.TempDir(), "results")
+	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mrburst", "outlier", "prima", "resources", "stranger"} {
+		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := os.ReadFile(filepath.Join(dir, name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join(resultsDir, name+".md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("docs/results/%s.md is stale: go run ./cmd/results %s:page\n%s", name, name, golden.FirstDifference(got, want))
+		}
+	}
+}
+
+// The cheapest part of each simulated page is simulated again, and gives the same figures. Others may be stale as well then.
+func TestSimulatedPagesAreNotStale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates for some seconds")
+	}
+	atRoot(t)
+	for page, again := range map[string]func(*testing.T) (now, stored any){
+		"dial:harm":         dialAgain,
+		"ice:training":      iceAgain,
+		"acs:simulated":     acsAgain,
+		"outlier:simulated": outlierAgain,
+		"learn:prima-lsf":   learnAgain,
+		"mrburst:simulated": mrburstAgain,
+	} {
+		t.Run(page, func(t *testing.T) {
+			now, stored := again(t)
+			got, want := asJSON(t, now), asJSON(t, stored)
+			if !bytes.Equal(got, want) {
+				t.Errorf("the page is older than the code: go run ./cmd/results %s\nnow:\n%s\non the page:\n%s", page, got, want)
+			}
+		})
+	}
+}
+
+func asJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func stored(t *testing.T, page string, into any) {
+	t.Helper()
+	if found, err := readJSON(filepath.Join(resultsDir, page+".json"), into); err != nil || !found {
+		t.Fatalf("%s.json: found %t, %v", page, found, err)
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func dialAgain(t *testing.T) (now, old any) {
+	var f dialFigures
+	stored(t, "dial", &f)
+	sc, err := exampleScenario("prima-lsf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, err := simulatedModels(t.Context(), sc, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(f.Harm, func(r harmRow) bool { return r.Scenario == sc.Name })
+	return must[harmRow](t)(playHarm(t.Context(), sc, quell.RoundRobin, models)), f.Harm[i]
+}
+
+func iceAgain(t *testing.T) (now, old any) {
+	var f iceFigures
+	stored(t, "ice", &f)
+	models, rows, err := iceTrained(t.Context(), "ice-periodic", quell.Memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	training := newIceTraining(models.ICE(), len(rows))
+	training.Machines, training.Resource = "ice-periodic", quell.Memory
+	return training, f.Trainings[1]
+}
+
+func acsAgain(t *testing.T) (now, old any) {
+	var d acsData
+	stored(t, "acs", &d)
+	return must[acsSize](t)(simulateSize(t.Context(), 2)), d.Simulated[0]
+}
+
+func outlierAgain(t *testing.T) (now, old any) {
+	var d outlierData
+	stored(t, "outlier", &d)
+	scenarios, err := outlierScenarios()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, all := len(scenarios)-2, d.Simulated[len(scenarios)-2].Runs
+	run := len(all) - 1
+	return must[outlierRun](t)(simulateOutlierRun(t.Context(), scenarios[i], outlierContenders()[run], outlierSeeds)), all[run]
+}
+
+// learnAgain plays the first seed with a cold start, and with trained models.
+func learnAgain(t *testing.T) (now, old any) {
+	var d learnData
+	stored(t, "learn", &d)
+	i := slices.IndexFunc(d.Cases, func(c learnCase) bool { return c.Scenario == "prima-lsf" })
+	sc, err := exampleScenario("prima-lsf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, err := simulatedModels(t.Context(), sc, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	play := func(run scenario.Run, models *model.Models) [2]float64 {
+		r := must[quell.Result](t)(sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: models, Seed: 1}))
+		return [2]float64{r.SLO.ViolationS, r.InstanceSeconds}
+	}
+	trained := learningRun
+	trained.Models = ""
+	first := func(r learnRun) [2]float64 { return [2]float64{r.ViolationS[0], r.Cost[0]} }
+	return [][2]float64{play(learningRun, nil), play(trained, models)}, [][2]float64{first(d.Cases[i].Cold), first(d.Cases[i].Trained)}
+}
+
+// mrburstAgain plays the forecasts of a balance.
+func mrburstAgain(t *testing.T) (now, old any) {
+	var d burstData
+	stored(t, "mrburst", &d)
+	sc, err := mrburstScenario()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := sim.Train(t.Context(), sc, sim.Plan(), sc.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models, _, err := model.Fit(rows, model.FitOptions{Service: sc.Name, Metric: sc.Service.SLO.Metric})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return must[[]mrburstForecast](t)(mrburstForecasts(t.Context(), sc, models)), d.Simulated.Forecasts
+}
