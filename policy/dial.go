@@ -208,8 +208,8 @@ func (d *dialPlan) perRequest(r quell.Resource) float64 {
 // trained converts a rate of requests into the rate of the trained mix of classes that fills the machine as much.
 func (d *dialPlan) trained(rate float64) float64 { return rate * d.model.PeakRate / d.peak }
 
-// divide sets the shares. While no instance has neighbours they are equal. Eq. 3 supposes that each instance is a queue of its own. Behind a
-// balancer that counts open requests all are one queue, which is shortest if all are equally busy. Behind one that judges response times
+// divide sets the shares. While no instance has neighbours they are equal. Eq. 3 supposes that each instance is a queue of its own. Behind
+// a balancer that counts open requests all are one queue, which is shortest if all are equally busy. Behind one that judges response times
 // weights add nothing.
 func (d *dialPlan) divide() {
 	var free []*member

@@ -36,8 +36,8 @@ func (f dialFigures) HarmText() string {
 	return fmt.Sprintf("Of %d rows, DIAL is better in %d beyond chance, and worse in %d.", len(f.Harm), helped, harmed)
 }
 
-// harmSchedulings are the rules over which DIAL is compared with the rule alone.
-var harmSchedulings = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2, quell.EWMA}
+// harmSchedulings are the rules over which DIAL changes shares.
+var harmSchedulings = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2}
 
 // harm plays every example scenario over several rules, with and without DIAL.
 func (f *dialFigures) harm(ctx context.Context) error {
@@ -62,13 +62,15 @@ func (f *dialFigures) harm(ctx context.Context) error {
 		if models.Dial() == nil || models.Dial().Incomplete() != "" {
 			continue // DIAL cannot run on what this scenario's requests use
 		}
-		for _, s := range harmSchedulings {
-			row, err := playHarm(ctx, sc, s, models)
-			if err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			f.Harm = append(f.Harm, row)
+		rows := make([]harmRow, len(harmSchedulings))
+		err = playAll(len(rows), func(i int) (err error) {
+			rows[i], err = playHarm(ctx, sc, harmSchedulings[i], models)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
+		f.Harm = append(f.Harm, rows...)
 	}
 	return nil
 }

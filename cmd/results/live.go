@@ -26,8 +26,8 @@ const (
 
 var liveText = regexp.MustCompile("(?s)" + liveBegins + "([^" + liveNamed + "]*)" + liveNamed + "(.*?)" + liveEnds)
 
-// livePages are the parts that were measured on machines, by page and name. Their records stay on the machine that measured them, so without
-// this file a page that is written elsewhere would lose them.
+// livePages are the parts that were measured on machines, by page and name. Their records stay on the machine that measured them, so
+// without this file a page that is written elsewhere would lose them.
 type livePages map[string]map[string]livePage
 
 // livePage is the text of a part, and the commit at which it was measured.
@@ -117,7 +117,8 @@ func commitHere() string {
 }
 
 // measuredCode are the folders whose code the pages measure.
-var measuredCode = []string{"agent", "balancer", "controller", "credit", "lab", "life", "limit", "model", "policy", "probe", "route", "sensor"}
+var measuredCode = []string{"agent", "balancer", "controller", "credit", "lab", "life", "limit", "model", "policy", "probe",
+	"route", "sensor"}
 
 // tellStale prints which measured parts are older than the code that they measure. It needs git's history; without it, it says so.
 func tellStale(ctx context.Context, dir string) error {
