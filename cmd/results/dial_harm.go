@@ -28,6 +28,9 @@ func (r harmRow) Harm() bool { return r.MoreOver.Mean > r.MoreOver.Half }
 
 // HarmText sums the table up.
 func (f dialFigures) HarmText() string {
+	if len(f.Harm) == 0 {
+		return "Not simulated yet: `go run ./cmd/results dial:harm`."
+	}
 	harmed, helped := 0, 0
 	for _, r := range f.Harm {
 		harmed += count(r.Harm())
