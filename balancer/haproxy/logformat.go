@@ -33,6 +33,7 @@ const (
 	aTr
 	aTd
 	aTa
+	aRetries
 	aMicroseconds // from the end of the request's headers, in microseconds
 	aClass
 	aTarget // the path, with or without a query
@@ -46,7 +47,7 @@ type fields [fieldCount]string
 // aliases are HAProxy's names of the fields. Each of the others matches text without spaces, unless spaced contains it.
 var aliases = map[string]field{
 	"b": aBackend, "s": aServer, "f": aFrontend, "ft": aFrontend, "ST": aStatus, "ts": aState, "tsc": aState,
-	"TR": aTR, "Tw": aTw, "Tc": aTc, "Tr": aTr, "Td": aTd, "Ta": aTa, "HP": aTarget, "HPO": aTarget, "HU": aTarget,
+	"TR": aTR, "Tw": aTw, "Tc": aTc, "Tr": aTr, "Td": aTd, "Ta": aTa, "rc": aRetries, "HP": aTarget, "HPO": aTarget, "HU": aTarget,
 	"r": aRequest, "hr": aClass,
 }
 

@@ -51,6 +51,7 @@ func (l *lab) meterOf(conn net.PacketConn, known ...string) *monitor {
 		}
 		o.Formats = append(o.Formats, parsed)
 	}
+	o.Captured = true
 	m := newMonitor(d, o)
 	go m.listen()
 	l.t.Cleanup(func() { conn.Close() })

@@ -6,19 +6,24 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quellhq/quell/balancer/measure"
 )
 
 // logged is what one line of HAProxy's log says about a request.
 type logged struct {
 	backend, server string
 	frontend        string        // empty if the line does not show it
-	class           string        // first captured request header; empty if none is captured
+	class           string        // first captured request header, or of what class its path is; empty if neither is known
 	target          string        // path and query of the request; empty if the line does not show them
 	took            time.Duration // response time, if counted
 	counted         bool          // it succeeded, and took is known
 	connect         time.Duration // time until the connection to the server was open; 0 for a kept connection, too
 	connected       bool
 	failed          bool
+	first           time.Duration // time until the response began, if the line shows it
+	begun           bool          // it shows it
+	end             measure.Ending
 }
 
 var (
@@ -28,10 +33,10 @@ var (
 
 // parseLog reads a message in the format of `option httplog`, or in Quell's short one,
 //
-//	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc {%[capture.req.hdr(0)]} "%HM %HP"
+//	quell %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %tsc %rc {%[capture.req.hdr(0)]} "%HM %HP"
 //
-// with any syslog header before it: parsing starts at the first word that consists of five times. In the short format, captures and
-// request may be missing. Other messages, for example that a server is down, are errNotRequest.
+// with any syslog header before it: parsing starts at the first word that consists of five times. In the short format, retries,
+// captures and request may be missing. Other messages, for example that a server is down, are errNotRequest.
 //
 // A request's response time is Ta - TR: from its last header line to the last byte of the response. The built-in
 // balancer measures the same. TR is the time the client takes to send its headers. Neither Ta nor TR includes
@@ -111,24 +116,9 @@ func parseRequest(path string, t times, rest []string) (logged, error) {
 	if strings.HasPrefix(server, "<") {
 		return logged{}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
 	}
-	return judge(logged{backend: backend, server: server, class: classOf(rest)}, t, status, ended), nil
-}
-
-// judge decides whether a request failed, by the same rule as the built-in balancer. It failed if the status is 5xx, if there was no
-// response, if the server or the proxy cut the response, or if the client left after it had waited too long.
-func judge(l logged, t times, status int, ended string) logged {
-	cause, phase := ended[0], ended[1]
-	byClient := cause == 'C' || cause == 'c'
-	waiting := strings.IndexByte("QCHL", phase) >= 0
-	l.failed = status >= 500 || status < 100 || byClient && waiting || !byClient && cause != '-'
-	if l.connected = t[2] >= 0; l.connected {
-		l.connect = milliseconds(t[2])
-	}
-	l.counted = !l.failed && cause == '-' && status != 101 && t[4] >= 0
-	if l.counted {
-		l.took = milliseconds(max(0, t[4]-max(0, t[0])))
-	}
-	return l
+	l := logged{backend: backend, server: server, class: classOf(rest)}
+	l.end.Moved, l.end.Stream = isMoved(after(rest, ended)), showsStream(rest)
+	return judge(l, t, status, ended), nil
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

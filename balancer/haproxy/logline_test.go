@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/balancer/measure"
 )
 
 const head = "<134>Nov 21 23:29:59 haproxy[12616]: "
@@ -35,8 +37,8 @@ func TestParseLog(t *testing.T) {
 		{"the request alone", head + `quell b/s1 0/0/0/5/9 200 -- "POST /a b`,
 			logged{backend: "b", server: "s1", target: "/a", took: ms(9), counted: true, connected: true}, nil},
 		{"a request that HAProxy cannot read", head + `c:1 [d] f b/s1 0/0/0/5/9 400 9 - - PR-- 1/1/0/0/0 0/0 "<BADREQ>"`,
-			logged{backend: "b", server: "s1", target: "<BADREQ>", connected: true, failed: true}, nil},
-		{"5xx is a failure", head + `quell b/s1 0/0/0/5/9 503 -- {}`, logged{backend: "b", server: "s1", connected: true, failed: true}, nil},
+			logged{backend: "b", server: "s1", target: "<BADREQ>", connected: true}, nil},
+		{"5xx is a failure", head + `quell b/s1 0/0/0/5/9 500 -- {}`, logged{backend: "b", server: "s1", connected: true, failed: true}, nil},
 		{"no connection", head + `c:1 [d] f b/s1 0/0/-1/-1/1003 503 217 - - SC-- 1/1/0/0/3 0/0 "GET / HTTP/1.1"`,
 			logged{backend: "b", server: "s1", target: "/", failed: true}, nil},
 		{"a client that was tired of waiting", head + `c:1 [d] f b/s1 0/0/1/-1/2000 -1 0 - - CH-- 1/1/0/0/0 0/0 "GET / HTTP/1.1"`,
@@ -62,7 +64,7 @@ func TestParseLog(t *testing.T) {
 		if httplog := strings.Contains(c.line, "] f b/"); httplog != (got.frontend == "f") {
 			t.Errorf("%s: frontend %q", c.name, got.frontend)
 		}
-		got.frontend = ""
+		got.frontend, got.end, got.first, got.begun = "", measure.Ending{}, 0, false
 		if !errors.Is(err, c.err) || got != c.want {
 			t.Errorf("%s: %+v, %v; want %+v, %v", c.name, got, err, c.want, c.err)
 		}

@@ -75,6 +75,7 @@ func (v *fields) logged() (logged, error) {
 	if !ok {
 		return logged{}, errMalformed
 	}
+	l.end.Moved = isMoved([]string{v[aRetries]})
 	l = judge(l, t, status, v[aState])
 	if l.counted && exact != unknownTime {
 		l.took = exact

@@ -25,12 +25,15 @@ type monitorOptions struct {
 	Sender  string           // the name of these HAProxies in their readings
 	Period  time.Duration    // the sampling period; one reading per instance at its end
 	Fast    time.Duration    // the period of a fast policy; it divides Period and also ends with one reading; 0: there is none
-	Classes balancer.Classes // the classes of requests by their paths; none: by the first captured header
+	Classes balancer.Classes // the classes of requests by their paths; none: by the first captured header, if Captured
 	Log     net.PacketConn   // where HAProxy's log arrives; nil: there is no log, and readings are less precise
 	Formats []*logFormat     // the formats of the log's lines, beside httplog and the short format
-	Exact   bool             // the objective is a percentile, which cannot be measured without a log
-	Publish func(context.Context, []quell.Reading)
-	Logger  *slog.Logger
+	// Captured says that the first captured request header is a request's class. Otherwise it may be anything, such as an address.
+	Captured  bool
+	FirstByte bool // the objective is about the time to the first byte
+	Exact     bool // the objective is a percentile, which cannot be measured without a log
+	Publish   func(context.Context, []quell.Reading)
+	Logger    *slog.Logger
 }
 
 // monitor makes readings of a driver's instances. Rates and requests in flight come from HAProxy's counters. Response times come from
@@ -57,6 +60,7 @@ type heardOf struct {
 	malformed int64           // number of lines that look like requests and cannot be read
 	sample    string          // the first of them
 	pathless  int64           // number of lines without the request's path
+	early     int64           // number of lines that were written before the request's end
 }
 
 // heard is what the log contained about one server in one window.
@@ -119,7 +123,7 @@ func (m *monitor) check(ctx context.Context, w *window) {
 	switch {
 	case m.opts.Log != nil:
 		lines := m.whole.judge(w, func() []string { return m.driver.frontends(ctx) })
-		problem = errors.Join(lines, w.unclassed(m.opts.Classes))
+		problem = errors.Join(lines, w.unclassed(m.opts.Classes), w.unfinished(m.opts.FirstByte))
 	case m.opts.Exact:
 		problem = errors.New("the objective is a percentile, and HAProxy's counters have none: set balancer.haproxy.log")
 	}
@@ -175,6 +179,7 @@ func (w *window) add(next *window) {
 	w.log.sample = cmp.Or(w.log.sample, next.log.sample)
 	maps.Copy(w.log.frontends, next.log.frontends)
 	w.log.pathless += next.log.pathless
+	w.log.early += next.log.early
 	w.length += next.length
 }
 
@@ -216,12 +221,19 @@ func (m *monitor) hear(message []byte) {
 		m.heard.servers[l.server] = h
 	}
 	m.heard.lines++
-	if len(m.opts.Classes) > 0 {
+	switch {
+	case len(m.opts.Classes) == 0 && !m.opts.Captured:
+		l.class = ""
+	case len(m.opts.Classes) > 0:
 		if l.class = m.opts.Classes.Of(l.target); l.target == "" {
 			m.heard.pathless++
 		}
 	}
-	h.take(&l)
+	l.end.Aside = m.opts.Classes.Aside(l.class)
+	if l.end.Early {
+		m.heard.early++
+	}
+	h.take(&l, m.opts.FirstByte)
 }
 
 // read parses a message in one of the configured formats, or in one that is always known.
@@ -242,28 +254,16 @@ func (h *heard) merge(o *heard) {
 	h.brief += o.brief
 }
 
-func (h *heard) take(l *logged) {
-	h.tally.Requests++
-	if l.failed {
-		h.tally.Errors++
-	}
+// take counts a request.
+func (h *heard) take(l *logged, firstByte bool) {
 	switch {
 	case l.connected && l.connect == 0:
 		h.brief++
 	case l.connected:
 		h.tally.Connect(l.connect)
 	}
-	if l.counted {
-		h.tally.Latency(l.took)
-	}
-	if l.class == "" {
-		return
-	}
-	class := h.tally.Class(l.class)
-	class.Requests++
-	if l.counted {
-		class.Latency(l.took)
-	}
+	verdict := l.verdict(firstByte)
+	h.tally.Finish(verdict, l.class, l.took)
 }
 
 // counts returns what HAProxy counted in the window.
@@ -271,6 +271,15 @@ func (m *monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
 	return counts
+}
+
+// unfinished returns an error if nearly all lines of the log were written before the request's end.
+func (w *window) unfinished(firstByte bool) error {
+	if firstByte || w.log.early == 0 || 10*w.log.early < 9*w.log.lines {
+		return nil
+	}
+	return fmt.Errorf("%d of %d lines of HAProxy's log were written before the response's end, so there are no response times: remove "+
+		"`option logasap`, or set slo.metric to the time to the first byte, as in ttfb_p95", w.log.early, w.log.lines)
 }
 
 // unclassed returns an error if the log's lines do not show the paths by which classes are told apart.
@@ -314,7 +323,7 @@ func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duratio
 	if h == nil {
 		h = newHeard(m.opts.Classes)
 	}
-	h.tally.Arrived = c.arrived
+	h.tally.Arrived, h.tally.Answered, h.tally.Moved = c.arrived, c.responses+c.unanswered, c.moved
 	h.tally.SpreadArrivals()
 	for range h.brief - c.reused { // the rest are connections that were kept, which is no measurement
 		h.tally.Connect(0)
@@ -372,7 +381,7 @@ func (c *count) follow(next *count) {
 	c.totalMS = c.mixed(next)
 	c.open, c.looks = c.open+next.open, c.looks+next.looks
 	c.arrived, c.responses, c.failures = c.arrived+next.arrived, c.responses+next.responses, c.failures+next.failures
-	c.reused += next.reused
+	c.reused, c.moved, c.unanswered = c.reused+next.reused, c.moved+next.moved, c.unanswered+next.unanswered
 }
 
 // mixed returns the mean total time of both windows, weighted by requests.
@@ -390,5 +399,5 @@ func (c *count) add(o *count) {
 	}
 	c.totalMS = c.mixed(o)
 	c.arrived, c.responses, c.failures = c.arrived+o.arrived, c.responses+o.responses, c.failures+o.failures
-	c.reused += o.reused
+	c.reused, c.moved, c.unanswered = c.reused+o.reused, c.moved+o.moved, c.unanswered+o.unanswered
 }

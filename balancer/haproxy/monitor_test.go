@@ -39,7 +39,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			l.start()
 			d := l.driver(nil)
 			apply(t, d, backend("fast", fast, 0.5), backend("slow", slow, 0.5))
-			m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge", Log: conn})
+			m := newMonitor(d, monitorOptions{Service: "s", Sender: "edge", Log: conn, Captured: true})
 			go m.listen()
 			t.Cleanup(func() { conn.Close() })
 			_ = m.readings(&window{m.counts(context.Background()), m.takeLog(), time.Second}, time.Now(), false)
@@ -225,7 +225,7 @@ func TestCoarseReadings(t *testing.T) {
 
 // TestNamesInTheLog checks that memory stays limited, whatever names the log has.
 func TestNamesInTheLog(t *testing.T) {
-	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{})
+	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{Captured: true})
 	for i := range 1000 {
 		m.hear(fmt.Appendf(nil, "%squell b/s1 0/0/0/5/9 200 -- {class%d}", head, i))
 		m.hear(fmt.Appendf(nil, "%squell other/s%d 0/0/0/5/9 200 -- {}", head, i))

@@ -39,7 +39,10 @@ type server struct {
 	responses int64 // since the start, of any status
 	failures  int64 // since the start: 5xx, no connection, broken responses
 	reused    int64 // since the start: requests on kept connections
-	totalMS   int64 // mean of the last 1024 requests
+	moved     int64 // since the start: attempts to connect that failed and were repeated, here or at another server
+
+	unanswered int64 // since the start: requests that ended without an answer
+	totalMS    int64 // mean of the last 1024 requests
 
 	check string // the last health check's result in HAProxy's words; empty if there is none
 }
@@ -130,6 +133,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 			s.responses += r.optional(class)
 		}
 		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
+		s.moved, s.unanswered = r.optional("wretr")+r.optional("wredis"), r.optional("econ")+r.optional("eresp")
 		s.totalMS, s.reused = r.optional("ttime"), r.optional("reuse")
 		s.check = checkOf(&r)
 		if r.err != nil {
@@ -161,6 +165,7 @@ func checkOf(r *row) string {
 type info struct {
 	pid      int64
 	uptime   int64  // s
+	requests int64  // requests and connections that it has counted; 0 if the version does not report them
 	start    string // start time; empty if the version does not report it
 	stopping bool   // it was replaced by a reload: it finishes its requests and accepts no more
 	version  string
@@ -179,6 +184,10 @@ func parseInfo(text string) (i info, err error) {
 	i.start = values["Start_time_sec"]
 	i.version, i.stopping = values["Version"], values["Stopping"] != "" && values["Stopping"] != "0"
 	i.uptime, _ = strconv.ParseInt(values["Uptime_sec"], 10, 64) // needed only for restarts that keep the pid
+	for _, total := range []string{"CumReq", "CumConns"} {
+		n, _ := strconv.ParseInt(values[total], 10, 64) // needed only for reloads that keep counters
+		i.requests = max(i.requests, n)
+	}
 	if i.pid, err = strconv.ParseInt(values["Pid"], 10, 64); err != nil {
 		return i, fmt.Errorf("`show info` was answered with %q", shorten(text))
 	}

@@ -307,6 +307,8 @@ type counters struct {
 // count is what a server counted in a window.
 type count struct {
 	arrived, responses, failures int64
+	moved                        int64 // attempts to connect that failed and were repeated, here or at another server
+	unanswered                   int64 // requests that ended without an answer
 	reused                       int64 // requests on connections that were kept
 	open, looks                  int64
 	totalMS                      int64 // as of the newest read
@@ -319,7 +321,8 @@ func newCounters() counters {
 // take adds newly read totals. If a server or a process was not there before, its totals started at zero. At the very first read, it is
 // unknown when they started.
 func (c *counters) take(v *view, first, restarted bool) {
-	if restarted {
+	kept := restarted && v.restored() // HAProxy 3.0 can keep counters over a reload (stats-file)
+	if restarted && !kept {
 		clear(c.before)
 	}
 	after := make(map[string]server, len(v.servers))
@@ -329,13 +332,18 @@ func (c *counters) take(v *view, first, restarted bool) {
 			n = &count{}
 			c.window[name] = n
 		}
-		if old, ok := c.before[name]; ok || !first {
+		old, known := c.before[name]
+		switch {
+		case kept && (!known || s.total < old.total): // it is unknown what was counted since
+		case known || !first:
 			if s.total < old.total {
 				old = server{} // another server that got the same name
 			}
 			n.arrived += s.total - old.total
 			n.responses += max(0, s.responses-old.responses)
 			n.failures += max(0, s.failures-old.failures)
+			n.moved += max(0, s.moved-old.moved)
+			n.unanswered += max(0, s.unanswered-old.unanswered)
 			n.reused += max(0, s.reused-old.reused)
 		}
 		n.open += s.sessions
@@ -344,6 +352,15 @@ func (c *counters) take(v *view, first, restarted bool) {
 		after[name] = *s
 	}
 	c.before = after
+}
+
+// restored returns whether the process has counters of the one before: more than it can have counted itself.
+func (v *view) restored() bool {
+	var sum int64
+	for _, s := range v.servers {
+		sum += s.total - s.moved
+	}
+	return v.info.requests > 0 && sum > v.info.requests
 }
 
 // takeCounts ends the window and returns its counts.

@@ -29,6 +29,7 @@ type Settings struct {
 	Slots     string   // prefix of the servers declared for instances; empty: servers are added at run time
 	Server    string   // parameters of servers added at run time, besides their checks
 	StateFile string   // state file that HAProxy loads when it starts; empty: none
+	Captured  bool     // the first captured request header is a request's class
 	Log       string   // where HAProxy's log arrives: a path or host:port; empty: no log
 	Formats   []string // log-formats of frontends, beside those that are always read
 	Health    Health
@@ -59,6 +60,9 @@ func (s *Settings) Keys() keys.Table {
 			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand),
 				"more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
 			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
+			keys.Opt("class_capture", keys.Bool(&s.Captured),
+				"whether the first captured request header, or that of a log-format, is the request's class; off because it may be an address "+
+					"or a cookie; `balancer.classes` comes first"),
 			keys.Opt("log", keys.PathOrAddress(&s.Log),
 				"where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
 			keys.Opt("log_format", keys.ListOf(&s.Formats, "", func(s *string) keys.Value { return keys.Text(s).Then(formatProblem) }).OrOne(),
@@ -165,6 +169,7 @@ func (s *Settings) reader(socket string, in balancer.Service) (*Driver, error) {
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
 	o := monitorOptions{
 		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Classes: in.Classes, Logger: in.Logger,
+		Captured: s.Captured, FirstByte: in.FirstByte,
 		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
 		Exact:   in.Metric != "" && in.Metric != quell.Mean,
 	}
