@@ -246,6 +246,7 @@ type Snapshot struct {
 	Host        string       `json:"host,omitempty"`         // set instead of Service if the snapshot is of a host
 	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
 	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
+	Scheduling  Scheduling   `json:"scheduling,omitempty"`   // the rule of the balancer; absent: unknown
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	Instances   []Instance   `json:"instances"`
 }

@@ -47,7 +47,8 @@ func TestFullFile(t *testing.T) {
 		Service: quell.Service{
 			Name: "video", SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, Sampling: 5 * time.Second,
 			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
-				Senses:   policy.Senses{Resources: policy.ResourcesOf(quell.CPU), InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
+				Senses: policy.Senses{Resources: policy.ResourcesOf(quell.CPU), Pooling: policy.Pooling{Learned: true},
+					InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, Margin: true, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: policy.Tail,
 				Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
 				Credits: policy.CreditSettings{Last: 2 * time.Hour, Type: "t2.micro", Unlimited: true},

@@ -21,7 +21,7 @@ func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
 // Snapshot builds the snapshot of a group at the end of a sampling period, without the arrival rate. It updates the Past of each
 // instance, which must be kept for the next snapshot.
 func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Snapshot {
-	s := quell.Snapshot{At: now, Service: service.Name, Instances: make([]quell.Instance, len(group))}
+	s := quell.Snapshot{At: now, Service: service.Name, Scheduling: service.Scheduling, Instances: make([]quell.Instance, len(group))}
 	for i := range group {
 		s.Instances[i] = group[i].shown(now, service.Group.Startup)
 	}

@@ -33,8 +33,9 @@ type Crowd struct {
 // Even is a group in which every instance has the same use.
 func Even(size, use float64) Crowd { return Crowd{Size: size, Use: use, Own: use} }
 
-// mostServers bounds the servers of a station. With more, requests wait hardly less: at a use of 0.95 by 3% of their time.
-const mostServers = 256
+// mostServers bounds the servers of a station, and with them the time that a prediction takes. More servers count as so many: then requests
+// wait 5% of their service time at a use of 0.9.
+const mostServers = 64
 
 // WaitFactor returns how long requests wait in M/M/m, as a multiple of their service time: ErlangC(m, m u) / (m (1-u)). Between whole
 // numbers of servers its logarithm is linear in m. With one server it is u/(1-u). It is +Inf from a use of 1 on. Fewer than one server

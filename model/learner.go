@@ -20,6 +20,16 @@ type Learner struct {
 
 	// Parts are readings with too few probes for a window, by instance and resource, oldest first.
 	Parts map[string]map[quell.Resource][]seenBy `json:"parts,omitempty"`
+
+	// Pooling is that of the group, if a person told it; nil: it is learned. It is a setting, and not stored.
+	Pooling *float64 `json:"-"`
+}
+
+// Told returns the learner with a pooling that a person told; nil means that it is learned.
+func (l *Learner) Told(pooling *float64) *Learner {
+	next := *l
+	next.Pooling = pooling
+	return &next
 }
 
 const (
@@ -34,7 +44,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 	if l == nil || l.Metric != slo.Metric {
 		l = &Learner{Metric: slo.Metric}
 	}
-	next := &Learner{Metric: l.Metric, Prior: l.Prior, Periods: l.Periods + 1, Last: map[string]time.Time{}, Seen: maps.Clone(l.Seen)}
+	next := &Learner{Metric: l.Metric, Prior: l.Prior, Pooling: l.Pooling, Periods: l.Periods + 1, Last: map[string]time.Time{}, Seen: maps.Clone(l.Seen)}
 	if next.Seen == nil {
 		next.Seen = map[quell.Resource]map[string]*Record{}
 	}
@@ -51,7 +61,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 			if !known && len(records) >= mostTypes && !forgetOne(records, next.Periods) {
 				continue
 			}
-			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r))
+			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r), balanced{s.Scheduling, l.Pooling})
 		}
 		next.Seen[r] = records
 	}
@@ -97,7 +107,7 @@ func forgetOne(records map[string]*Record, period int) bool {
 // news lists what the snapshot has that is new, by resource and type.
 func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]map[string][]seenBy {
 	out, known := map[quell.Resource]map[string][]seenBy{}, before.Live()
-	alone := countReady(s) == 1
+	alone, crowds := countReady(s) == 1, known.crowds(s)
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		o := in.Observation
@@ -111,7 +121,7 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 		}
 		var news map[quell.Resource]seenBy
 		if !again || o.At.After(last) {
-			news = l.windowsOf(o, alone)
+			news = l.windowsOf(o, alone, crowds)
 		}
 		t := cmp.Or(in.Type, AnyType)
 		windows, left := known.take(before.Parts[in.ID], news, t)
@@ -143,11 +153,11 @@ func countReady(s *quell.Snapshot) (n int) {
 }
 
 // windowsOf returns the readings of an observation by resource.
-func (l *Learner) windowsOf(o *quell.Observation, alone bool) map[quell.Resource]seenBy {
+func (l *Learner) windowsOf(o *quell.Observation, alone bool, crowds map[quell.Resource]Crowd) map[quell.Resource]seenBy {
 	windows := make(map[quell.Resource]seenBy, len(o.Probe))
 	for r := range o.Probe {
 		if w, ok := windowOf(o, r, l.Metric, l.Periods); ok {
-			w.Alone = alone
+			w.Alone, w.Size, w.Crowd = alone, crowds[r].Size, round(crowds[r].Use)
 			windows[r] = seenBy{w, o.Probe[r].By}
 		}
 	}

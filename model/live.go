@@ -47,6 +47,9 @@ type Law struct {
 	// ten windows stay within it; nil while too few predictions were compared with what was measured.
 	Margin *float64 `json:"margin,omitempty"`
 
+	// Together is what the instances carry as a group behind their balancer; nil if it is not known.
+	Together *Together `json:"together,omitempty"`
+
 	By    *quell.Probing           `json:"by,omitempty"`
 	Ratio map[quell.Metric]float64 `json:"ratio,omitempty"` // of other metrics to the mean
 	// Refined are corrections where there is data: the response time is that of the law times exp(LogRatio).
@@ -148,6 +151,9 @@ func (w *Law) check(c *check, path string) {
 		c.fraction(at+".utilization", r.Utilization)
 		c.between(at+".severity", r.Severity, 0, maxValue)
 		c.between(at+".log_ratio", r.LogRatio, -mostRefined, mostRefined)
+	}
+	if w.Together != nil {
+		w.Together.check(c, path+".together")
 	}
 	if w.Margin != nil {
 		c.between(path+".margin", *w.Margin, -maxValue, maxValue)

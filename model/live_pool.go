@@ -49,17 +49,17 @@ func joined(parts []seenBy) seenBy {
 		return all
 	}
 	probes := make([]stats.Moments, len(parts))
-	var use, rate, other, mean, metric float64
+	var use, rate, other, mean, metric, size, crowd float64
 	all.N, all.Alone = 0, true
 	for i := range parts {
 		p := &parts[i]
 		probes[i] = stats.Moments{Mean: p.ProbeMS, Stddev: p.ProbeMS * math.Sqrt(p.Spread), N: p.ProbeN}
-		use, rate, other = use+p.Use, rate+p.Rate, other+p.Other
+		use, rate, other, size, crowd = use+p.Use, rate+p.Rate, other+p.Other, size+p.Size, crowd+p.Crowd
 		mean, metric = mean+float64(p.N)*p.MeanMS, metric+float64(p.N)*p.MetricMS
 		all.N, all.Alone = all.N+p.N, all.Alone && p.Alone
 	}
 	n := float64(len(parts))
-	all.Use, all.Rate, all.Other = round(use/n), round(rate/n), round(other/n)
+	all.Use, all.Rate, all.Other, all.Size, all.Crowd = round(use/n), round(rate/n), round(other/n), round(size/n), round(crowd/n)
 	pooled := stats.Pool(probes)
 	all.ProbeMS, all.ProbeN, all.Spread = round(pooled.Mean), pooled.N, round(min(square(pooled.Stddev/pooled.Mean), widest))
 	if all.N > 0 {

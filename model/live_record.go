@@ -39,7 +39,7 @@ const (
 )
 
 // with returns the record after the windows of one more period. only says that no other resource is probed.
-func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool) *Record {
+func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool, balanced balanced) *Record {
 	next := &Record{}
 	if r != nil {
 		*next = *r
@@ -62,6 +62,7 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool) *Reco
 		next.add(w)
 	}
 	if law := next.fit(slo, period, only); law != nil {
+		law.Together = law.together(next.Windows, slo, balanced)
 		next.Law = law // else the former one stays, which is better than none
 	}
 	return next

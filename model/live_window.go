@@ -16,10 +16,12 @@ type Window struct {
 	MeanMS   float64 `json:"m,omitempty"`
 	MetricMS float64 `json:"q,omitempty"`
 	N        int     `json:"n,omitempty"`
-	Rate     float64 `json:"r,omitempty"` // requests per second
-	Cell     int     `json:"c,omitempty"` // kind of window: similar use and severity
-	Alone    bool    `json:"a,omitempty"` // no other instance was ready, so the balancer had no choice
-	Other    float64 `json:"o,omitempty"` // log(1 + severity) of the most disturbed other resource of the instance
+	Rate     float64 `json:"r,omitempty"`  // requests per second
+	Cell     int     `json:"c,omitempty"`  // kind of window: similar use and severity
+	Alone    bool    `json:"a,omitempty"`  // no other instance was ready, so the balancer had no choice
+	Size     float64 `json:"gn,omitempty"` // instances in the group; 0: unknown
+	Crowd    float64 `json:"gu,omitempty"` // use of the group
+	Other    float64 `json:"o,omitempty"`  // log(1 + severity) of the most disturbed other resource of the instance
 }
 
 const (

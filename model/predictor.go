@@ -27,6 +27,7 @@ type Predictor struct {
 	perRequest float64  // 0 if unknown
 	margin     *float64 // of a law that was learned in place; nil if unknown
 	learned    bool     // in place
+	station    *Station // of a law that was learned in place; nil if there is none
 }
 
 // severities is an interference model: severity as a function of utilisation and interfering utilisation.
@@ -54,6 +55,9 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	p := &Predictor{Baseline: *baseline, learned: law != nil}
 	if p.learned {
 		p.margin = law.Margin
+		if law.Together != nil {
+			p.station = law.Together.station(s.Metric)
+		}
 	}
 	if p.rtm = responseSurface(m.Prima().ResponseTime[s.Resource], s.Metric); p.rtm == nil {
 		return nil, missing("response_time", s.Resource, " with the "+string(s.Metric))
@@ -190,6 +194,9 @@ func (p *Predictor) MaxSeverity(u float64) float64 {
 // MaxUtilization returns the highest trained utilisation. No capacity exceeds it.
 func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 
+// Station returns the law of the group, nil if nothing was learned in place.
+func (p *Predictor) Station() *Station { return p.station }
+
 // PerRequest returns the utilisation that one request per second causes, and whether it was learned.
 func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }
 
@@ -210,6 +217,22 @@ func (p *Predictor) WithReserve(thresholdMS float64) (ms float64, ok bool) {
 		return thresholdMS, false
 	}
 	return thresholdMS / (1 + min(reservedPart*math.Expm1(max(*p.margin, 0)), mostReserved)), true
+}
+
+// Constants of WithRoom.
+const (
+	roomPart = 0.7
+	mostRoom = 0.5
+	someRoom = 0.25 // while no margin is known
+)
+
+// WithRoom returns the response time, in milliseconds, that may be predicted at most for a group that is a station. The fuller it is, the
+// more single windows vary. So a part of the margin stays free beside headroom, as with WithReserve.
+func (p *Predictor) WithRoom(thresholdMS float64) float64 {
+	if p.margin == nil {
+		return thresholdMS / (1 + someRoom)
+	}
+	return thresholdMS / (1 + min(roomPart*math.Expm1(max(*p.margin, 0)), mostRoom))
 }
 
 // WithMargin returns the response time, in milliseconds, that may be predicted at most so that nine of ten windows stay within the

@@ -103,17 +103,32 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 		if s.out {
 			continue
 		}
-		if ms := in.contended[i].of(m.Type).predictor.ResponseTime(s.use, s.severity); ms > longest {
+		if ms := m.predictBy(in, i); ms > longest {
 			longest, by = ms, i
 		}
 	}
 	return longest, by
 }
 
+// predictBy is predict for one resource.
+func (m *member) predictBy(in *Input, i int) float64 {
+	s, predictor := &m.senses[i], in.contended[i].of(m.Type).predictor
+	station := predictor.Station()
+	if station == nil || m.now == nil {
+		return predictor.ResponseTime(s.use, s.severity)
+	}
+	s.interfering = s.takenOf(predictor)
+	return station.ResponseMS(m.sees(i, m.now, s.use*m.rates[i]), s.interfering)
+}
+
 // explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
 // range.
 func (m *member) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].of(m.Type).predictor
+	if station := predictor.Station(); station != nil && m.now != nil {
+		taken := station.TakenExplaining(m.sees(i, m.now, use*m.rates[i]), latencyMS)
+		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.senses[i].severity)
+	}
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.senses[i].severity)
 }
 

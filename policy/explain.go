@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,11 +17,12 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 	plan.Capacity = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
+	planned := planned(in, g)
 	for _, m := range g.rated {
 		plan.Capacity[m.ID] = m.capacity
-		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, m.capacity)
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, m.share*g.load)
+			plan.PredictedMS[m.ID] = m.responseAt(in, planned, m.share*g.load)
 		}
 		if m.marginMS > 0 {
 			if plan.MarginMS == nil {
@@ -39,6 +41,28 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 		}
 		m.blameByClassifier(in, plan)
 	}
+}
+
+// planned returns the group's size and use under the plan; nil if the models do not describe it as a station.
+func planned(in *Input, g *group) *crowds {
+	if !in.stationed() {
+		return nil
+	}
+	stay := slices.DeleteFunc(slices.Clone(g.rated), func(m *member) bool { return !m.stays })
+	all := in.crowd(stay, g.load)
+	return &all
+}
+
+// full returns the group in which every instance carries as large a part of its capacity as a member does.
+func full(planned *crowds, m *member) *crowds {
+	if planned == nil {
+		return nil
+	}
+	all := *planned
+	for i := range m.senses {
+		all[i].Use = m.capacity / math.Max(m.room(i), quell.SumTolerance)
+	}
+	return &all
 }
 
 // noteProbing reports instances whose probes differ in kind from the probes that the models were fitted to. These probes are not used,

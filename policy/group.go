@@ -26,6 +26,7 @@ type group struct {
 	load        float64
 	due         float64 // the part of the load that the rated instances must carry
 	loadText    string  // due as text
+	now         crowds  // the group's present size and use, if the models describe it as a station
 }
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.

@@ -72,7 +72,7 @@ func (e *Engine) learn(s *quell.Snapshot, known *model.Learner) (learned *model.
 	if known == nil || known.Metric != e.service.SLO.Metric || renewed {
 		known = model.NewLearner(e.learning.prior, e.service.SLO)
 	}
-	return known.Learn(s, e.service.SLO), renewed
+	return known.Told(e.senses.Pooling.told()).Learn(s, e.service.SLO), renewed
 }
 
 // with returns the engine with the models that were learned. If they lack something that the policy needs, the error wraps

@@ -33,13 +33,18 @@ func (m *member) rate(in *Input) {
 		if s.supposed = s.interfering; s.taken == nil {
 			s.supposed = predictor.Supposed(s.use, s.severity)
 		}
-		s.interfering = math.Max(s.interfering, math.Min(s.own, 1-s.use))
-		s.capacity = predictor.Capacity(s.interfering, threshold)
+		s.interfering = s.takenOf(predictor)
+		s.capacity = predictor.Capacity(s.interfering, threshold) // if the group is a station, stations.capacities sets it anew
 		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
 			m.capacity, m.binds = capacity, uint8(i)
 		}
 		m.left = math.Min(m.left, (1-s.interfering)*m.rates[i])
 	}
+}
+
+// takenOf returns what neighbours, or work of the machine that is no request, take of the resource.
+func (s *sense) takenOf(predictor *model.Predictor) float64 {
+	return math.Max(s.neighbours(predictor), math.Min(s.own, 1-s.use))
 }
 
 // neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
@@ -79,8 +84,13 @@ func (p *primaPlan) within(of *model.Predictor) (ms float64) {
 	return ms
 }
 
-// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too.
+// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group is a station, response
+// times grow steeply where it is full, and headroom alone does that.
 func (p *primaPlan) leaveRoom(m *member) {
+	if p.stations != nil {
+		p.stationMargin(m)
+		return
+	}
 	threshold := p.in.Service.SLO.ThresholdMS()
 	for i := range m.senses {
 		s := &m.senses[i]
@@ -96,6 +106,13 @@ func (p *primaPlan) leaveRoom(m *member) {
 		if p.margins {
 			m.marginMS = math.Max(m.marginMS, threshold-ms)
 		}
+	}
+}
+
+// stationMargin notes how far below the threshold predictions must stay.
+func (p *primaPlan) stationMargin(m *member) {
+	if p.margins {
+		m.marginMS = p.in.Service.SLO.ThresholdMS() - p.stations.threshold
 	}
 }
 
@@ -134,35 +151,46 @@ func (m *member) limitedBy(in *Input) string {
 }
 
 // carriesAt returns the utilisation that an instance would carry if the threshold were thresholdMS, at most what its neighbours leave.
-func (m *member) carriesAt(in *Input, thresholdMS float64) float64 {
+func (p *primaPlan) carriesAt(m *member, thresholdMS float64) float64 {
 	least := math.Inf(1)
 	for i := range m.senses {
 		if s := &m.senses[i]; !s.out {
-			own := math.Min(in.contended[i].of(m.Type).predictor.Capacity(s.interfering, thresholdMS), 1-s.interfering)
-			least = math.Min(least, own*m.rates[i])
+			least = math.Min(least, math.Min(p.carriesBy(m, i, thresholdMS), 1-s.interfering)*m.rates[i])
 		}
 	}
 	return least
 }
 
+// carriesBy is carriesAt by one resource, in utilisation of it.
+func (p *primaPlan) carriesBy(m *member, i int, thresholdMS float64) float64 {
+	s, predictor := &m.senses[i], p.in.contended[i].of(m.Type).predictor
+	if p.stations == nil {
+		return predictor.Capacity(s.interfering, thresholdMS)
+	}
+	waiting, ok := predictor.Station().Patience(s.interfering, thresholdMS)
+	if !ok {
+		return 0
+	}
+	return (1 - s.interfering) * p.stations.limit(i, m.Type, len(p.sorted), waiting)
+}
+
 // responseAt predicts the response time in milliseconds at another load, if the neighbours' utilisation U_int stays the same. It is the
-// longest of the response times that the models of the single resources predict.
-func (m *member) responseAt(in *Input, load float64) float64 {
+// longest of the response times that the models of the single resources predict. all is the group then, if it is a station.
+func (m *member) responseAt(in *Input, all *crowds, load float64) float64 {
 	longest := 0.0
 	for i := range m.senses {
-		s := &m.senses[i]
-		if s.out {
-			continue
+		if !m.senses[i].out {
+			longest = math.Max(longest, m.responseBy(in, i, all, load))
 		}
-		predictor := in.contended[i].of(m.Type).predictor
-		use := math.Min(load/m.rates[i], predictor.MaxUtilization())
-		longest = math.Max(longest, predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering)))
 	}
 	return longest
 }
 
 // fresh returns the usable capacity of an instance without neighbours.
 func (p *primaPlan) fresh() float64 {
+	if p.stations != nil {
+		return p.stations.fresh(max(len(p.group.rated), 1), p.group.rates)
+	}
 	least := p.in.freshCapacity(p.group.rates)
 	for i := range p.in.contended {
 		predictor := p.in.contended[i].predictor

@@ -36,6 +36,9 @@ type member struct {
 	uncredited float64 // capacity if credits did not matter
 	byCredits  bool    // credits limit the capacity
 
+	now  *crowds // of the group; nil: the models do not describe it as a station
+	able bool    // within the threshold without load, if the group is a station
+
 	share  float64 // the weight in the plan; at first the present one
 	wanted float64 // the share that the policy wants, before the guard
 
@@ -58,6 +61,7 @@ type sense struct {
 	interfering float64 // U_int
 	supposed    float64 // U_int as it is told to people
 	capacity    float64 // U_m^max by this resource
+	waits       float64 // how long requests may wait, as a multiple of their service time (model.Station.Patience)
 
 	taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
 

@@ -21,6 +21,7 @@ type Input struct {
 	confirm    int                        // interference counts as gone after this many consecutive readings without it, plus one
 	feels      bool                       // the policy uses severity
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
+	pooled     bool                       // capacity is a function of the group, if the models say what a group carries
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 	dial       *model.Dial                // nil: the models do not have this section
 	ice        *model.ICE                 // nil: the models do not have this section
@@ -139,6 +140,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
+	g.gauge(in)
 	w := watch(in, g, prev.Trust)
 	plan := e.decideRelative(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
@@ -176,7 +178,7 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
-		dial: e.dial, ice: e.ice, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+		dial: e.dial, ice: e.ice, pooled: e.senses.Pooling.on(), feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
 	}
 }
 

@@ -40,21 +40,19 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	if p.margins = set.Margin && in.knowsMargins(); p.margins {
 		p.set.Headroom = 1
 	}
-	fresh := p.fresh()
+	p.station()
+	p.freshCapacity = p.fresh()
 	for _, m := range g.rated {
 		m.rate(in)
-		m.limitByCredits(&set.Credits)
-		m.usable = m.capacity
-		p.leaveRoom(m)
-		m.limit(g.load, p.set.Headroom, fresh)
 	}
-	p.sorted = g.byCapacity()
+	p.sorted = p.bestFirst()
 	keepCredited(&set.Credits, p.sorted)
-	p.capacity = total(p.sorted)
+	p.rateAll()
 	p.relax()
 	p.remember()
 	p.left, p.lasts, p.pooled = divideByCredits(&set.Credits, p.sorted, g.due, g.load)
 	p.needed = p.smallest(p.sorted, 0)
+	p.rateAll()
 	if p.idle() {
 		p.needed = 1
 	}
@@ -102,16 +100,18 @@ func (p *primaPlan) shareByCredits() {
 
 // primaPlan is the state of one decision.
 type primaPlan struct {
-	in       *Input
-	set      PRIMASettings
-	group    *group
-	mem      *primaMemory
-	sorted   []*member // rated instances, by capacity
-	capacity float64   // sum of their capacities
-	needed   int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
-	spare    int       // instances kept in addition to needed, as far as group.max allows
-	margins  bool      // the models' margins leave room for chance, in place of headroom
-	plan     quell.Plan
+	in            *Input
+	set           PRIMASettings
+	group         *group
+	mem           *primaMemory
+	sorted        []*member // rated instances, by capacity
+	capacity      float64   // sum of their capacities
+	needed        int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
+	spare         int       // instances kept in addition to needed, as far as group.max allows
+	freshCapacity float64   // of an instance without neighbours
+	stations      *stations // what groups of the instances carry together, if the models describe them as stations; else nil
+	margins       bool      // the models' margins leave room for chance, in place of headroom
+	plan          quell.Plan
 
 	pooled bool          // the instances have credits, and what they carry is divided by them
 	left   time.Duration // how long the credits last
@@ -122,6 +122,9 @@ type primaPlan struct {
 // load. If even the sum of all is less, it returns len(members)+1.
 func (p *primaPlan) smallest(members []*member, margin float64) int {
 	usable := p.set.Headroom * (1 - margin)
+	if p.stations != nil {
+		return p.smallestStation(p.stations, members, usable)
+	}
 	var sum float64
 	for i, m := range members {
 		sum += m.counted
@@ -181,7 +184,7 @@ func (p *primaPlan) drowns(factor float64) bool {
 			continue
 		}
 		if factor > 1 {
-			m.carry = math.Max(m.capacity, m.carriesAt(p.in, threshold))
+			m.carry = math.Max(m.capacity, p.carriesAt(m, threshold))
 		}
 		sum += m.carry
 	}
@@ -304,6 +307,9 @@ func (p *primaPlan) lacking() int {
 		return 0
 	}
 	headroom := p.set.Headroom
+	if p.stations != nil {
+		return p.lackingStation(headroom)
+	}
 	count := 1.0
 	if fresh := headroom * p.fresh(); fresh > 0 {
 		count = math.Max(1, math.Ceil((p.group.due-headroom*countable(p.sorted))/fresh-quell.SumTolerance))
@@ -367,7 +373,7 @@ func (p *primaPlan) surplus() []*member {
 	}
 	service := p.in.Service
 	keepers := p.protectedFirst()
-	keep := max(p.smallest(keepers, p.set.ScaleInMargin)+p.spare, service.Group.Min)
+	keep := max(p.fewest(keepers)+p.spare, service.Group.Min)
 	if keep >= len(keepers) {
 		return nil
 	}
@@ -396,6 +402,7 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 		m.share = 0
 	}
 	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m] })
+	p.rateKept(kept)
 	p.divideAmong(kept)
 	p.share(kept, 0)
 	p.plan.Group = &quell.GroupChange{Remove: ids}
@@ -416,7 +423,7 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 		}
 		for i := range m.senses {
 			s := &m.senses[i]
-			if s.out || quell.AtMost(s.use, s.capacity) {
+			if s.out || quell.AtMost(s.use, s.capacity) || p.withinTogether(m, i) {
 				continue
 			}
 			if above := (s.use - s.capacity) * m.rates[i]; worst == nil || above > most {

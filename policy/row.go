@@ -64,6 +64,7 @@ type Senses struct {
 	Resources         Resources
 	InterferenceModel quell.InterferenceModel
 	Confidence        float64 // confidence level of the one-sided test of severity in Eq. 1
+	Pooling           Pooling // how far the group is one station
 	Confirm           int     // W: a policy acts on the (W+1)th snapshot with interference; after W+1 without it, it counts as gone
 }
 

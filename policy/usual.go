@@ -87,6 +87,9 @@ func (p *primaPlan) remember() {
 // of all instances change together, which is no change of any instance. unit is 1 if the first resource fills first without neighbours.
 func (p *primaPlan) unit() float64 {
 	fresh, first := p.fresh(), p.in.contended[0].predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
+	if p.stations != nil {
+		first = p.stations.freshBy(0, max(len(p.group.rated), 1))
+	}
 	if fresh == 0 || first == 0 {
 		return 1
 	}

@@ -26,12 +26,13 @@ var Kind = balancer.Kind{
 type Settings struct {
 	Sockets   []string // paths or host:port of the runtime API
 	Backend   string
-	Slots     string   // prefix of the servers declared for instances; empty: servers are added at run time
-	Server    string   // parameters of servers added at run time, besides their checks
-	StateFile string   // state file that HAProxy loads when it starts; empty: none
-	Captured  bool     // the first captured request header is a request's class
-	Log       string   // where HAProxy's log arrives: a path or host:port; empty: no log
-	Formats   []string // log-formats of frontends, beside those that are always read
+	Slots     string           // prefix of the servers declared for instances; empty: servers are added at run time
+	Server    string           // parameters of servers added at run time, besides their checks
+	StateFile string           // state file that HAProxy loads when it starts; empty: none
+	Captured  bool             // the first captured request header is a request's class
+	Log       string           // where HAProxy's log arrives: a path or host:port; empty: no log
+	Formats   []string         // log-formats of frontends, beside those that are always read
+	Balance   quell.Scheduling // the backend's algorithm; empty: unknown
 	Health    Health
 }
 
@@ -59,6 +60,8 @@ func (s *Settings) Keys() keys.Table {
 				Or("servers are added and deleted at run time"),
 			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand),
 				"more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
+			keys.Opt("balance", keys.OneOf(&s.Balance, Balances),
+				"the backend's algorithm: what a group can carry is learned sooner; random2 stands for random").Or("unknown"),
 			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
 			keys.Opt("class_capture", keys.Bool(&s.Captured),
 				"whether the first captured request header, or that of a log-format, is the request's class; off because it may be an address "+
@@ -71,6 +74,13 @@ func (s *Settings) Keys() keys.Table {
 		}, "how to reach HAProxy, and the names in its configuration"),
 	}
 }
+
+// Balances are HAProxy's algorithms that look for idle servers or take turns. Behind others each server has a queue of its own, as is assumed
+// of unknown ones.
+var Balances = []quell.Scheduling{quell.LeastConn, quell.RoundRobin, quell.Random2}
+
+// Distributes returns the rule by which requests are distributed; empty if it is unknown.
+func (s *Settings) Distributes() quell.Scheduling { return s.Balance }
 
 // oneCommand checks text that becomes part of a command to HAProxy.
 func oneCommand(s string) string {

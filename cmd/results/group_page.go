@@ -11,7 +11,12 @@ import (
 
 // groupPage compares laws of a group with simulated groups.
 func groupPage(ctx context.Context, dir string) error {
-	return groupPagePart(ctx, dir, "cells")
+	for _, part := range []string{"cells", "fleets"} {
+		if err := groupPagePart(ctx, dir, part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // groupPagePart plays a part of the page again. With "page" it plays none.
@@ -26,6 +31,13 @@ func groupPagePart(ctx context.Context, dir, part string) (err error) {
 			return err
 		}
 	}
+	if part == "fleets" {
+		fleets, err := playFleets(ctx)
+		if err != nil {
+			return err
+		}
+		d.put(fleets)
+	}
 	if err := writeJSON(path, d); err != nil {
 		return err
 	}
@@ -34,7 +46,8 @@ func groupPagePart(ctx context.Context, dir, part string) (err error) {
 
 // groupData has all measured figures, as they are in group.json.
 type groupData struct {
-	Cells []groupCell `json:"cells"`
+	Cells  []groupCell `json:"cells"`
+	Fleets []calmFleet `json:"fleets"`
 }
 
 // groupFigures are the figures of the page.
@@ -42,7 +55,12 @@ type groupFigures struct {
 	Forms  []groupForm
 	Rows   []groupLawRow
 	Ratios []groupRatio
+	Fleets []calmFleet
+	Seeds  int
 }
+
+// Times is how many times the smallest group a mean size is.
+func (f calmFleet) Times(run fleetRun) float64 { return run.Size / float64(f.Smallest) }
 
 // groupLawRow has the fits of all forms to the groups of one kind behind one rule.
 type groupLawRow struct {
@@ -59,7 +77,7 @@ type groupRatio struct {
 }
 
 func newGroupFigures(d groupData) groupFigures {
-	f := groupFigures{Forms: groupForms}
+	f := groupFigures{Forms: groupForms, Fleets: d.Fleets, Seeds: len(fleetSeeds)}
 	rules := map[string]bool{}
 	for _, c := range d.Cells {
 		if rules[c.Rule] {

@@ -1,0 +1,180 @@
+package model
+
+import (
+	"math"
+	"slices"
+
+	"github.com/quellhq/quell"
+)
+
+// Station predicts the response time of a group's instances by a law that was learned in place (GroupLaw), corrected where there is data.
+// It is immutable; its methods allocate nothing, except Uses.
+type Station struct {
+	pooling, exponent float64
+	busy              line // logarithm of the metric, in milliseconds, over the logarithm of slowness
+	beside            line // logarithm of the stretch by neighbours, over their use of the resource
+	held              float64
+	taken, disturbed  float64 // typical use by neighbours, and how often they are felt
+}
+
+// line is a function that is linear between points and rises. Beyond the last point it goes on with the slope of end.
+type line struct {
+	points []linePoint
+	end    float64
+}
+
+type linePoint struct{ x, y float64 }
+
+func (l *line) at(x float64) float64 {
+	i := l.piece(func(p linePoint) bool { return p.x <= x })
+	p := l.points[i]
+	if i+1 == len(l.points) {
+		return p.y + l.end*(x-p.x)
+	}
+	next := l.points[i+1]
+	return p.y + (next.y-p.y)*max(x-p.x, 0)/(next.x-p.x)
+}
+
+// inverse returns the largest x at which the line is at most y; false if it is above y everywhere.
+func (l *line) inverse(y float64) (x float64, ok bool) {
+	if l.points[0].y > y {
+		return 0, false
+	}
+	i := l.piece(func(p linePoint) bool { return p.y <= y })
+	p := l.points[i]
+	if i+1 == len(l.points) {
+		return p.x + (y-p.y)/l.end, true
+	}
+	next := l.points[i+1]
+	return p.x + (next.x-p.x)*(y-p.y)/(next.y-p.y), true
+}
+
+// piece returns the index of the last point for which below is true, at least 0.
+func (l *line) piece(below func(linePoint) bool) int {
+	low, high := 0, len(l.points)
+	for high-low > 1 {
+		if mid := (low + high) / 2; below(l.points[mid]) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// The points at which laws are corrected: logarithms of slowness, and uses by neighbours.
+var (
+	busyPoints   = []float64{0, 0.04, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.4, 1.8, 2.3, 3}
+	besidePoints = []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.9}
+)
+
+const (
+	// besideEnd is the slope of a neighbour's stretch beyond besidePoints.
+	besideEnd = 10
+	// mostUse bounds the use of a group in predictions, so that they are finite.
+	mostUse = 0.99
+)
+
+// station returns the law with its corrections for a metric; nil if the metric was not learned.
+func (w *Together) station(metric quell.Metric) *Station {
+	start := w.Ratio
+	if metric != w.Metric {
+		if metric != quell.Mean {
+			return nil
+		}
+		start = 1
+	}
+	s := &Station{pooling: w.Pooling, exponent: w.Exponent, held: w.Held, taken: w.Taken, disturbed: w.Disturbed, busy: line{end: 1}, beside: line{end: besideEnd}}
+	ratio := RatioOf(metric, start)
+	for i, x := range busyPoints {
+		s.busy.points = append(s.busy.points, linePoint{x, math.Log(w.R0MS) + x + math.Log(ratio.At(math.Exp(x))) + at(w.Busy, i)})
+	}
+	for i, taken := range besidePoints {
+		s.beside.points = append(s.beside.points, linePoint{taken, -w.Neighbour*math.Log1p(-taken) + at(w.Beside, i)})
+	}
+	s.busy.rise()
+	s.beside.rise()
+	return s
+}
+
+// at returns the i-th of the corrections; there may be fewer.
+func at(list []float64, i int) float64 {
+	if i < len(list) {
+		return list[i]
+	}
+	return 0
+}
+
+// rise makes the line rise everywhere, because more use and more neighbours never make responses faster. Corrections almost do that already.
+func (l *line) rise() {
+	const least = 1e-6
+	for i := 1; i < len(l.points); i++ {
+		l.points[i].y = max(l.points[i].y, l.points[i-1].y+least*(l.points[i].x-l.points[i-1].x))
+	}
+}
+
+// slowness returns the logarithm of the slowness of an instance.
+func (s *Station) slowness(c Crowd) float64 {
+	use := min(s.pooling*c.Use+(1-s.pooling)*c.Own, mostUse)
+	return s.exponent * math.Log1p(WaitFactor(s.servers(c.Size), use))
+}
+
+func (s *Station) servers(size float64) float64 { return math.Pow(max(size, 1), s.pooling) }
+
+// ResponseMS predicts the metric of the response time, in milliseconds, of an instance whose neighbours use the part taken of its resource.
+func (s *Station) ResponseMS(c Crowd, taken float64) float64 {
+	return min(math.Exp(s.busy.at(s.slowness(c))+s.beside.at(taken)), maxValue)
+}
+
+// Patience returns the largest waiting factor of a group (see WaitFactor) at which an instance beside neighbours stays within the
+// threshold; false if it misses the threshold without load.
+func (s *Station) Patience(taken, thresholdMS float64) (waiting float64, ok bool) {
+	log, ok := s.busy.inverse(math.Log(thresholdMS) - s.beside.at(taken))
+	return math.Expm1(max(log, 0) / s.exponent), ok
+}
+
+// TakenExplaining returns the neighbours' use that explains a response time; 0 if none is needed, at most nearly all.
+func (s *Station) TakenExplaining(c Crowd, ms float64) float64 {
+	taken, ok := s.beside.inverse(math.Log(ms) - s.busy.at(s.slowness(c)))
+	if !ok {
+		return 0
+	}
+	return min(max(taken, 0), mostUse)
+}
+
+// Pooling returns how far the group is one station, from 0 to 1.
+func (s *Station) Pooling() float64 { return s.pooling }
+
+// Held returns the largest use of the group at which the objective was seen to hold; 0 if none was seen.
+func (s *Station) Held() float64 { return s.held }
+
+// Neighbours returns the typical use of the resource by neighbours, and in which part of the windows they are felt.
+func (s *Station) Neighbours() (taken, often float64) { return s.taken, s.disturbed }
+
+// Uses is a table of the use at which a group of one size waits.
+type Uses struct{ waits []float64 } // at uses in equal steps from 0 to lawTop, which rise
+
+// usesStep is the step of the table.
+const usesStep = 0.0125
+
+// Uses returns the table of groups of a size.
+func (s *Station) Uses(size float64) *Uses {
+	servers, u := s.servers(size), &Uses{}
+	for i := 0; float64(i)*usesStep < lawTop+usesStep/2; i++ {
+		u.waits = append(u.waits, WaitFactor(servers, float64(i)*usesStep))
+	}
+	return u
+}
+
+// At returns the use at which requests wait for a multiple of their service time, at most lawTop.
+func (u *Uses) At(waiting float64) float64 {
+	i, _ := slices.BinarySearch(u.waits, waiting)
+	switch {
+	case i == 0:
+		return 0
+	case i == len(u.waits):
+		return lawTop
+	}
+	low, high := u.waits[i-1], u.waits[i]
+	return usesStep * (float64(i-1) + (waiting-low)/(high-low))
+}

@@ -1,0 +1,208 @@
+package policy
+
+import (
+	"math"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// With models of the group as a station, capacity is a function of the group: the largest use at which every instance that is kept stays
+// within the threshold. PRIMA's rule stays the same: the smallest K whose capacity suffices.
+
+// station prepares the group's capacity if the models describe the group as a station.
+func (p *primaPlan) station() {
+	if !p.in.stationed() {
+		return
+	}
+	threshold := p.in.Service.SLO.ThresholdMS()
+	for i := range p.in.contended {
+		threshold = math.Min(threshold, p.stationWithin(p.in.contended[i].predictor))
+	}
+	p.stations = newStations(p.in, threshold)
+}
+
+// stationWithin returns the response time, in milliseconds, up to which a group may be loaded.
+func (p *primaPlan) stationWithin(of *model.Predictor) float64 {
+	threshold := p.in.Service.SLO.ThresholdMS()
+	if p.margins {
+		ms, _ := of.WithMargin(threshold)
+		return ms
+	}
+	return of.WithRoom(threshold)
+}
+
+// bestFirst returns the rated instances by capacity.
+func (p *primaPlan) bestFirst() []*member {
+	if p.stations != nil {
+		for _, m := range p.group.rated {
+			p.stations.patient(m)
+		}
+		p.stations.capacities(p.group.rated, 0)
+	}
+	p.limitAll(p.group.rated)
+	return p.group.byCapacity()
+}
+
+// limitAll sets which part of their capacities the members may be given, and returns the sum.
+func (p *primaPlan) limitAll(members []*member) (counted float64) {
+	for _, m := range members {
+		m.byCredits = false
+		m.limitByCredits(&p.set.Credits)
+		m.usable = m.capacity
+		p.leaveRoom(m)
+		m.limit(p.group.load, p.set.Headroom, p.freshCapacity)
+		counted += m.counted
+	}
+	return counted
+}
+
+// rateAll sets the capacities of the instances as one group. If they do not suffice together although a part of them would carry more,
+// because the others are too slow, it sets those of that part, and the others carry nothing.
+func (p *primaPlan) rateAll() {
+	if p.stations != nil {
+		p.rateTogether()
+	}
+	p.capacity = total(p.sorted)
+}
+
+func (p *primaPlan) rateTogether() {
+	all := p.carried(p.stations, p.sorted, len(p.sorted))
+	if quell.AtMost(p.group.due, p.set.Headroom*all) {
+		return
+	}
+	best, most := len(p.sorted), all
+	for _, k := range sizes(1, len(p.sorted)) {
+		if counted := p.carried(p.stations, p.sorted, k); counted > most {
+			best, most = k, counted
+		}
+	}
+	p.carried(p.stations, p.sorted, best)
+}
+
+// carried sets the capacities of the first k members as a group, and returns how much of them counts. The others carry nothing.
+func (p *primaPlan) carried(by *stations, members []*member, k int) float64 {
+	by.capacities(members[:k], 0)
+	for _, m := range members[k:] {
+		m.carryNothing()
+		m.usable, m.counted = 0, 0
+	}
+	return p.limitAll(members[:k])
+}
+
+// rateKept sets the capacities of the instances that are kept.
+func (p *primaPlan) rateKept(kept []*member) {
+	if p.stations == nil {
+		return
+	}
+	p.carried(p.stations, kept, len(kept))
+	for _, m := range kept {
+		m.carry = m.capacity
+	}
+}
+
+// sizes lists the sizes of groups that are tried: all small ones, and from fewSizes on in steps of an eighth.
+func sizes(least, most int) (list []int) {
+	for k := least; k <= most; k += max(1, (k-fewSizes)/8) {
+		list = append(list, k)
+	}
+	if n := len(list); n > 0 && list[n-1] < most {
+		list = append(list, most)
+	}
+	return list
+}
+
+const fewSizes = 64
+
+// smallestStation is smallest for a group that is a station; usable is the part of the capacity that may be used.
+func (p *primaPlan) smallestStation(by *stations, members []*member, usable float64) int {
+	first := p.leastSize(members)
+	suffices := func(k int) bool {
+		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(k, p.group.rates)))
+	}
+	below := first - 1
+	for _, k := range sizes(first, len(members)) {
+		if suffices(k) {
+			for k-below > 1 {
+				if mid := (below + k) / 2; suffices(mid) {
+					k = mid
+				} else {
+					below = mid
+				}
+			}
+			return k
+		}
+		below = k
+	}
+	return len(members) + 1
+}
+
+// leastSize returns the number of first members that could carry the load if they were used to the full. Fewer need not be tried.
+func (p *primaPlan) leastSize(members []*member) int {
+	room := 0.0
+	for k, m := range members {
+		if room += m.room(0); m.fixed != nil || room >= p.group.due {
+			return k + 1
+		}
+	}
+	return len(members) + 1
+}
+
+// fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
+// be made smaller by one instance, if its present use was seen to hold.
+func (p *primaPlan) fewest(keepers []*member) int {
+	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
+	if p.stations == nil {
+		return p.smallest(keepers, p.set.ScaleInMargin)
+	}
+	defer p.rateTogether()
+	seen := p.smallestStation(p.stations.careful(), keepers, usable)
+	if seen < len(keepers) || !p.seenToHold() {
+		return seen
+	}
+	return max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
+}
+
+// seenToHold returns whether the objective was seen to hold at about the present use of the group.
+func (p *primaPlan) seenToHold() bool {
+	for i := range p.in.contended {
+		if held := p.in.contended[i].predictor.Station().Held(); held < aboutHeld*p.group.now[i].Use {
+			return false
+		}
+	}
+	return true
+}
+
+// aboutHeld is which part of the present use must have been seen to hold.
+const aboutHeld = 0.9
+
+// lackingStation is lacking for a group that is a station: how many instances without neighbours the group needs in addition.
+func (p *primaPlan) lackingStation(headroom float64) int {
+	defer p.rateTogether()
+	most := p.in.Service.Group.Max + 1
+	able := 0
+	for _, m := range p.sorted {
+		if m.capacity > 0 {
+			able++
+		}
+	}
+	for add := 1; add < most; add++ {
+		p.stations.capacities(p.sorted[:able], add)
+		counted := p.limitAll(p.sorted[:able]) + float64(add)*p.stations.fresh(able+add, p.group.rates)
+		if quell.AtMost(p.group.due, headroom*counted) {
+			return add
+		}
+	}
+	return most
+}
+
+// withinTogether returns whether an instance is within what it can carry because the others of its station take over what it cannot.
+func (p *primaPlan) withinTogether(m *member, i int) bool {
+	if p.stations == nil {
+		return false
+	}
+	station := p.in.contended[i].of(m.Type).predictor.Station()
+	var c model.Crowd = m.sees(i, &p.group.now, m.senses[i].use*m.rates[i])
+	use := station.Pooling()*c.Use + (1-station.Pooling())*c.Own
+	return m.able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.senses[i].waits)
+}

@@ -1,0 +1,244 @@
+package policy
+
+import (
+	"math"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// crowds are a group by resource, as all its instances see it: its size and use.
+type crowds [maxContended]model.Crowd
+
+// stationed returns whether every resource's models describe the group as a station (model.Station). Only laws that were learned in place do.
+func (in *Input) stationed() bool {
+	if !in.pooled {
+		return false
+	}
+	for i := range in.contended {
+		if p := in.contended[i].predictor; p == nil || p.Station() == nil {
+			return false
+		}
+	}
+	return len(in.contended) > 0
+}
+
+// crowd returns the size and the use of a group of members at a load.
+func (in *Input) crowd(members []*member, load float64) (all crowds) {
+	for i := range in.contended {
+		room := 0.0
+		for _, m := range members {
+			room += m.room(i)
+		}
+		all[i] = model.Even(float64(len(members)), load/math.Max(room, quell.SumTolerance))
+	}
+	return all
+}
+
+// room is the load at which an instance uses all of a resource that its neighbours leave.
+func (m *member) room(i int) float64 { return (1 - m.senses[i].interfering) * m.rates[i] }
+
+// gauge sets what neighbours use of every rated instance, and the group's present size and use.
+func (g *group) gauge(in *Input) {
+	if !in.byCapacity || !in.stationed() {
+		return
+	}
+	load := 0.0
+	for _, m := range g.rated {
+		for i := range m.senses {
+			if s := &m.senses[i]; !s.out {
+				s.interfering = s.takenOf(in.contended[i].of(m.Type).predictor)
+			}
+		}
+		load += m.use
+	}
+	g.now = in.crowd(g.rated, load)
+	for i := range g.now {
+		g.now[i].Size = math.Max(float64(len(g.ready)), 1)
+	}
+	for _, m := range g.rated {
+		m.now = &g.now
+	}
+}
+
+// sees returns a resource's group as an instance with an own load sees it.
+func (m *member) sees(i int, all *crowds, load float64) model.Crowd {
+	c := all[i]
+	c.Own = load / math.Max(m.room(i), quell.SumTolerance)
+	return c
+}
+
+// responseBy predicts the response time in milliseconds by one resource, at a load of the instance and of its group.
+func (m *member) responseBy(in *Input, i int, all *crowds, load float64) float64 {
+	s, predictor := &m.senses[i], in.contended[i].of(m.Type).predictor
+	if station := predictor.Station(); station != nil && all != nil {
+		return station.ResponseMS(m.sees(i, all, load), s.interfering)
+	}
+	use := math.Min(load/m.rates[i], predictor.MaxUtilization())
+	return predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering))
+}
+
+// stations is what PRIMA knows of the group as a station: how large a use each group of its instances carries.
+type stations struct {
+	in        *Input
+	threshold float64
+	most      [maxContended]float64    // largest use that is assumed; 0: any
+	tables    map[tableKey]*model.Uses // uses by waiting
+
+	last [maxContended]struct { // newest of the tables that was used
+		key  tableKey
+		uses *model.Uses
+	}
+}
+
+type tableKey struct {
+	resource int
+	kind     string
+	size     int
+}
+
+func newStations(in *Input, thresholdMS float64) *stations {
+	return &stations{in: in, threshold: thresholdMS, tables: map[tableKey]*model.Uses{}}
+}
+
+// careful returns the stations that assumes no use beyond what was seen to hold.
+func (p *stations) careful() *stations {
+	next := *p
+	for i := range p.in.contended {
+		if held := p.in.contended[i].predictor.Station().Held(); held > 0 {
+			next.most[i] = beyondHeld * held
+		}
+	}
+	return &next
+}
+
+// beyondHeld is how far the use of a group may exceed the largest one at which the objective was seen to hold.
+const beyondHeld = 1.15
+
+// uses returns the table of a resource for a type of instance and a size of the group.
+func (p *stations) uses(i int, kind string, size int) *model.Uses {
+	c := &p.in.contended[i]
+	if _, own := c.types[kind]; !own {
+		kind = ""
+	}
+	key := tableKey{i, kind, size}
+	if p.last[i].uses != nil && p.last[i].key == key {
+		return p.last[i].uses
+	}
+	u := p.tables[key]
+	if u == nil {
+		u = c.of(kind).predictor.Station().Uses(float64(size))
+		p.tables[key] = u
+	}
+	p.last[i].key, p.last[i].uses = key, u
+	return u
+}
+
+// limit returns the largest use that a waiting factor allows in a group of a size.
+func (p *stations) limit(i int, kind string, size int, waiting float64) float64 {
+	use := p.uses(i, kind, size).At(waiting)
+	if p.most[i] > 0 {
+		use = math.Min(use, p.most[i])
+	}
+	return use
+}
+
+// patient sets how long requests may wait on an instance so that it stays within the threshold, by each resource.
+func (p *stations) patient(m *member) {
+	m.able = true
+	for i := range m.senses {
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		var ok bool
+		if s.waits, ok = p.in.contended[i].of(m.Type).predictor.Station().Patience(s.interfering, p.threshold); !ok {
+			m.able = false
+		}
+	}
+}
+
+// capacities sets the capacity of each member of a group that has extra further instances without neighbours, and returns their sum. As far
+// as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each instance by itself. Members
+// that miss the threshold without load carry nothing.
+func (p *stations) capacities(members []*member, extra int) (sum float64) {
+	size, least := extra, [maxContended]float64{}
+	for i := range p.in.contended {
+		least[i] = math.Inf(1)
+	}
+	for _, m := range members {
+		if m.able {
+			size++
+			for i := range m.senses {
+				if s := &m.senses[i]; !s.out {
+					least[i] = math.Min(least[i], s.waits)
+				}
+			}
+		}
+	}
+	for _, m := range members {
+		if m.able {
+			p.set(m, size, &least)
+		} else {
+			m.carryNothing()
+		}
+		sum += m.capacity
+	}
+	return sum
+}
+
+func (m *member) carryNothing() {
+	m.capacity = 0
+	for i := range m.senses {
+		m.senses[i].capacity = 0
+	}
+}
+
+func (p *stations) set(m *member, size int, least *[maxContended]float64) {
+	m.capacity = math.Inf(1)
+	for i := range m.senses {
+		s := &m.senses[i]
+		if s.out {
+			continue
+		}
+		pooling := p.in.contended[i].of(m.Type).predictor.Station().Pooling()
+		use := pooling*p.limit(i, m.Type, size, least[i]) + (1-pooling)*p.limit(i, m.Type, size, s.waits)
+		s.capacity = use * (1 - s.interfering)
+		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
+			m.capacity, m.binds = capacity, uint8(i)
+		}
+	}
+}
+
+// reserve returns how much less a group carries when a neighbour comes beside one more instance, times how often neighbours are felt.
+func (p *stations) reserve(size int, rates []float64) (most float64) {
+	for i := range p.in.contended {
+		station := p.in.contended[i].predictor.Station()
+		taken, often := station.Neighbours()
+		calm, _ := station.Patience(0, p.threshold)
+		lost := p.limit(i, "", size, calm)
+		if waiting, ok := station.Patience(taken, p.threshold); ok {
+			lost -= (1 - taken) * p.limit(i, "", size, waiting)
+		}
+		most = math.Max(most, often*lost*rates[i])
+	}
+	return most
+}
+
+// fresh returns the capacity of an instance without neighbours in a group of a size.
+func (p *stations) fresh(size int, rates []float64) float64 {
+	least := math.Inf(1)
+	for i := range p.in.contended {
+		least = math.Min(least, p.freshBy(i, size)*rates[i])
+	}
+	return least
+}
+
+// freshBy is fresh by one resource, in utilisation of it.
+func (p *stations) freshBy(i, size int) float64 {
+	waiting, ok := p.in.contended[i].predictor.Station().Patience(0, p.threshold)
+	if !ok {
+		return 0
+	}
+	return p.limit(i, "", max(size, 1), waiting)
+}
