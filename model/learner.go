@@ -44,7 +44,8 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 	if l == nil || l.Metric != slo.Metric {
 		l = &Learner{Metric: slo.Metric}
 	}
-	next := &Learner{Metric: l.Metric, Prior: l.Prior, Pooling: l.Pooling, Periods: l.Periods + 1, Last: map[string]time.Time{}, Seen: maps.Clone(l.Seen)}
+	next := &Learner{Metric: l.Metric, Prior: l.Prior, Pooling: l.Pooling, Periods: l.Periods + 1, Last: map[string]time.Time{},
+		Seen: maps.Clone(l.Seen)}
 	if next.Seen == nil {
 		next.Seen = map[quell.Resource]map[string]*Record{}
 	}

@@ -76,7 +76,8 @@ func (w *Law) together(windows []Window, slo quell.SLO, by balanced) *Together {
 // rule is what a balancer's rule says of pooling and exponent before the first window.
 type rule struct{ pooling, exponent stats.Normal }
 
-// priorOf returns what is known of a rule. The values are those of simulated groups (docs/results/group.md). Behind an unknown rule, arrivals
+// priorOf returns what is known of a rule. The values are those of simulated groups (docs/results/group.md). Behind an
+// unknown rule, arrivals
 // may be random at each instance.
 func priorOf(s quell.Scheduling) rule {
 	const sure = 0.15
@@ -114,7 +115,8 @@ func (w *Law) answers(windows []Window) (list []answered) {
 		if taken < SignificantUse { // chance explains it
 			taken = 0
 		}
-		a := answered{crowd: c, taken: taken, other: x.Other, logMean: math.Log(x.MeanMS), meanMS: x.MeanMS, metricMS: x.MetricMS, n: float64(x.N)}
+		a := answered{crowd: c, taken: taken, other: x.Other, logMean: math.Log(x.MeanMS), meanMS: x.MeanMS, metricMS: x.MetricMS,
+			n: float64(x.N)}
 		a.weight = 1 / (1/a.n + square(2*misfit))
 		if w.free(x.Use, w.felt(x)) < leastFree {
 			a.weight /= nearlyFull

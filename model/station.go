@@ -84,7 +84,8 @@ func (w *Together) station(metric quell.Metric) *Station {
 		}
 		start = 1
 	}
-	s := &Station{pooling: w.Pooling, exponent: w.Exponent, held: w.Held, taken: w.Taken, disturbed: w.Disturbed, busy: line{end: 1}, beside: line{end: besideEnd}}
+	s := &Station{pooling: w.Pooling, exponent: w.Exponent, held: w.Held, taken: w.Taken, disturbed: w.Disturbed,
+		busy: line{end: 1}, beside: line{end: besideEnd}}
 	ratio := RatioOf(metric, start)
 	for i, x := range busyPoints {
 		s.busy.points = append(s.busy.points, linePoint{x, math.Log(w.R0MS) + x + math.Log(ratio.At(math.Exp(x))) + at(w.Busy, i)})
@@ -105,7 +106,8 @@ func at(list []float64, i int) float64 {
 	return 0
 }
 
-// rise makes the line rise everywhere, because more use and more neighbours never make responses faster. Corrections almost do that already.
+// rise makes the line rise everywhere, because more use and more neighbours never make responses faster. Corrections
+// almost do that already.
 func (l *line) rise() {
 	const least = 1e-6
 	for i := 1; i < len(l.points); i++ {

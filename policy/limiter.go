@@ -84,7 +84,8 @@ func (p *primaPlan) within(of *model.Predictor) (ms float64) {
 	return ms
 }
 
-// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group is a station, response
+// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group
+// is a station, response
 // times grow steeply where it is full, and headroom alone does that.
 func (p *primaPlan) leaveRoom(m *member) {
 	if p.stations != nil {

@@ -10,7 +10,8 @@ import (
 // crowds are a group by resource, as all its instances see it: its size and use.
 type crowds [maxContended]model.Crowd
 
-// stationed returns whether every resource's models describe the group as a station (model.Station). Only laws that were learned in place do.
+// stationed returns whether every resource's models describe the group as a station (model.Station). Only laws that
+// were learned in place do.
 func (in *Input) stationed() bool {
 	if !in.pooled {
 		return false
@@ -159,7 +160,8 @@ func (p *stations) patient(m *member) {
 }
 
 // capacities sets the capacity of each member of a group that has extra further instances without neighbours, and returns their sum. As far
-// as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each instance by itself. Members
+// as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each
+// instance by itself. Members
 // that miss the threshold without load carry nothing.
 func (p *stations) capacities(members []*member, extra int) (sum float64) {
 	size, least := extra, [maxContended]float64{}

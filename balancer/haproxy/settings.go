@@ -68,14 +68,16 @@ func (s *Settings) Keys() keys.Table {
 					"or a cookie; `balancer.classes` comes first"),
 			keys.Opt("log", keys.PathOrAddress(&s.Log),
 				"where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
-			keys.Opt("log_format", keys.ListOf(&s.Formats, "", func(s *string) keys.Value { return keys.Text(s).Then(formatProblem) }).OrOne(),
+			keys.Opt("log_format", keys.ListOf(&s.Formats, "",
+				func(s *string) keys.Value { return keys.Text(s).Then(formatProblem) }).OrOne(),
 				"the log-format of a frontend, as in HAProxy's configuration, or a list of several").
 				Or("option httplog and Quell's short format, which are always read"),
 		}, "how to reach HAProxy, and the names in its configuration"),
 	}
 }
 
-// Balances are HAProxy's algorithms that look for idle servers or take turns. Behind others each server has a queue of its own, as is assumed
+// Balances are HAProxy's algorithms that look for idle servers or take turns. Behind others each server has a queue of
+// its own, as is assumed
 // of unknown ones.
 var Balances = []quell.Scheduling{quell.LeastConn, quell.RoundRobin, quell.Random2}
 

@@ -15,7 +15,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// calmFleet is a fleet without neighbours: the smallest fixed group that holds the objective, and what PRIMA keeps that learns in place, with
+// calmFleet is a fleet without neighbours: the smallest fixed group that holds the objective, and what PRIMA keeps
+// that learns in place, with
 // capacities of single instances and of the group.
 type calmFleet struct {
 	SLO      string   `json:"objective"`
@@ -86,9 +87,9 @@ func (f *calmFleet) play(ctx context.Context, slo quell.SLO) (err error) {
 
 // pooledPolicy is the default policy with capacities of the group.
 func pooledPolicy() (quell.Policy, error) {
-	text := fmt.Sprintf("scenario: pooled\nduration: 10s\nservice: {slo: {metric: mean, threshold: 40ms}, policy: {name: %s, pooling: learned}}\n"+
-		"hosts: [{id: h, count: 1, network: 40Mbps}]\ninstances: {start: 1, fixed: 1}\nworkload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\n"+
-		"runs: [{policy: %s}]\n", policy.Default(), policy.Default())
+	text := fmt.Sprintf("scenario: pooled\nduration: 10s\nservice: {slo: {metric: mean, threshold: 40ms}, "+
+		"policy: {name: %[1]s, pooling: learned}}\nhosts: [{id: h, count: 1, network: 40Mbps}]\ninstances: {start: 1, fixed: 1}\n"+
+		"workload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\nruns: [{policy: %[1]s}]\n", policy.Default())
 	sc, err := scenario.Parse("pooled.yaml", []byte(text))
 	if err != nil {
 		return quell.Policy{}, err
