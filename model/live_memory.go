@@ -68,6 +68,6 @@ func (m Miss) possible() bool {
 func (w *Window) possible(period int) bool {
 	probed := w.ProbeN == 0 || w.ProbeN > 0 && w.ProbeMS > minProbeMS && w.ProbeMS <= maxValue
 	answered := w.N == 0 || w.N > 0 && w.MeanMS > minProbeMS && w.MeanMS <= maxValue && w.MetricMS > minProbeMS && w.MetricMS <= maxValue
-	return probed && answered && w.At >= 0 && w.At <= period && w.Use >= 0 && w.Use <= 1 && w.Spread >= 0 && w.Spread <= widest && w.Rate >= 0 &&
-		w.Size >= 0 && w.Crowd >= 0 && finite(w.Size) && finite(w.Crowd)
+	return probed && answered && w.At >= 0 && w.At <= period && w.Use >= 0 && w.Use <= 1 && w.Spread >= 0 && w.Spread <= widest &&
+		w.Rate >= 0 && w.Size >= 0 && w.Crowd >= 0 && finite(w.Size) && finite(w.Crowd)
 }
