@@ -61,7 +61,8 @@ func TestCapturesAndEarlyLines(t *testing.T) {
 			t.Error("option logasap must be reported, unless the first byte is what counts")
 		}
 	}
-	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{Classes: balancer.Classes{{Name: "poll", Path: "/poll", Outside: true}}})
+	poll := balancer.Classes{{Name: "poll", Path: "/poll", Outside: true}}
+	m := newMonitor(&Driver{opts: Options{Backend: "b"}}, monitorOptions{Classes: poll})
 	m.hear([]byte(head + `c:1 [d] f b/s1 0/0/1/3/30004 200 99 - - ---- 1/1/0/0/0 0/0 "GET /poll HTTP/1.1"`))
 	o := m.takeLog().servers["s1"].tally.Observation(time.Unix(1, 0), time.Second, 0)
 	if _, known := o.LatencyMS.Of(quell.Mean); known || o.RequestRates["poll"] != 0 && o.LatencyByClassMS != nil {
