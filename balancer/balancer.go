@@ -51,6 +51,12 @@ type Driver interface {
 	State(ctx context.Context) ([]quell.BackendState, error)
 }
 
+// Restorer is a driver that can put back what its balancer had before Quell.
+type Restorer interface {
+	// Restore puts back weights, and takes away what Quell added. It returns, for people, what it cannot know.
+	Restore(ctx context.Context) (unknown []string, err error)
+}
+
 // Made returns a new driver as a Driver. If there is an error, it returns nil, because an interface that holds a nil pointer is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {
 	if err != nil {

@@ -387,6 +387,9 @@ func reloadText(started, running, file *config.File) string {
 	default:
 		text += "."
 	}
+	if running.Service.Mode == quell.Act && file.Service.Mode == quell.Advise {
+		text += " What is in force stays; to go back to how it was before Quell, stop the agents and the controller, and call quell release."
+	}
 	if len(changed) > 0 {
 		text += " Changed: " + strings.Join(changed, ", ")
 	}

@@ -141,6 +141,9 @@ func parseStates(out []byte) ([]quell.BackendState, error) {
 		if s.Weight < 0 || s.Weight > math.MaxFloat64 || s.InFlight < 0 {
 			return nil, fmt.Errorf("backends[%d]: weight %v and in_flight %d cannot be negative", i, s.Weight, s.InFlight)
 		}
+		if s.Base != nil && !(*s.Base > 0 && *s.Base <= math.MaxFloat64) {
+			return nil, fmt.Errorf("backends[%d]: base %v must be above 0", i, *s.Base)
+		}
 	}
 	return states, nil
 }

@@ -63,6 +63,7 @@ func (d *Driver) remember() {
 // assignOne updates the entry of an instance. If the instance is new, it finds a server for it. After an error the entry is unchanged.
 func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*view) error {
 	e.Leaving = false
+	fresh := e.Server == ""
 	if e.Address != b.Address {
 		numeric, err := resolve(ctx, b.Address, cmp.Or(e.Server, e.ID), views)
 		if err != nil {
@@ -80,6 +81,7 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 		}
 		e.Address, e.Numeric = b.Address, numeric
 	}
+	d.recordBefore(e, fresh, views)
 	e.Drain, e.Held = b.Draining, b.Held
 	e.Probe, e.Added = b.Probe, e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
 	return nil

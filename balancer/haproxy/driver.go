@@ -269,7 +269,7 @@ func (d *Driver) warn(views []*view) {
 			case (ours[name] || nobodys) && s.agent:
 				d.once(i, name,
 					"a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
-			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint():
+			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint() && !s.backup:
 				d.once(i, name,
 					"a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
 			}

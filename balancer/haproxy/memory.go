@@ -18,6 +18,8 @@ type entry struct {
 	Held    bool   `json:"held,omitempty"`    // because a person asked Quell for it
 
 	At map[string]*trace `json:"at,omitempty"` // by HAProxy's socket
+
+	Before map[string]before `json:"before,omitempty"` // what the server had before Quell, by socket; nil: Quell added the server
 }
 
 // loadEntries reads the memory. A missing file is not an error, a damaged file is.

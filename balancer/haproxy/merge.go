@@ -13,7 +13,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 	if d.asked == nil && len(d.entries) == 0 {
 		d.discover(found, views)
 	}
-	kept := d.asked != nil
+	kept, bases := d.asked != nil, d.bases(d.entries, views)
 	for _, v := range views {
 		kept = kept && (v == nil || faithful(v, targets))
 	}
@@ -26,7 +26,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 		if !there {
 			continue
 		}
-		s.ID, s.Probe = id, probe
+		s.ID, s.Probe, s.Base = id, probe, bases[t.server]
 		if s.Address != "" {
 			s.Address = address
 		}
@@ -129,8 +129,13 @@ func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 			found[name] = state
 		}
 	}
+	var entries []*entry
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		entries = append(entries, &entry{ID: name, Server: name})
+	}
+	bases := d.bases(entries, views)
 	for name, s := range found {
-		s.ID = name
+		s.ID, s.Base = name, bases[name]
 		found[name] = s
 	}
 }

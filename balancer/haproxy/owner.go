@@ -28,6 +28,7 @@ type claim struct {
 	foreign bool      // the value is another controller's
 	renewed time.Time // when this controller last renewed its lease
 	without bool      // this HAProxy cannot store an owner in a variable
+	found   bool      // another owner, or one that has stopped, was there before this controller
 }
 
 // Own makes a controller the owner of the backend in every HAProxy that can be reached, or renews its leases. While another controller's
@@ -77,6 +78,7 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	now := p.opts.Now()
 	id, name := parseOwner(value)
 	mine := id == owner.ID
+	p.noteOwner(value != "" && !mine)
 	if value != p.claim.value && value != "" {
 		p.claim.value, p.claim.since, p.claim.foreign = value, now, !mine && id != ""
 	}
@@ -95,6 +97,13 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 		return p.renew(ctx, owner)
 	}
 	return p.take(ctx, owner)
+}
+
+// noteOwner remembers that somebody has driven the backend before.
+func (p *process) noteOwner(found bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claim.found = p.claim.found || found
 }
 
 // take writes this controller's name, waits, and checks that it is still there.

@@ -17,7 +17,7 @@ const (
 	anyDrain      = 0x08 | 0x10
 	agentIsThere  = 0x02
 	maxWeight     = 256
-	stateColumns  = "be_id srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_agent_state srv_fqdn srv_port"
+	stateColumns  = "be_id srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_agent_state srv_fqdn srv_port"
 	statRequired  = "svname scur stot"
 	stateVersion1 = "1"
 )
@@ -30,9 +30,11 @@ type server struct {
 	fqdn    string // the host name with which it was declared; empty if it was declared with an address
 	port    string
 	weight  int
+	given   int // the weight in HAProxy's configuration
 	up      bool
 	admin   int
 	agent   bool // an agent-check is configured
+	backup  bool // it gets requests only while no other server can
 
 	sessions  int64 // requests that are open now
 	total     int64 // since the start
@@ -79,7 +81,8 @@ func stateOf(r *row) (server, error) {
 	s := server{
 		name: r.text("srv_name"), fqdn: absent(r.text("srv_fqdn")), port: r.text("srv_port"),
 		up: r.number("srv_op_state") != 0, admin: int(r.number("srv_admin_state")),
-		number: r.number("srv_id"), weight: int(r.number("srv_uweight")), agent: r.number("srv_agent_state")&agentIsThere != 0,
+		number: r.number("srv_id"), weight: int(r.number("srv_uweight")), given: int(r.number("srv_iweight")),
+		agent: r.number("srv_agent_state")&agentIsThere != 0,
 	}
 	if ip := absent(r.text("srv_addr")); ip != "" {
 		s.address = net.JoinHostPort(ip, s.port)
@@ -135,7 +138,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 		s.failures = r.optional("hrsp_5xx") + r.optional("econ") + r.optional("eresp")
 		s.moved, s.unanswered = r.optional("wretr")+r.optional("wredis"), r.optional("econ")+r.optional("eresp")
 		s.totalMS, s.reused = r.optional("ttime"), r.optional("reuse")
-		s.check = checkOf(&r)
+		s.check, s.backup = checkOf(&r), r.text("bck") == "1"
 		if r.err != nil {
 			return how, fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
 		}

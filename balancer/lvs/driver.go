@@ -201,6 +201,7 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 			placed++
 		}
 		if there && byID[e.ID] == nil {
+			d.recordBefore(e, views)
 			d.entries = append(d.entries, e)
 		}
 	}

@@ -18,6 +18,8 @@ type entry struct {
 	Held    bool           `json:"held,omitempty"`    // because a person asked Quell for it
 
 	In map[string]*trace `json:"in,omitempty"` // by virtual service
+
+	Before map[string]int `json:"before,omitempty"` // weights before Quell, by virtual service
 }
 
 // load reads the memory. A missing file is not an error, a damaged file is.

@@ -11,7 +11,7 @@ import (
 // states returns the backends in force, ordered by id.
 func (d *Driver) states(targets []target, views []*service) (states []quell.BackendState) {
 	taken := map[netip.AddrPort]bool{}
-	kept := d.asked != nil
+	kept, bases := d.asked != nil, d.bases(d.instances(), views)
 	for i, view := range views {
 		kept = kept && (view == nil || faithful(d.services[i], view, targets))
 	}
@@ -26,6 +26,9 @@ func (d *Driver) states(targets []target, views []*service) (states []quell.Back
 	}
 	if d.asked == nil {
 		states = append(states, d.discover(views, taken)...)
+	}
+	for i := range states {
+		states[i].Base = bases[states[i].ID]
 	}
 	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
 	return states

@@ -89,11 +89,12 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
-		overrideCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(),
+		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(),
 	)
+	arrange(root)
 	return root
 }
 

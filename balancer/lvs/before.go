@@ -1,0 +1,100 @@
+package lvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quellhq/quell/balancer"
+)
+
+// recordBefore records the weights of an instance's real servers before Quell changes them.
+func (d *Driver) recordBefore(e *entry, views []*service) {
+	for i, view := range views {
+		if view == nil {
+			continue
+		}
+		if r := view.find(e.Numeric); r != nil && r.weight > 0 {
+			if e.Before == nil {
+				e.Before = map[string]int{}
+			}
+			e.Before[d.services[i].String()] = r.weight
+		}
+	}
+}
+
+// bases returns the weights that people chose for these instances in the first virtual service that has them, divided by their mean; nil if
+// all are equal. An instance without a record has the weight in force.
+func (d *Driver) bases(entries []*entry, views []*service) map[string]*float64 {
+	for i, view := range views {
+		if view == nil {
+			continue
+		}
+		chosen, sum, alike, first := map[string]int{}, 0, true, 0
+		for _, e := range entries {
+			w, recorded := e.Before[d.services[i].String()]
+			if r := view.find(e.Numeric); !recorded && r != nil && d.asked == nil {
+				w = r.weight
+			}
+			if w > 0 {
+				if first == 0 {
+					first = w
+				}
+				chosen[e.ID], sum, alike = w, sum+w, alike && w == first
+			}
+		}
+		if alike {
+			return nil
+		}
+		all := make(map[string]*float64, len(chosen))
+		for id, w := range chosen {
+			base := float64(w) * float64(len(chosen)) / float64(sum)
+			all[id] = &base
+		}
+		return all
+	}
+	return nil
+}
+
+// Restore gives the real servers the weights that they had before Quell. It returns what it cannot know. Afterwards Quell manages none.
+func (d *Driver) Restore(context.Context) (unknown []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	views, err := d.look()
+	if err != nil {
+		return nil, err
+	}
+	if len(d.entries) == 0 {
+		return []string{"the record of the virtual services is missing, and IPVS does not tell earlier weights: set them with ipvsadm -e"}, nil
+	}
+	index(views, d.entries)
+	var errs []error
+	for i, view := range views {
+		if view == nil {
+			continue
+		}
+		for _, e := range d.entries {
+			v := d.services[i]
+			r := view.find(e.Numeric)
+			if r == nil || e.trace(v).ByHand {
+				continue
+			}
+			weight, recorded := e.Before[v.String()]
+			if !recorded {
+				unknown = append(unknown, fmt.Sprintf("the weight of %s in %s before Quell is not recorded: it stays %d", e.ID, v, r.weight))
+				continue
+			}
+			if r.weight != weight {
+				errs = append(errs, d.kernel.setWeight(v, r, weight))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return unknown, err
+	}
+	d.entries, d.asked = nil, nil
+	d.remember()
+	return unknown, nil
+}
+
+var _ balancer.Restorer = (*Driver)(nil)
