@@ -30,7 +30,8 @@ func Release(ctx context.Context, path string, log *slog.Logger) (unknown []stri
 	}
 	restorer, ok := driver.(balancer.Restorer)
 	if !ok {
-		return nil, &quell.UserError{Err: fmt.Errorf("balancer %s has no weights but those that Quell sets: there is nothing to put back", file.Balancer.Kind)}
+		return nil, &quell.UserError{Err: fmt.Errorf("balancer %s has no weights but those that Quell sets: there is nothing to put back",
+			file.Balancer.Kind)}
 	}
 	return restorer.Restore(ctx)
 }

@@ -89,8 +89,8 @@ func (d *Driver) bases(entries []*entry, views []*view) map[string]*float64 {
 	return all
 }
 
-// Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. It returns what it
-// cannot know. Afterwards Quell manages no server.
+// Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. It returns what
+// it cannot know. Afterwards Quell manages no server.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

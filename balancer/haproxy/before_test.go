@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Weights that people gave are told as base weights, are left while the shares agree with them, and come back: also after the controller was
-// killed, and, as far as HAProxy's configuration tells them, without the memory.
+// Weights that people gave are told as base weights, are left while the shares agree with them, and come back: also after the controller
+// was killed, and, as far as HAProxy's configuration tells them, without the memory.
 func TestWeightsOfBeforeComeBack(t *testing.T) {
 	a, b, c := newInstance(t, time.Millisecond), newInstance(t, time.Millisecond), newInstance(t, time.Millisecond)
 	l := newLab(t, "")
