@@ -7,7 +7,7 @@ GO ?= go
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
-	qemu-system-x86 vsftpd
+	qemu-system-x86 vsftpd systemd
 
 # A kernel and its modules, for the virtual machine in which balancer/lvs (IPVS) and limit (control groups of version 2, ifb) are tested.
 # Debian's package is unpacked here, and not installed.
@@ -19,10 +19,18 @@ RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./middle
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: build demo test lint programs guest envoy store race soak bench fuzz results clean
+.PHONY: release release-check build demo test lint programs guest envoy store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
+
+# Archives, packages, checksums and lists of contents (SBOM) of this commit, in dist/.
+release:
+	packaging/build dist
+
+# Builds a release twice and compares the bytes.
+release-check:
+	QUELL_RELEASE=1 $(GO) test -count 1 -timeout 30m -run TestReleaseIsReproducible ./packaging
 
 demo: build
 	bin/quell demo

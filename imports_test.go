@@ -85,6 +85,7 @@ var mayImport = map[string][]string{
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
 	"examples":    {},
+	"packaging":   {"internal/need"},
 }
 
 // leaves lists, for some packages, the only packages that may import them.

@@ -64,6 +64,8 @@ type Agent struct {
 
 	ordering sync.Mutex // held while an order is carried out
 
+	beat tick.Beat // of the loop in Run
+
 	mu      sync.Mutex             // guards reading
 	reading map[string]*outage.Log // failures of reading back, by driver
 }
@@ -116,11 +118,16 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.sample() // sets the starting point; there is nothing to publish yet
 	glances := tick.NewGlances(a.opts.Sampler, a.opts.Now)
+	a.beat.Mark()
 	for a.wait(ctx, a.opts.Period, glances) {
 		a.report(ctx)
+		a.beat.Mark()
 	}
 	return nil
 }
+
+// Alive returns an error if the loop of Run hangs. It comes round once per period.
+func (a *Agent) Alive() error { return a.beat.Late(3*a.opts.Period + time.Minute) }
 
 // wait waits for the end of a period. Meanwhile the sampler glances at the machine.
 func (a *Agent) wait(ctx context.Context, period time.Duration, glances *tick.Glances) bool {

@@ -129,6 +129,7 @@ type Controller struct {
 	settings insideActuator
 
 	background sync.WaitGroup // goroutines that outlive a step
+	beat       tick.Beat      // of the loop in Run
 }
 
 // StepLimit limits how long the scaler and the balancer may take in one step. A driver that hangs delays decisions but
@@ -200,6 +201,12 @@ func (c *Controller) Reload(service quell.Service, models *model.Models, learn b
 // Knows returns whether an instance belongs to the service. Until the first snapshot it returns true for every instance.
 func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
 
+// Alive returns an error if the loop of Run hangs: if it has not come round for longer than any step may take.
+func (c *Controller) Alive() error {
+	period := c.sampling()
+	return c.beat.Late(2*period + 3*StepLimit(period))
+}
+
 // Note records something that happened outside the controller as an event.
 func (c *Controller) Note(ctx context.Context, text string) {
 	c.work.Lock()
@@ -228,6 +235,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	next := c.nextStep(time.Time{})
 	soon, hurries := c.nextGlance(time.Time{})
 	for {
+		c.beat.Mark()
 		pause := min(life.Watch(c.sampling()), max(0, next.Sub(c.now())))
 		if hurries {
 			pause = min(pause, max(0, soon.Sub(c.now())))

@@ -43,7 +43,7 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 		return err
 	}
 	defer cancel()
-	return (&reporter{path: path, log: log}).live(ctx, instance, reload)
+	return (&reporter{path: path, log: log, manager: serviceManager{log}}).live(ctx, instance, reload)
 }
 
 func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.Signal) (err error) {
@@ -72,6 +72,7 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 	if err != nil {
 		return err
 	}
+	r.present.Store(next)
 	r.shown.Store(next.registry)
 	r.now.Store(next.agent)
 	stop, err := r.serve()
@@ -85,6 +86,9 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 		log.Info("agent started", "service", file.Service.Name, "instance", r.instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
 			next.listener.Addr())
 	}
+	r.manager.ready()
+	defer r.manager.stopping(stopWait)
+	go r.manager.watchdog(ctx, func(context.Context) error { return r.present.Load().alive() })
 	for next != nil && err == nil {
 		next, err = r.run(ctx, next, reload)
 	}
@@ -140,6 +144,8 @@ type reporter struct {
 	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
 	setters        map[string]agent.Setter          // by server
 	log            *slog.Logger
+	manager        serviceManager
+	present        atomic.Pointer[generation] // the parts that run now
 	shown          atomic.Pointer[prometheus.Registry]
 	now            atomic.Pointer[agent.Agent] // the agent that receives orders now
 }
@@ -161,6 +167,18 @@ func (g *generation) close() error {
 		return nil
 	}
 	return g.listener.Close()
+}
+
+// alive returns an error if a loop of its parts hangs.
+func (g *generation) alive() error {
+	var errs []error
+	if g.agent != nil {
+		errs = append(errs, g.agent.Alive())
+	}
+	if g.loop != nil {
+		errs = append(errs, g.loop.Alive())
+	}
+	return errors.Join(errs...)
 }
 
 // run runs all parts until ctx ends or one of the parts ends.
@@ -381,6 +399,7 @@ func again(listener *net.TCPListener) (net.Listener, error) {
 
 // run runs one generation until ctx ends, or until a reload has made the next generation.
 func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Signal) (next *generation, err error) {
+	r.present.Store(g)
 	r.shown.Store(g.registry)
 	r.now.Store(g.agent)
 	if g.loop == nil {
@@ -395,7 +414,7 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 		case err := <-done:
 			return nil, errors.Join(err, g.close())
 		case <-reload:
-			next = r.reload(g)
+			r.manager.reload(func() { next = r.reload(g) })
 		}
 	}
 	stop()

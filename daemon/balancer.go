@@ -52,10 +52,18 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	p := &running{path: path, started: file, file: file, server: server, conn: conn, log: log}
+	p := &running{path: path, started: file, file: file, server: server, conn: conn, log: log, manager: serviceManager{log}}
 	p.probe(ctx)
+	p.manager.ready()
+	watched, unwatched := context.WithCancel(context.WithoutCancel(ctx))
+	defer unwatched()
+	go p.manager.watchdog(watched, answers(settings.Admin))
 	stop := p.until(ctx, run.Reload)
 	p.stopProbing()
+	p.manager.stopping(p.file.Balancer.Drain + stopWait)
+	if stop == toldTo { // its admin socket closes; after a hand-over the other process answers there
+		unwatched()
+	}
 	limit, hurry := p.file.Balancer.Drain, run.Stop
 	switch {
 	case stop == handedOver: // this process no longer listens: a first signal ends it at once
@@ -66,6 +74,15 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 		limit, hurry = min(limit, stopWait), nil
 	}
 	return p.drain(context.WithoutCancel(ctx), limit, hurry)
+}
+
+// answers asks the balancer at an admin socket for its state.
+func answers(socket string) func(context.Context) error {
+	client := builtin.NewClient(socket)
+	return func(ctx context.Context) error {
+		_, err := client.Status(ctx)
+		return err
+	}
 }
 
 // loadBalancer reads a configuration, whose balancer must be the built-in one.
@@ -138,6 +155,7 @@ type running struct {
 	server        *builtin.Server
 	conn          *bus.Conn
 	log           *slog.Logger
+	manager       serviceManager
 	stopProbing   func()
 }
 
@@ -179,7 +197,7 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 		case <-p.server.HandedOver():
 			return handedOver
 		case <-reload:
-			p.reload(ctx)
+			p.manager.reload(func() { p.reload(ctx) })
 		}
 	}
 }

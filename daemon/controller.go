@@ -80,9 +80,13 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 			meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
 		}
 	}
-	go reloading(ctx, path, file, c, resized, reload, log)
+	manager := serviceManager{log}
+	go reloading(ctx, path, file, c, resized, reload, manager)
+	go manager.watchdog(ctx, func(context.Context) error { return c.Alive() })
 	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
 		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)
+	manager.ready()
+	defer manager.stopping(stopWait)
 	return c.Run(ctx)
 }
 
@@ -347,7 +351,7 @@ func targetsOf(c *controller.Controller) []probe.Target {
 // old one. It calls resized with the new periods.
 func reloading(
 	ctx context.Context, path string, started *config.File, c *controller.Controller, resized func(quell.Service), reload <-chan os.Signal,
-	log *slog.Logger,
+	manager serviceManager,
 ) {
 	running := started
 	for {
@@ -356,22 +360,30 @@ func reloading(
 			return
 		case <-reload:
 		}
-		file, models, err := load(path, log)
-		if err == nil && started.Probe.From == config.FromController && started.Unprobed() && policy.Feels(file.Service.Policy.Name) {
-			err = fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
-				"missing, and restart the controller", file.Service.Policy.Name)
-		}
-		if err == nil {
-			err = c.Reload(file.Service, models, file.Learns())
-		}
-		if err != nil {
-			log.Error("the new configuration is bad: keeping the running one", "error", err)
-			continue
-		}
-		resized(file.Service)
-		c.Note(ctx, reloadText(started, running, file))
-		running = file
+		manager.reload(func() {
+			file, err := apply(path, started, c, manager.log)
+			if err != nil {
+				manager.log.Error("the new configuration is bad: keeping the running one", "error", err)
+				return
+			}
+			resized(file.Service)
+			c.Note(ctx, reloadText(started, running, file))
+			running = file
+		})
 	}
+}
+
+// apply reads the configuration and the models and passes them to the controller.
+func apply(path string, started *config.File, c *controller.Controller, log *slog.Logger) (*config.File, error) {
+	file, models, err := load(path, log)
+	if err != nil {
+		return nil, err
+	}
+	if started.Probe.From == config.FromController && started.Unprobed() && policy.Feels(file.Service.Policy.Name) {
+		return nil, fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
+			"missing, and restart the controller", file.Service.Policy.Name)
+	}
+	return file, c.Reload(file.Service, models, file.Learns())
 }
 
 // reloadText says what a reload changed, and what else must be done to apply it. Until the controller is restarted, it repeats for which

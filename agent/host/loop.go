@@ -62,6 +62,7 @@ type Loop struct {
 	kept      time.Time
 	decisions int
 	problems  map[string]string
+	beat      tick.Beat // of the loop in Run
 }
 
 // The parts of a loop that can fail, as metrics and status name them.
@@ -114,12 +115,17 @@ func (l *Loop) Run(ctx context.Context) error {
 	_, failures := l.opts.Reader.Sample(l.opts.Now()) // sets the starting point
 	l.opts.Home.shown.Store(&Status{Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(),
 		Unread: l.tell(failures)})
+	l.beat.Mark()
 	for l.wait(ctx) {
 		l.step()
+		l.beat.Mark()
 	}
 	l.keep(time.Time{})
 	return nil
 }
+
+// Alive returns an error if the loop of Run hangs. It comes round once per period.
+func (l *Loop) Alive() error { return l.beat.Late(3*l.opts.Period + time.Minute) }
 
 // wait waits for the end of the period. Meanwhile the reader glances at the groups ten times, but not more often than every 50 ms.
 func (l *Loop) wait(ctx context.Context) bool {

@@ -92,9 +92,10 @@ func newRoot(reached *bool) *cobra.Command {
 		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
-		labCommand(), versionCommand(),
+		labCommand(), versionCommand(), manualCommand(),
 	)
 	arrange(root)
+	completeInstances(root, "explain", "override", "drain", "undrain", "replace")
 	return root
 }
 

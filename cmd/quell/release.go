@@ -14,8 +14,8 @@ func releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [--config FILE]",
 		Short: "Put the balancer back as it was before Quell",
-		Long: "Put the balancer back as it was before Quell: weights, servers that Quell took out, and none that it added. Stop the\ncontroller " +
-			"first; stop the agents, too: each puts back the parameters and limits of its machine when it stops.",
+		Long: "Put the balancer back as it was before Quell: weights, servers that Quell took out, and none that it added.\n" +
+			"Stop the controller first; stop the agents, too: each puts back the parameters and limits of its machine when it stops.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			unknown, err := daemon.Release(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
