@@ -44,7 +44,7 @@ func newBackend(spec quell.Backend, m *meter, o *Options, places *places) *backe
 	b := &backend{
 		id: spec.ID, address: spec.Address, spec: spec, unwatch: func() {}, meter: m,
 		failing: outage.Flood{Logger: o.Logger, What: "requests fail", Level: slog.LevelWarn},
-		conns:   &connections{meter: m, places: places, open: map[*outbound]struct{}{}},
+		conns:   &connections{meter: m, places: places, frames: o.Upstream == H2C, open: map[*outbound]struct{}{}},
 	}
 	b.configure(o)
 	return b
@@ -57,7 +57,7 @@ func (b *backend) configure(o *Options) {
 	old := b.transport.Swap(&http.Transport{
 		DialContext: b.conns.dial, ResponseHeaderTimeout: o.Timeouts.ResponseHeader, IdleConnTimeout: o.Timeouts.UpstreamIdle,
 		MaxIdleConnsPerHost: math.MaxInt, DisableCompression: true, ExpectContinueTimeout: time.Second,
-		MaxResponseHeaderBytes: 1 << 20,
+		MaxResponseHeaderBytes: 1 << 20, Protocols: o.Upstream.protocols(),
 	})
 	if old != nil {
 		old.CloseIdleConnections()
@@ -80,6 +80,9 @@ func (b *backend) send(req *http.Request, x *exchange) (*http.Response, error) {
 	target := *req.URL
 	target.Scheme, target.Host = "http", b.address
 	attempt.URL = &target
+	if b.conns.frames && attempt.Host == noHost { // HTTP/2 has no empty one
+		attempt.Host = b.address
+	}
 	for {
 		x.prepare(&attempt)
 		resp, err := b.transport.Load().RoundTrip(&attempt)
@@ -107,7 +110,7 @@ func (x *exchange) follow(ctx context.Context) context.Context {
 	}
 	trace.Got1xxResponse = x.interim(trace.Got1xxResponse)
 	trace.GotConn = func(info httptrace.GotConnInfo) {
-		if c, ok := info.Conn.(*outbound); ok {
+		if c, ok := info.Conn.(*outbound); ok && !c.of.frames { // the transport checks HTTP/2 connections itself
 			x.outbound = c
 			x.turn = c.begin(info.Reused)
 			if x.upload != nil && !info.Reused {
@@ -188,6 +191,7 @@ type connections struct {
 	idle    atomic.Int64 // time-out of idle connections, as configured
 	meter   *meter
 	places  *places
+	frames  bool // they carry HTTP/2
 
 	mu      sync.Mutex
 	open    map[*outbound]struct{}

@@ -53,7 +53,7 @@ func newChecker(o *Options, slots chan struct{}) *checker {
 		slots: slots,
 		client: &http.Client{
 			Timeout:       o.Health.Timeout,
-			Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
+			Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true, Protocols: o.Upstream.protocols()},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		dialer: net.Dialer{Timeout: o.Health.Timeout},
@@ -131,7 +131,7 @@ func printable(s string) string {
 }
 
 // checkOnce makes one health check in the same way as the balancer. The error names the request and the answer.
-func checkOnce(ctx context.Context, h Health, address string) error {
-	o := Options{Health: h}
+func checkOnce(ctx context.Context, h Health, upstream Protocol, address string) error {
+	o := Options{Health: h, Upstream: upstream}
 	return newChecker(&o, make(chan struct{}, 1)).check(ctx, address)
 }

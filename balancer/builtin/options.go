@@ -1,5 +1,5 @@
-// Package builtin is Quell's own load balancer: an HTTP/1.1 reverse proxy in its own process. It gets its backends over an admin socket and
-// measures each backend. The controller uses that socket through Client.
+// Package builtin is Quell's own load balancer: a reverse proxy for HTTP/1.1 and HTTP/2 in its own process. It gets its backends
+// over an admin socket and measures each backend. The controller uses that socket through Client.
 //
 // New makes a server, Start starts it and Shutdown ends it. A request passes through handler (proxy.go) -> pool (pool.go, which uses
 // package route) -> backend (backend.go) -> meter (meter.go). health.go and reporting.go run next to it.
@@ -21,6 +21,15 @@ import (
 // InstanceHeader is the response header that names the instance that answered.
 const InstanceHeader = "X-Quell-Instance"
 
+// Protocol is a protocol that instances speak.
+type Protocol string
+
+// The protocols.
+const (
+	HTTP1 Protocol = "http1"
+	H2C   Protocol = "h2c" // HTTP/2 without TLS, by prior knowledge
+)
+
 // Options configure a Server. Listen is required; everything else has a default.
 type Options struct {
 	Name    string // distinguishes several balancers of a service
@@ -36,6 +45,9 @@ type Options struct {
 	Classes balancer.Classes // the classes of requests that are measured apart
 	// FirstByte says that the objective is about the time to the first byte of a response.
 	FirstByte bool
+
+	HTTP2    bool     // clients may speak HTTP/2, by prior knowledge
+	Upstream Protocol // what instances speak; default HTTP1
 
 	NameInstance bool     // responses name their instance in InstanceHeader
 	DefaultHost  string   // Host of requests that have none; empty: an empty Host
@@ -109,6 +121,7 @@ type Timeouts struct {
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.Name, "balancer")
+	setDefault(&o.Upstream, HTTP1)
 	setDefault(&o.Scheduling, quell.LeastConn)
 	setDefault(&o.Health.Interval, 2*time.Second)
 	setDefault(&o.Health.Timeout, time.Second)

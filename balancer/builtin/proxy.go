@@ -109,6 +109,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}
+		if r.ProtoMajor == 2 {
+			x.upload.body = &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+		}
 		if x.client != nil && r.ProtoMajor == 1 {
 			defer x.upload.settle(x.client)
 		}
@@ -116,6 +119,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if r.ProtoMajor == 2 {
+		w = &stream{ResponseWriter: w, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+	}
 	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
 	x.whole = true
@@ -179,6 +185,9 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.begun = time.Now()
 	x.settle(resp)
 	x.status = resp.StatusCode
+	if x.upload != nil {
+		x.upload.answering.Store(true)
+	}
 	x.header["Content-Type"] = nil                        // otherwise the server guesses one if the instance sends none
 	if resp.StatusCode != http.StatusSwitchingProtocols { // otherwise the body is the upgraded connection itself
 		x.download = &download{body: resp.Body, client: ctx}

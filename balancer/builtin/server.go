@@ -161,6 +161,7 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	s.traffic = s.newEndpoint(ln, newGatedListener(ln, s.gate), s.proxy)
 	s.traffic.server.ConnContext = withInbound
+	s.traffic.server.Protocols = clientProtocols(s.opts.HTTP2)
 	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
 	if s.opts.Metrics != "" {
 		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {

@@ -31,6 +31,8 @@ type Settings struct {
 	// MaxConnsPerClient is the limit for one client address. nil: half of MaxConns; 0: no limit.
 	MaxConnsPerClient *int
 	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded headers are kept
+	HTTP2             bool           // clients may speak HTTP/2
+	Upstream          Protocol       // what instances speak
 	NameInstance      bool           // responses name their instance
 	DefaultHost       string         // Host of requests that have none
 	Upgrades          []string       // protocols other than HTTP to which a client may change
@@ -45,7 +47,7 @@ func defaults() *Settings {
 			UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
 			HalfClosed: 5 * time.Second,
 		},
-		MaxConns: 10000, Upgrades: []string{"websocket"},
+		MaxConns: 10000, HTTP2: true, Upstream: HTTP1, Upgrades: []string{"websocket"},
 	}
 }
 
@@ -67,6 +69,9 @@ func (s *Settings) Keys() keys.Table {
 				"trusted proxies have none").Or("half of max_conns"),
 		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }),
 			"networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
+		keys.Opt("http2", keys.Bool(&s.HTTP2), "whether clients may speak HTTP/2 without TLS, by prior knowledge (h2c)"),
+		keys.Opt("upstream", keys.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
+			"what instances speak: http1, or h2c for HTTP/2 without TLS, as gRPC needs; health checks use the same"),
 		keys.Opt("name_instance", keys.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
 		keys.Opt("default_host", keys.Text(&s.DefaultHost).Then(hostProblem),
 			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
@@ -178,7 +183,7 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 
 // CheckHealth makes one health check of an instance in the same way as the balancer.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
-	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, address)
+	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, s.Upstream, address)
 }
 
 // Options returns the options for the balancer's own process that a configuration sets.
@@ -186,6 +191,7 @@ func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
+		HTTP2: s.HTTP2, Upstream: s.Upstream,
 		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
 		Classes: in.Classes, FirstByte: in.FirstByte,
 		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
