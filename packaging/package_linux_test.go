@@ -144,8 +144,9 @@ func TestPackage(t *testing.T) {
 	folder := built(t, "v9.9.1")
 	deb := only(t, folder+"/*.deb")
 	only(t, folder+"/*.rpm")
-	output(t, &exec.Cmd{Path: need.Program(t, "sha256sum"), Args: []string{"sha256sum", "--check", filepath.Base(only(t, folder+"/*SHA256SUMS"))},
-		Dir: folder})
+	sums := exec.Command(need.Program(t, "sha256sum"), "--check", filepath.Base(only(t, folder+"/*SHA256SUMS")))
+	sums.Dir = folder
+	output(t, sums)
 
 	r.run(true, "dpkg", "-i", r.copyIn(deb))
 	if got := r.run(true, "quell", "version"); !strings.HasPrefix(got, "quell v9.9.1 ") {
