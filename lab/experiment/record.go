@@ -355,13 +355,12 @@ func (r *Record) Phase(begin, end float64) Phase {
 			if now && in.State != quell.Failed {
 				p.Size++
 			}
-			if !shown {
-				continue
-			}
-			if seen[in.ID] == nil {
+			if seen[in.ID] == nil && (now || shown) {
 				seen[in.ID] = &means{}
 			}
-			seen[in.ID].add(in)
+			if shown {
+				seen[in.ID].add(in)
+			}
 		}
 	}
 	p.Size /= math.Max(1, float64(moments))
