@@ -92,6 +92,13 @@ func withInbound(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
+// followInbound tells the limit of connections which of them have got all their answers.
+func followInbound(conn net.Conn, state http.ConnState) {
+	if c, ok := conn.(*inbound); ok && c.place != nil {
+		c.place.Follow(state)
+	}
+}
+
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.isUnsupported(w, r) {

@@ -160,7 +160,7 @@ func (s *Server) listen(ctx context.Context) error {
 		return err
 	}
 	s.traffic = s.newEndpoint(ln, newGatedListener(ln, s.gate), s.proxy)
-	s.traffic.server.ConnContext = withInbound
+	s.traffic.server.ConnContext, s.traffic.server.ConnState = withInbound, followInbound
 	s.traffic.server.Protocols = clientProtocols(s.opts.HTTP2)
 	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
 	if s.opts.Metrics != "" {

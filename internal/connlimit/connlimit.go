@@ -56,33 +56,53 @@ func (l *Limiter) Close() {
 	l.freed.Broadcast()
 }
 
-// admit makes room for a connection. It returns false if the limiter was closed.
-func (l *Limiter) admit(c *Conn) bool {
+// await waits until a connection could be admitted, so that others wait in the kernel's queue, where another process may accept them. It
+// returns false if the limiter was closed.
+func (l *Limiter) await() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.most > 0 && l.open >= l.most && !l.closed {
+	for l.full() && l.longestIdle() == nil {
+		l.noteFull()
+		l.freed.Wait()
+	}
+	return !l.closed
+}
+
+// admit makes room for an accepted connection. After Close it is admitted in any case: its client may have sent a request.
+func (l *Limiter) admit(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.full() {
 		l.noteFull()
 		if !l.closeLongestIdle() {
 			l.freed.Wait()
 		}
 	}
-	if l.closed {
-		return false
-	}
 	l.open++
 	c.place = l.idle.PushBack(c)
-	return true
+}
+
+// full returns whether a connection must wait.
+func (l *Limiter) full() bool { return l.most > 0 && l.open >= l.most && !l.closed }
+
+// longestIdle returns the connection that has been without a request for longest, among those whose clients have all their answers; nil if
+// there is none.
+func (l *Limiter) longestIdle() *Conn {
+	for e := l.idle.Front(); e != nil; e = e.Next() { // the last answers of few are on their way
+		if c := e.Value.(*Conn); c.sent {
+			return c
+		}
+	}
+	return nil
 }
 
 // closeLongestIdle unlocks l.mu while it closes the connection.
 func (l *Limiter) closeLongestIdle() bool {
-	longest := l.idle.Front()
-	if longest == nil {
+	c := l.longestIdle()
+	if c == nil {
 		return false
 	}
-	c := longest.Value.(*Conn)
-	l.idle.Remove(longest)
-	c.place = nil
+	c.unlist()
 	l.mu.Unlock()
 	defer l.mu.Lock()
 	c.Close()
@@ -107,7 +127,8 @@ type Conn struct {
 	leave sync.Once
 
 	// Guarded by of.mu.
-	requests int           // in progress
+	requests int           // whose handlers run
+	sent     bool          // all answers were sent, or there was no request yet
 	place    *list.Element // in of.idle; nil: a request is in progress, or the connection is closed
 	gone     bool
 }
@@ -120,7 +141,7 @@ func (c *Conn) Begin() {
 	c.unlist()
 }
 
-// End notes that a request has ended.
+// End notes that a request's handler has ended. Its answer may not have been sent yet: Follow notes that.
 func (c *Conn) End() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
@@ -128,6 +149,15 @@ func (c *Conn) End() {
 		c.place = c.of.idle.PushBack(c)
 		c.of.freed.Signal()
 	}
+}
+
+// Follow notes a change of the connection's state at its server (http.Server.ConnState). Without it, a connection that has had a request
+// is not closed for others.
+func (c *Conn) Follow(state http.ConnState) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.sent = state == http.StateNew || state == http.StateIdle
+	c.of.freed.Signal()
 }
 
 func (c *Conn) unlist() {
@@ -167,15 +197,15 @@ type Listener struct {
 
 // Accept implements net.Listener.
 func (l *Listener) Accept() (net.Conn, error) {
+	if !l.Limiter.await() {
+		return nil, net.ErrClosed
+	}
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: conn, of: l.Limiter}
-	if !l.Limiter.admit(c) {
-		conn.Close()
-		return nil, net.ErrClosed
-	}
+	c := &Conn{Conn: conn, of: l.Limiter, sent: true}
+	l.Limiter.admit(c)
 	return c, nil
 }
 
@@ -188,8 +218,8 @@ func (l *Listener) Close() error {
 type connKey struct{}
 
 // Guard prepares a server whose listener is a Listener: the limiter learns which connections have a request in progress. A ConnContext
-// that the server has already gets the connection that the inner listener accepted. Time limits that the server lacks are set, for clients
-// that are idle or slow.
+// that the server has already gets the connection that the inner listener accepted; the server must have no ConnState. Time limits that the
+// server lacks are set, for clients that are idle or slow.
 func Guard(s *http.Server) *http.Server {
 	handler, inner := s.Handler, s.ConnContext
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -201,6 +231,11 @@ func Guard(s *http.Server) *http.Server {
 			ctx = inner(ctx, c.Conn)
 		}
 		return context.WithValue(ctx, connKey{}, c)
+	}
+	s.ConnState = func(conn net.Conn, state http.ConnState) {
+		if c, ok := conn.(*Conn); ok {
+			c.Follow(state)
+		}
 	}
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*Conn); ok {

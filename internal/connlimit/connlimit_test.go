@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -52,12 +53,25 @@ func (c *client) answered(t *testing.T) {
 	}
 }
 
+// awaitIdle waits until the server has noted that all answers were sent. A client may have its answer a moment earlier.
+func (l *Limiter) awaitIdle() {
+	for idle := false; !idle; runtime.Gosched() {
+		l.mu.Lock()
+		idle = l.idle.Len() == l.open
+		for e := l.idle.Front(); e != nil; e = e.Next() {
+			idle = idle && e.Value.(*Conn).sent
+		}
+		l.mu.Unlock()
+	}
+}
+
 func TestTheLongestIdleConnectionIsClosedForANewOne(t *testing.T) {
 	address, l := serve(t, 2, func(http.ResponseWriter, *http.Request) {})
 	a, b := dial(t, address), dial(t, address)
 	for _, c := range []*client{a, b, a} { // b is idle for longer
 		c.ask()
 		c.answered(t)
+		l.awaitIdle()
 	}
 	third := dial(t, address)
 	third.ask()
@@ -128,3 +142,29 @@ func TestBeside(t *testing.T) {
 		}
 	}
 }
+
+// A connection that was accepted when the listener was closed belongs to a client that may have sent its request: it is served.
+func TestAConnectionAcceptedBeforeTheCloseIsServed(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := New(1, silent)
+	listener := &Listener{Listener: closedMeanwhile{ours, l}, Limiter: l}
+	conn, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if l.Open() != 1 {
+		t.Errorf("%d connections count, want 1", l.Open())
+	}
+}
+
+// closedMeanwhile accepts one connection, and its limiter is closed before Accept returns.
+type closedMeanwhile struct {
+	conn    net.Conn
+	limiter *Limiter
+}
+
+func (c closedMeanwhile) Accept() (net.Conn, error) { c.limiter.Close(); return c.conn, nil }
+func (c closedMeanwhile) Close() error              { return nil }
+func (c closedMeanwhile) Addr() net.Addr            { return c.conn.LocalAddr() }
