@@ -4,32 +4,12 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
-
-// lines is a log that tests can search.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 func dialTo(t testing.TB, s *Server) *net.TCPConn {
 	t.Helper()
@@ -45,8 +25,8 @@ func dialTo(t testing.TB, s *Server) *net.TCPConn {
 // An instance answers before it has read the body. The client gets the whole answer, and the server never reads the client's connection
 // twice at the same time.
 func TestAnEarlyAnswerToAnUpload(t *testing.T) {
-	var log lines
-	s := start(t, Options{Health: checkedOnce(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log record
+	s := start(t, Options{Health: checkedOnce(), Logger: log.logger()})
 	rawInstance(t, s, "HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge")
 	ends := map[string]string{"chunks": "\r\n0\r\n\r\n"}
 	for name, body := range map[string]string{
@@ -76,8 +56,8 @@ func TestAnEarlyAnswerToAnUpload(t *testing.T) {
 
 // An instance that does not read a body that has arrived costs the client nothing: its connection is kept.
 func TestAnUnreadBodyThatHasArrived(t *testing.T) {
-	var log lines
-	s := start(t, Options{Health: checkedOnce(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log record
+	s := start(t, Options{Health: checkedOnce(), Logger: log.logger()})
 	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "unread") })
 	applyHealthy(t, s, in.backend(1))
 	conn := dialTo(t, s)
@@ -97,8 +77,8 @@ func TestAnUnreadBodyThatHasArrived(t *testing.T) {
 
 // Uploads of all sizes are answered at all moments. Only in a part of them both sides read at the same time.
 func TestManyEarlyAnswers(t *testing.T) {
-	var log lines
-	s := start(t, Options{Health: checkedOnce(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	var log record
+	s := start(t, Options{Health: checkedOnce(), Logger: log.logger()})
 	rawInstance(t, s, "HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge")
 	for i := range 60 {
 		conn := dialTo(t, s)

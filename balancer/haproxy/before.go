@@ -69,24 +69,11 @@ func (d *Driver) bases(entries []*entry, views []*view) map[string]*float64 {
 	if i < 0 {
 		return nil
 	}
-	chosen, sum, alike, first := map[string]int{}, 0, true, 0
+	chosen := map[string]int{}
 	for _, e := range entries {
-		if w := d.chosen(e, views[i]); w > 0 {
-			if first == 0 {
-				first = w
-			}
-			chosen[e.Server], sum, alike = w, sum+w, alike && w == first
-		}
+		chosen[e.Server] = d.chosen(e, views[i])
 	}
-	if alike {
-		return nil
-	}
-	all := make(map[string]*float64, len(chosen))
-	for server, w := range chosen {
-		base := float64(w) * float64(len(chosen)) / float64(sum)
-		all[server] = &base
-	}
-	return all
+	return balancer.Bases(chosen)
 }
 
 // Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. It returns what

@@ -30,28 +30,15 @@ func (d *Driver) bases(entries []*entry, views []*service) map[string]*float64 {
 		if view == nil {
 			continue
 		}
-		chosen, sum, alike, first := map[string]int{}, 0, true, 0
+		chosen := map[string]int{}
 		for _, e := range entries {
 			w, recorded := e.Before[d.services[i].String()]
 			if r := view.find(e.Numeric); !recorded && r != nil && d.asked == nil {
 				w = r.weight
 			}
-			if w > 0 {
-				if first == 0 {
-					first = w
-				}
-				chosen[e.ID], sum, alike = w, sum+w, alike && w == first
-			}
+			chosen[e.ID] = w
 		}
-		if alike {
-			return nil
-		}
-		all := make(map[string]*float64, len(chosen))
-		for id, w := range chosen {
-			base := float64(w) * float64(len(chosen)) / float64(sum)
-			all[id] = &base
-		}
-		return all
+		return balancer.Bases(chosen)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -45,37 +44,18 @@ var harmSchedulings = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quel
 // harm plays every example scenario over several rules, with and without DIAL.
 func (f *dialFigures) harm(ctx context.Context) error {
 	f.Harm = nil
-	files, err := filepath.Glob(filepath.Join("examples", "scenarios", "*.yaml"))
-	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		name := filepath.Base(file[:len(file)-len(".yaml")])
-		if slices.Contains(notDivided, name) {
-			continue
-		}
-		sc, err := exampleScenario(name)
-		if err != nil {
-			return err
-		}
-		models, err := simulatedModels(ctx, sc, 1)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	return eachDivided(ctx, func(sc *scenario.Scenario, models *model.Models) error {
 		if models.Dial() == nil || models.Dial().Incomplete() != "" {
-			continue // DIAL cannot run on what this scenario's requests use
+			return nil // DIAL cannot run on what this scenario's requests use
 		}
 		rows := make([]harmRow, len(harmSchedulings))
-		err = playAll(len(rows), func(i int) (err error) {
+		err := playAll(len(rows), func(i int) (err error) {
 			rows[i], err = playHarm(ctx, sc, harmSchedulings[i], models)
 			return err
 		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
 		f.Harm = append(f.Harm, rows...)
-	}
-	return nil
+		return err
+	})
 }
 
 func playHarm(ctx context.Context, sc *scenario.Scenario, over quell.Scheduling, models *model.Models) (row harmRow, err error) {

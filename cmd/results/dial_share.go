@@ -33,6 +33,25 @@ var notDivided = []string{"prequal-antagonists", "ice-hour"}
 // divide plays every example scenario with both divisions of the load.
 func (f *dialFigures) divide(ctx context.Context) error {
 	f.Shares = nil
+	return eachDivided(ctx, func(sc *scenario.Scenario, models *model.Models) error {
+		rows := []shareRow{{Scenario: sc.Name, Scheduling: quell.RoundRobin}, {Scenario: sc.Name, Scheduling: quell.LeastConn}}
+		for seed := range uint64(shareSeeds) {
+			for i := range rows {
+				if err := rows[i].play(ctx, sc, models, seed+1); err != nil {
+					return err
+				}
+			}
+		}
+		for i := range rows {
+			rows[i].sum()
+			f.Shares = append(f.Shares, rows[i])
+		}
+		return nil
+	})
+}
+
+// eachDivided calls play with every example scenario, except notDivided, and the models of one training for it.
+func eachDivided(ctx context.Context, play func(*scenario.Scenario, *model.Models) error) error {
 	files, err := filepath.Glob(filepath.Join("examples", "scenarios", "*.yaml"))
 	if err != nil {
 		return err
@@ -46,21 +65,12 @@ func (f *dialFigures) divide(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		rows := []shareRow{{Scenario: name, Scheduling: quell.RoundRobin}, {Scenario: name, Scheduling: quell.LeastConn}}
 		models, err := simulatedModels(ctx, sc, 1)
+		if err == nil {
+			err = play(sc, models)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
-		}
-		for seed := range uint64(shareSeeds) {
-			for i := range rows {
-				if err := rows[i].play(ctx, sc, models, seed+1); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
-			}
-		}
-		for i := range rows {
-			rows[i].sum()
-			f.Shares = append(f.Shares, rows[i])
 		}
 	}
 	return nil
