@@ -48,7 +48,8 @@ func groupKeys(g *quell.Group) keys.Table {
 		keys.Opt("max", keys.Whole(&g.Max).Between(1, 100_000), "most instances"),
 		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000),
 			"number of instances to start if there are none yet; from min to max").Or("min"),
-		keys.Opt("startup", keys.Duration(&g.Startup).Above(0), "how long an instance may take to become ready"),
+		keys.Opt("startup", keys.Duration(&g.Startup).Above(0),
+			"how long an instance may take to become ready; then it no longer counts as coming, and after twice that it is given up"),
 		keys.Opt("replace", keys.Table{
 			keys.Opt("below", keys.Share(&g.Replace.Below).Between(0, 1),
 				"an instance with less than this share of its credits is replaced, if a fresh one has more; 0%: none is"),

@@ -17,6 +17,7 @@ type group struct {
 	rated       []*member             // ready, with known utilisation and severity, so that their capacity can be computed
 	unrated     []*member             // the other ready ones
 	starting    int                   // starting, including ordered instances that are not listed yet
+	late        int                   // starting for longer than group.startup: they count against group.max, and not as coming
 	held        int                   // taken out of rotation by a person: they count against group.max, get no load and are not removed
 	outstanding int                   // starting, or ready without a first severity
 	weightless  bool                  // no ready instance has a weight yet
@@ -38,8 +39,10 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 	for i := range g.members {
 		m := &g.members[i]
 		m.Instance, m.position, m.senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
-		m.mem = remembered[m.ID]
+		mem, known := remembered[m.ID]
+		m.mem = mem
 		m.protected = in.protected[m.ID]
+		m.judgeStart(in, known)
 		m.perceive(in)
 	}
 	used := g.used(in)
@@ -186,6 +189,10 @@ func (g *group) place(m *member) {
 	case quell.Starting:
 		if m.Replaces != "" {
 			return // the instance that this one will replace is counted instead
+		}
+		if m.late > 0 {
+			g.late++
+			return // it may never come, and must not keep another one from being started
 		}
 		g.starting++
 		g.outstanding++
@@ -338,14 +345,18 @@ func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	}
 }
 
-// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation.
-func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held) }
+// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation
+// and those that are late.
+func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held-g.late) }
 
 // limit describes the largest allowed size of the group as text.
 func (g *group) limit(in *Input) string {
 	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
 	if g.held > 0 {
 		text += fmt.Sprintf(", %d of them held", g.held)
+	}
+	if g.late > 0 {
+		text += fmt.Sprintf(", %d of them late in starting", g.late)
 	}
 	return text
 }

@@ -78,7 +78,8 @@ func (g *group) youngest(n int, leaving []string) []string {
 	var candidates []*member
 	for i := range slices.Backward(g.members) {
 		m := &g.members[i]
-		if (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && m.Replaces == "" && !m.protected && !gone[m.ID] {
+		alive := (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && m.Replaces == "" && m.late == 0
+		if alive && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}
 	}
@@ -109,9 +110,11 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 		case m.State != quell.Failed || m.Held != nil:
 		case m.mem.FailedFor >= failedFor && !m.protected:
 			givenUp = append(givenUp, m.ID)
-			if m.Health != "" {
+			switch {
+			case m.late > 0: // noteLate reports it
+			case m.Health != "":
 				sick = append(sick, m.ID)
-			} else {
+			default:
 				other = append(other, m.ID)
 			}
 		default:
@@ -119,7 +122,8 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 		}
 	}
 	if gd.in.Service.Group.Fixed {
-		gd.tellFailed("health checks fail at %s: no request goes there, and the fleet is fixed, so nothing is started in its place", givenUp)
+		gd.tellFailed("health checks fail at %s: no request goes there, and the fleet is fixed, so nothing is started in its place",
+			slices.Concat(sick, other))
 		return nil, recovering
 	}
 	gd.tellFailed("giving up %s: health checks fail", sick)

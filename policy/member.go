@@ -42,9 +42,11 @@ type member struct {
 	share  float64 // the weight in the plan; at first the present one
 	wanted float64 // the share that the policy wants, before the guard
 
-	binds     uint8 // the resource with the lowest capacity
-	fresh     bool  // there is an observation that is not stale
-	overdue   bool  // its capacity has been unknown for so long that the policy no longer waits for it
+	binds uint8         // the resource with the lowest capacity
+	late  time.Duration // starting for longer than an instance may take; 0: it is not
+
+	fresh     bool // there is an observation that is not stale
+	overdue   bool // its capacity has been unknown for so long that the policy no longer waits for it
 	protected bool
 	hasUse    bool
 	failing   bool // it answers with errors and must not gain weight

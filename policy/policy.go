@@ -137,7 +137,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		g.forgetPolicy()
 	}
 	if e.service.Group.Fixed {
-		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.held)
+		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.late+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	g.gauge(in)
@@ -148,6 +148,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	guard(in, g, &plan)
 	st.Trust = w.follow(&plan)
 	noteHeld(g, &plan)
+	noteLate(in, g, &plan)
 	noteOwnWork(g, &plan)
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)

@@ -123,6 +123,8 @@ func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan
 				t.Fatalf("%s is kept although it failed twice", i.ID)
 			}
 			recovering++
+		case i.State == quell.Starting && late(s, in, st.Instances[i.ID]):
+			recovering++ // given up in the end
 		case i.State != quell.Draining:
 			alive++
 			if !protected {
@@ -147,6 +149,11 @@ func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan
 	case alive+add < min(bounds.Min, bounds.Max-recovering):
 		t.Fatalf("%d instances stay and %d come: group.min is %d", alive, add, bounds.Min)
 	}
+}
+
+// late returns whether an instance has been starting for too long.
+func late(s quell.Service, in *quell.Snapshot, mem InstanceState) bool {
+	return mem.StartingSince != nil && s.Group.Startup > 0 && in.At.Sub(*mem.StartingSince) > s.Group.Startup
 }
 
 func checkNumbers(t *rapid.T, plan quell.Plan) {

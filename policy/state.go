@@ -101,6 +101,8 @@ type Guarded struct {
 	StaleWeight *float64 `json:"stale_weight,omitempty"` // its weight when it became stale
 	Joined      bool     `json:"joined,omitempty"`       // it has had a share
 	Clamped     *Clamped `json:"clamped,omitempty"`      // set if the guard changed the weight, and during a handover
+	// StartingSince is when it began to start; nil: it is not starting.
+	StartingSince *time.Time `json:"starting_since,omitempty"`
 }
 
 // Clamped is a weight of the last plan that the guard changed.
