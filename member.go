@@ -28,6 +28,8 @@ type Backend struct {
 type Held struct {
 	By    string    `json:"by"` // name of the person, or of the balancer at which it was done
 	Since time.Time `json:"since"`
+	// Why says what takes it out if that is no command of a person at the balancer, for example a health check by which it took itself out.
+	Why string `json:"why,omitempty"`
 }
 
 // Owner is the controller that a balancer obeys.
@@ -47,7 +49,7 @@ type BackendState struct {
 	// Base is the weight that people gave the backend, relative to the others': what they know of its size. Nil: nobody chose one, which
 	// counts as 1. A driver reports the same value as long as the balancer's configuration does not change, whatever Quell set since.
 	Base *float64 `json:"base,omitempty"`
-	// ByHand is set if a person took the backend out of rotation at the balancer itself. The driver's Apply does not put it
-	// back. A zero Since means that the balancer does not know when this happened.
+	// ByHand is set if a person took the backend out of rotation at the balancer itself, or if the backend took itself out. The driver's
+	// Apply does not put it back. A zero Since means that the balancer does not know when this happened.
 	ByHand *Held `json:"by_hand,omitempty"`
 }

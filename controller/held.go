@@ -68,13 +68,25 @@ func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendS
 			held.Since = c.now()
 		}
 		c.mem.ByHand[id] = held
-		c.note(ctx,
-			fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`", id,
-				held.By, id))
+		c.note(ctx, takenOut(id, held))
+	case b.ByHand != nil && b.ByHand.Why != was.Why:
+		was.Why = b.ByHand.Why
+		c.mem.ByHand[id] = was
+		c.note(ctx, takenOut(id, was))
 	case before && known && b.ByHand == nil:
 		delete(c.mem.ByHand, id)
 		c.note(ctx, fmt.Sprintf("%s was put back at %s after %s", id, was.By, c.now().Sub(was.Since).Round(time.Second)))
 	}
+}
+
+// takenOut says that an instance was taken out at the balancer, or took itself out.
+func takenOut(id string, held quell.Held) string {
+	if held.Why != "" {
+		return fmt.Sprintf("%s is out of rotation at %s: %s. It gets no requests until that ends, and is neither stopped nor replaced", id,
+			held.By, held.Why)
+	}
+	return fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`",
+		id, held.By, id)
 }
 
 // note logs an event, and records it in the journal if this controller leads.

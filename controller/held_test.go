@@ -85,6 +85,31 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 	})
 }
 
+// If a balancer says that an instance took itself out, or follows another server, that is shown with its reason, and nothing is stopped or
+// replaced.
+func TestAnInstanceThatTookItselfOut(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		for _, why := range []string{"it took itself out", "it tracks infra/web, which is in maintenance"} {
+			r.balancer.set(func(b *fakeBalancer) {
+				b.byHand = map[string]quell.Held{"i3": {By: "haproxy", Why: why}}
+				b.sick["i3"] = true
+			})
+			r.pass(patience)
+			r.wantEvent("i3 is out of rotation at haproxy: " + why + ". It gets no requests until that ends")
+			if row := r.row("i3"); row.Held == nil || row.Held.Why != why || row.State == quell.Failed {
+				t.Errorf("the status says %+v", row)
+			}
+		}
+		if ended := r.scaler.ended(); len(ended) > 0 {
+			t.Errorf("stopped %v", ended)
+		}
+		r.balancer.set(func(b *fakeBalancer) { b.byHand, b.sick["i3"] = nil, false })
+		r.pass(3 * time.Second)
+		r.wantEvent("i3 was put back at haproxy")
+	})
+}
+
 // When an instance is held, all traffic goes to the others even before the next decision. If its health checks fail, it is not replaced.
 func TestAHeldInstanceThatFails(t *testing.T) {
 	play(t, three, func(r *rig) {

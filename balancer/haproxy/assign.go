@@ -2,7 +2,6 @@ package haproxy
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +25,16 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 		e.Leaving = true
 	}
 	var errs []error
+	wanted := make(map[string]bool, len(backends))
+	for _, b := range backends {
+		wanted[b.ID] = true
+	}
 	for _, b := range backends {
 		e, known := byID[b.ID]
 		if !known {
 			e = &entry{ID: b.ID}
 		}
-		if err := d.assignOne(ctx, e, b, views); err != nil {
+		if err := d.assignOne(ctx, e, b, wanted, views); err != nil {
 			errs = append(errs, err)
 		} else if !known {
 			d.entries = append(d.entries, e)
@@ -61,22 +64,24 @@ func (d *Driver) remember() {
 }
 
 // assignOne updates the entry of an instance. If the instance is new, it finds a server for it. After an error the entry is unchanged.
-func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views []*view) error {
+func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, wanted map[string]bool, views []*view) error {
 	e.Leaving = false
 	fresh := e.Server == ""
 	if e.Address != b.Address {
-		numeric, err := resolve(ctx, b.Address, cmp.Or(e.Server, e.ID), views)
+		numeric, err := resolve(ctx, b.Address, b.ID, views)
 		if err != nil {
 			return err
 		}
 		if e.Server == "" {
 			var begins bool
-			if e.Server, begins, err = d.place(b.ID, numeric, views); err != nil {
+			if e.Server, begins, err = d.place(b, numeric, wanted, views); err != nil {
 				return err
 			}
 			e.Added = begins && d.opts.Slots == ""
 			if begins {
 				d.unborn(e)
+			} else {
+				d.adopt(e, views)
 			}
 		}
 		e.Address, e.Numeric = b.Address, numeric
@@ -87,22 +92,26 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, views
 	return nil
 }
 
-// place picks the server of a new instance. It takes the first of these that exists: a server of the same name in HAProxy's configuration;
-// a slot that already has the instance's address, if the memory was lost; a free slot; a server that is added. Free slots and added servers
-// start out of service.
-func (d *Driver) place(id, address string, views []*view) (name string, begins bool, err error) {
+// place picks the server of a new instance. It takes the first of these that exists: a server of the same name in HAProxy's configuration,
+// or with the same address; a slot that already has the instance's address, if the memory was lost; a free slot; a server that is added.
+// Free slots and added servers start out of service.
+func (d *Driver) place(b quell.Backend, address string, wanted map[string]bool, views []*view) (name string, begins bool, err error) {
+	id := b.ID
 	taken := map[string]bool{}
 	for _, other := range d.entries {
 		taken[other.Server] = true
 	}
 	first := views[slices.IndexFunc(views, func(v *view) bool { return v != nil })]
-	if _, declared := first.servers[id]; declared && !d.isSlot(id) && !taken[id] {
-		return id, false, nil
+	others := func(name string) bool { return taken[name] || name != id && wanted[name] }
+	name, err = d.declaredFor(id, b.Address, address, first, others)
+	if name != "" || err != nil {
+		return name, false, err
 	}
 	if d.opts.Slots == "" {
 		if !names.MatchString(id) {
 			return "", false, fmt.Errorf("%q cannot be the name of a server in HAProxy: give instances other ids, or use slots", id)
 		}
+		d.warnAboutAdded(id, first)
 		return id, true, nil
 	}
 	its := func(s *server) bool { return !s.inMaint() && sameAddress(s.address, address) }
@@ -154,28 +163,49 @@ func (d *Driver) gone(e *entry, views []*view) bool {
 	return true
 }
 
-// resolve turns host:port into ip:port. If HAProxy itself resolves the name, its result is used.
-func resolve(ctx context.Context, address, server string, views []*view) (string, error) {
+// resolve turns host:port into ip:port. If HAProxy itself resolves the name, its result is used; while there is none, the address stays as
+// it is.
+func resolve(ctx context.Context, address, id string, views []*view) (string, error) {
 	if a, err := netip.ParseAddrPort(address); err == nil {
 		return a.String(), nil
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
+		return "", fmt.Errorf("address of %s: %w", id, err)
 	}
-	for _, v := range views {
-		if v != nil && v.servers[server] != nil && v.servers[server].fqdn == host && v.servers[server].address != "" {
-			ip, _, _ := net.SplitHostPort(v.servers[server].address)
-			return net.JoinHostPort(ip, port), nil
-		}
+	if numeric := resolvedThere(address, host, port, views); numeric != "" {
+		return numeric, nil
 	}
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
+		return "", fmt.Errorf("address of %s: %w", id, err)
 	}
 	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", server, err)
+		return "", fmt.Errorf("address of %s: %w", id, err)
 	}
 	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)).String(), nil
+}
+
+// resolvedThere returns what HAProxy made of a name that it resolves itself: ip:port, or the address as it is while it has none. It returns
+// "" if HAProxy does not resolve the name.
+func resolvedThere(address, host, port string, views []*view) string {
+	for _, v := range views {
+		if v == nil {
+			continue
+		}
+		for _, name := range v.order {
+			s := v.servers[name]
+			if s.fqdn != host {
+				continue
+			}
+			if ip, _, err := net.SplitHostPort(s.address); err == nil {
+				return net.JoinHostPort(ip, port)
+			}
+			if s.port == port {
+				return address
+			}
+		}
+	}
+	return ""
 }

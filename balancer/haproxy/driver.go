@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,11 @@ type Driver struct {
 	changed bool                     // traces (see hands.go) differ from the stored ones
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	since   map[string]time.Time     // when each server began to leave
-	told    map[string]bool          // texts that were already reported
-	stale   bool                     // the state file is older than the state in force
+	away    map[string]string        // by instance: what keeps it out of service, if that is no command of a person
+	// recognised are the instances of a fixed group that declared servers stand for, before the first Apply.
+	recognised map[string]string
+	told       map[string]bool // texts that were already reported
+	stale      bool            // the state file is older than the state in force
 
 	placed, remembered, saved outage.Log
 }
@@ -182,9 +186,9 @@ func (d *Driver) targets(views []*view) []target {
 	taken := map[string]bool{}
 	for _, e := range d.entries {
 		taken[e.Server] = true
-		b := d.asked[e.ID]
+		b, known := d.asked[e.ID]
 		t := target{server: e.Server, address: e.Numeric, named: e.Address, share: b.Weight, draining: b.Draining, leaving: e.Leaving,
-			added: e.Added}
+			added: e.Added, known: known}
 		t.drained, t.person, t.begins, t.traces = e.Drain, e.Held, e.Added || d.isSlot(e.Server), d.tracesOf(e)
 		targets = append(targets, d.timed(t, now))
 		if t.serves() {
@@ -269,6 +273,8 @@ func (d *Driver) warn(views []*view) {
 			case (ours[name] || nobodys) && s.agent:
 				d.once(i, name,
 					"a server has an agent-check, which sets weights too: take agent-check out of its line, or the two overwrite each other")
+			case (ours[name] || nobodys) && s.status == noCheck:
+				d.once(i, name, "a server has no `check` in its line: HAProxy and Quell take it for healthy whatever happens to it")
 			case !ours[name] && !nobodys && !d.isSlot(name) && !s.inMaint() && !s.backup:
 				d.once(i, name,
 					"a server of the backend belongs to no instance: it is left alone, and takes a share of the requests that Quell does not count on")
@@ -276,6 +282,9 @@ func (d *Driver) warn(views []*view) {
 		}
 	}
 }
+
+// noCheck is how `show stat` shows a server that is not checked.
+const noCheck = "no check"
 
 // weighted are the algorithms that use weights changed at run time, by their names in `show stat`, which may report random as unknown.
 var weighted = []string{"roundrobin", "leastconn", "random", "unknown"}
@@ -298,5 +307,5 @@ func (d *Driver) Instance(server string) (id string, ok bool) {
 			return e.ID, true
 		}
 	}
-	return server, len(d.entries) == 0 && !d.isSlot(server)
+	return cmp.Or(d.recognised[server], server), len(d.entries) == 0 && !d.isSlot(server)
 }

@@ -1,8 +1,10 @@
 package haproxy
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quellhq/quell"
 )
@@ -17,6 +19,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 	for _, v := range views {
 		kept = kept && (v == nil || faithful(v, targets))
 	}
+	d.away = map[string]string{}
 	for i, t := range targets {
 		id, probe, address := t.server, "", ""
 		if i < len(d.entries) {
@@ -33,12 +36,16 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 		if kept && t.serves() && s.ByHand == nil {
 			s.Weight = t.share
 		}
+		if s.ByHand != nil {
+			d.away[id] = s.ByHand.Why
+		}
 		found[id] = s
 	}
 	var states []quell.BackendState
-	for _, id := range slices.Sorted(maps.Keys(found)) {
-		states = append(states, found[id])
+	for _, s := range found {
+		states = append(states, s)
 	}
+	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
 	return states
 }
 
@@ -47,7 +54,7 @@ func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 // or if it has left.
 func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there bool) {
 	right, draining, first := true, true, true
-	held, forgotten, has := 0, 0, 0
+	held, forgotten, has, why := 0, 0, 0, ""
 	for i, v := range views {
 		if v == nil {
 			continue
@@ -61,7 +68,8 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		has++
 		if t.held(v) {
 			held++
-			if s.forced() != t.byHand(v) {
+			why = cmp.Or(why, t.why(v))
+			if s.forced() != t.byHand(v) || t.zeroed(v) && s.weight > 0 {
 				forgotten++
 			}
 		}
@@ -83,7 +91,7 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 	}
 	out := held > 0 && held == has
 	if out {
-		state.ByHand = heldHere()
+		state.ByHand = heldHere(why)
 	}
 	state.Draining = t.leaving || t.draining || d.asked == nil && draining && !out
 	state.Held = state.Draining && !t.leaving && t.person
@@ -96,34 +104,48 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 	return state, there
 }
 
+// why returns what keeps a held target out of service, "" if a person's command does.
+func (t *target) why(v *view) string {
+	switch other := t.outside(v); {
+	case t.byHand(v) != "":
+		return ""
+	case other != "":
+		return other
+	}
+	return zeroWeight
+}
+
 // shareOf returns a server's share of the sum of all weights in service.
 func shareOf(s *server, v *view) float64 {
 	var sum float64
 	for _, other := range v.servers {
-		if !other.inMaint() && !other.isDraining() {
+		if !other.inMaint() && !other.isDraining() && !other.backup {
 			sum += float64(other.weight)
 		}
 	}
-	if sum == 0 || s.inMaint() || s.isDraining() {
+	if sum == 0 || s.inMaint() || s.isDraining() || s.backup {
 		return 0
 	}
 	return float64(s.weight) / sum
 }
 
-// discover adds the backend's servers that Quell has never managed, so that a first controller starts with their present weights.
+// discover adds the backend's servers that Quell has never managed, so that a first controller starts with their present weights. A server
+// of an instance has the instance's id, others have their own name. Servers without an address are shown only if they are an instance's:
+// others may be places for servers to come.
 func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
+	d.recognised = d.recognise(views)
 	for _, v := range views {
 		if v == nil {
 			continue
 		}
 		for _, name := range v.order {
 			s := v.servers[name]
-			if d.isSlot(name) || s.inMaint() && (s.forced() == "" || s.address == "") {
+			if d.isSlot(name) || s.address == "" && d.recognised[name] == "" {
 				continue
 			}
 			state, _ := d.join(&target{server: name, address: s.address}, views)
-			if outEverywhere(name, views) {
-				state.ByHand, state.Weight = heldHere(), 0
+			if why, out := outEverywhere(name, views); out {
+				state.ByHand, state.Weight = heldHere(why), 0
 			}
 			state.Foreign = true
 			found[name] = state
@@ -135,7 +157,7 @@ func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 	}
 	bases := d.bases(entries, views)
 	for name, s := range found {
-		s.ID, s.Base = name, bases[name]
+		s.ID, s.Base = cmp.Or(d.recognised[name], name), bases[name]
 		found[name] = s
 	}
 }

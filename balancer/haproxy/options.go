@@ -25,7 +25,8 @@ type Options struct {
 	// and go. If it is empty, servers are added and deleted at run time, which HAProxy supports since 2.5.
 	Slots string
 	// Server are the parameters of servers that are added at run time, for example "check inter 1s fall 2 rise 2".
-	Server string
+	Server  string
+	Members []quell.Member // the instances of a fixed group, to recognise their servers before the first Apply
 	// Memory is a file that stores which server belongs to which instance, for restarts of the controller. Empty: there is none.
 	Memory string
 	// StateFile is the file from which HAProxy loads its servers' state when it starts (server-state-file). After a change, the next State

@@ -11,15 +11,19 @@ import (
 
 // Bits of srv_admin_state and srv_agent_state, from HAProxy's include/haproxy/server-t.h and check-t.h.
 const (
-	forcedMaint   = 0x01
-	anyMaint      = 0x01 | 0x02 | 0x20 | 0x40 // forced, inherited, or because it has no address
-	forcedDrain   = 0x08
-	anyDrain      = 0x08 | 0x10
-	agentIsThere  = 0x02
-	maxWeight     = 256
-	stateColumns  = "be_id srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_agent_state srv_fqdn srv_port"
-	statRequired  = "svname scur stot"
-	stateVersion1 = "1"
+	forcedMaint    = 0x01
+	inheritedMaint = 0x02
+	noAddress      = 0x20 | 0x40 // its name does not resolve, or a name given at run time is not valid
+	anyMaint       = forcedMaint | inheritedMaint | noAddress
+	forcedDrain    = 0x08
+	inheritedDrain = 0x10
+	anyDrain       = forcedDrain | inheritedDrain
+	agentIsThere   = 0x02
+	stopping       = 3 // srv_op_state: it gets no new requests
+	maxWeight      = 256
+	stateColumns   = "be_id srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_agent_state srv_fqdn srv_port"
+	statRequired   = "svname scur stot"
+	stateVersion1  = "1"
 )
 
 // server is a server of the backend in one HAProxy.
@@ -32,9 +36,13 @@ type server struct {
 	weight  int
 	given   int // the weight in HAProxy's configuration
 	up      bool
+	soft    bool // it gets no new requests because it, or the server that it tracks, answers health checks with 404
 	admin   int
-	agent   bool // an agent-check is configured
-	backup  bool // it gets requests only while no other server can
+	agent   bool   // an agent-check is configured
+	backup  bool   // it gets requests only while no other server can
+	tls     bool   // HAProxy speaks TLS to it
+	tracks  string // backend/server whose state it has; empty: it has a state of its own
+	status  string // as `show stat` shows it
 
 	sessions  int64 // requests that are open now
 	total     int64 // since the start
@@ -80,7 +88,8 @@ func parseState(text string) (servers []server, id string, err error) {
 func stateOf(r *row) (server, error) {
 	s := server{
 		name: r.text("srv_name"), fqdn: absent(r.text("srv_fqdn")), port: r.text("srv_port"),
-		up: r.number("srv_op_state") != 0, admin: int(r.number("srv_admin_state")),
+		up: r.number("srv_op_state") != 0, soft: r.number("srv_op_state") == stopping, admin: int(r.number("srv_admin_state")),
+		tls:    r.optional("srv_use_ssl") == 1,
 		number: r.number("srv_id"), weight: int(r.number("srv_uweight")), given: int(r.number("srv_iweight")),
 		agent: r.number("srv_agent_state")&agentIsThere != 0,
 	}
@@ -139,6 +148,7 @@ func parseStat(text string, servers []server) (how scheduling, err error) {
 		s.moved, s.unanswered = r.optional("wretr")+r.optional("wredis"), r.optional("econ")+r.optional("eresp")
 		s.totalMS, s.reused = r.optional("ttime"), r.optional("reuse")
 		s.check, s.backup = checkOf(&r), r.text("bck") == "1"
+		s.tracks, s.status = r.text("tracked"), r.text("status")
 		if r.err != nil {
 			return how, fmt.Errorf("`show stat`: %w in the line of %q", r.err, shorten(s.name))
 		}

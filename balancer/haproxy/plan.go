@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,12 +23,16 @@ type target struct {
 	added    bool // not declared in HAProxy's configuration: added and deleted at run time
 	drained  bool // drained by the last Apply, perhaps of an earlier controller
 	person   bool // it drains because a person asked Quell for it
+	known    bool // the last Apply asked for it
 	begins   bool // in a new HAProxy process it is in maintenance or missing: a slot, or an added server
 	traces   []*trace
 }
 
 // serves returns whether the target gets a share of the requests.
 func (t *target) serves() bool { return !t.draining && !t.leaving }
+
+// idle returns whether Quell wants the server to get no new requests.
+func (t *target) idle() bool { return !t.serves() || t.known && t.weight == 0 }
 
 // view is the state of the backend in one HAProxy.
 type view struct {
@@ -69,13 +74,13 @@ func commands(v *view, targets []target, o *Options) (todo []command, absent err
 		switch {
 		case s == nil && t.leaving:
 		case s == nil && t.added:
-			b.add(&t, t.byHand(v))
+			b.add(&t, v)
 		case s == nil:
 			absent = fmt.Errorf("backend %s has no server %s: declare it in HAProxy's configuration", o.Backend, t.server)
 		case t.leaving:
 			b.remove(&t, s)
 		case t.held(v):
-			b.leave(&t, s, t.byHand(v))
+			b.leave(&t, s, v)
 		default:
 			b.change(&t, s, weigh)
 		}
@@ -147,9 +152,13 @@ func (b *builder) set(server, what string) {
 // add adds commands that register a server. The server starts in maintenance, and its health checks are off until they are enabled.
 // Its number is given: HAProxy before 3.0 places a server that has none at the same points of the ring from which `balance random` and
 // consistent hashing choose, so that all of them but one get no requests (haproxy/haproxy issue 3413).
-func (b *builder) add(t *target, byHand string) {
+func (b *builder) add(t *target, v *view) {
 	b.number++
-	line := fmt.Sprintf("add server %s/%s %s %s weight %d id %d", b.backend, t.server, t.address, b.parameters, t.weight, b.number)
+	weight, byHand := t.weight, t.byHand(v)
+	if t.zeroed(v) {
+		weight = 0
+	}
+	line := fmt.Sprintf("add server %s/%s %s %s weight %d id %d", b.backend, t.server, t.address, b.parameters, weight, b.number)
 	b.all = append(b.all, command{text: line, ok: saying("New server registered")})
 	if strings.Contains(" "+b.parameters+" ", " check ") {
 		b.all = append(b.all, command{text: fmt.Sprintf("enable health %s/%s", b.backend, t.server), ok: silent})
@@ -180,12 +189,15 @@ func (b *builder) change(t *target, s *server, weigh bool) {
 	}
 }
 
-// leave corrects the address of a server that a person took out of service. It corrects the server's state only if a new process lost that
-// state.
-func (b *builder) leave(t *target, s *server, byHand string) {
+// leave corrects the address of a server that is out of service for a reason that is not Quell's. It corrects the server's state and weight
+// only if a new process lost what a person set, or if Quell itself took the server out before.
+func (b *builder) leave(t *target, s *server, v *view) {
 	b.move(t, s)
-	if s.forced() != byHand {
-		b.set(t.server, "state "+byHand)
+	if byHand := t.byHand(v); s.forced() != byHand {
+		b.set(t.server, "state "+cmp.Or(byHand, "ready"))
+	}
+	if t.zeroed(v) && s.weight > 0 {
+		b.set(t.server, "weight 0")
 	}
 }
 

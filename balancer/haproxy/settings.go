@@ -59,7 +59,8 @@ func (s *Settings) Keys() keys.Table {
 				"prefix of the names of servers declared with server-template, which are used for instances that come and go").
 				Or("servers are added and deleted at run time"),
 			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand),
-				"more parameters of servers added at run time, as in maxconn 100").Or("health checks by balancer.health"),
+				"more parameters of servers added at run time, as in maxconn 100; `default-server` does not reach these servers").
+				Or("health checks by balancer.health"),
 			keys.Opt("balance", keys.OneOf(&s.Balance, Balances),
 				"the backend's algorithm: what a group can carry is learned sooner; random2 stands for random").Or("unknown"),
 			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
@@ -140,7 +141,7 @@ func (s *Settings) OwnBackends(ownMembers bool) bool { return ownMembers }
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	return s.open(s.Sockets, Options{
-		Server: s.serverParameters(), Memory: memoryPath(in), StateFile: s.StateFile, Drain: in.Drain, Logger: in.Logger,
+		Server: s.serverParameters(), Members: in.Members, Memory: memoryPath(in), StateFile: s.StateFile, Drain: in.Drain, Logger: in.Logger,
 	})
 }
 
@@ -163,7 +164,7 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 // no instance count as leaving. It never writes that memory, and does without if another user may not read it.
 func (s *Settings) reader(socket string, in balancer.Service) (*Driver, error) {
 	o := Options{
-		Sockets: []string{socket}, Backend: s.Backend, Slots: s.Slots, Memory: memoryPath(in), Drain: in.Drain,
+		Sockets: []string{socket}, Backend: s.Backend, Slots: s.Slots, Members: in.Members, Memory: memoryPath(in), Drain: in.Drain,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	d, err := New(o)

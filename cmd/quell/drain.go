@@ -145,6 +145,9 @@ func openAt(s controller.Status, instance string) (int64, error) {
 // heldText is what the status shows of an instance that a person took out of rotation.
 func heldText(row controller.InstanceStatus) string {
 	text := fmt.Sprintf(", held by %s since %s", row.Held.By, row.Held.Since.Local().Format(time.DateTime))
+	if row.Held.Why != "" {
+		text += " (" + row.Held.Why + ")"
+	}
 	switch {
 	case row.Empty:
 		return text + ", empty"

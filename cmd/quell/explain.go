@@ -209,6 +209,9 @@ func holderText(row *controller.InstanceStatus) string {
 		return ""
 	}
 	text := fmt.Sprintf("out of rotation by %s since %s UTC", row.Held.By, row.Held.Since.UTC().Format(time.DateTime))
+	if row.Held.Why != "" {
+		text += ": " + row.Held.Why
+	}
 	switch {
 	case row.Empty:
 		text += ", empty"
