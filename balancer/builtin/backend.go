@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/route"
 )
@@ -27,7 +28,7 @@ type backend struct {
 	spec      quell.Backend // as requested
 	candidate route.Candidate
 	withheld  int64 // places of candidate.InFlight that no request has; see pool.withhold
-	health    healthState
+	health    health.State
 	checked   string      // the last health check's request and answer if it failed; empty if it passed
 	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
 	leaving   bool        // no longer listed: removed when its last request has ended

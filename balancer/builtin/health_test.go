@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 )
 
 // record is a log that can be read while it is written.
@@ -65,7 +66,7 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log record
-			s := start(t, Options{Health: Health{Path: c.path, Interval: 5 * time.Millisecond, Fall: 2}, Logger: log.logger()})
+			s := start(t, Options{Health: health.Options{Path: c.path, Interval: 5 * time.Millisecond, Fall: 2}, Logger: log.logger()})
 			apply(t, s, quell.Backend{ID: "i1", Address: c.address, Weight: 1})
 			waitFor(t, "two checks", func() bool { return strings.Contains(log.String(), "has not passed a health check yet") })
 			if got := stateOf(t, s, "i1"); got.Healthy || got.Health != c.want {

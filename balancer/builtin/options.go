@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
 )
 
 // InstanceHeader is the response header that names the instance that answered.
@@ -56,7 +57,9 @@ type Options struct {
 	Scheduling quell.Scheduling // default leastconn
 	Seed       uint64           // seed of the algorithms that choose at random
 
-	Health   Health
+	// Health configures the checks of instances: by default every 2 s, with a time limit of 1 s, and unhealthy after 3 failures until 2 pass.
+	// If a connection for traffic cannot be opened, that counts as a failed check.
+	Health   health.Options
 	Timeouts Timeouts
 
 	// MaxConns is the limit of clients' connections at a time. For further ones, idle ones are closed; if there are none, they wait to be
@@ -87,17 +90,6 @@ type Options struct {
 	Bus func() error
 
 	Logger *slog.Logger
-}
-
-// Health configures health checks. A backend is unhealthy until its first check succeeds. After that, Fall failures in a row make it
-// unhealthy, and Rise successes in a row make it healthy again. If a connection for traffic cannot be opened, that counts as a failed
-// check.
-type Health struct {
-	Path     string        // requested with GET; 2xx and 3xx are successes; empty: it is enough that a connection can be opened
-	Interval time.Duration // default 2 s
-	Timeout  time.Duration // default 1 s
-	Fall     int           // default 3
-	Rise     int           // default 2
 }
 
 // Timeouts limit how long the balancer waits for clients and instances. A request body may take any time as long as its parts keep coming.

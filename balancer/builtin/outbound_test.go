@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 )
 
 // shortTempered is a server with a short idle time-out. If a request arrives after that time, the server resets the connection, like a
@@ -77,7 +78,7 @@ func rest(t *testing.T, s *Server, pause time.Duration) {
 }
 
 func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
-	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: 20 * time.Millisecond}})
+	s := start(t, Options{Health: health.Options{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: 20 * time.Millisecond}})
 	in := newShortTempered(t, 40*time.Millisecond)
 	applyHealthy(t, s, quell.Backend{ID: "i1", Address: in.address, Weight: 1})
 	c := client(t)
@@ -94,7 +95,7 @@ func TestAKeptConnectionIsLeftBeforeTheInstanceClosesIt(t *testing.T) {
 
 // Of all requests only the first one is lost when the instance closes the connection.
 func TestALostRequestTeaches(t *testing.T) {
-	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
+	s := start(t, Options{Health: health.Options{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	in := newShortTempered(t, 60*time.Millisecond)
 	applyHealthy(t, s, quell.Backend{ID: "i1", Address: in.address, Weight: 1})
 	c := client(t)
@@ -152,7 +153,7 @@ func TestWhatIsLearnedOfAnInstance(t *testing.T) {
 }
 
 func TestAClosedConnectionTeaches(t *testing.T) {
-	s := start(t, Options{Health: Health{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
+	s := start(t, Options{Health: health.Options{Interval: time.Hour}, Timeouts: Timeouts{UpstreamIdle: time.Hour}})
 	server := &http.Server{IdleTimeout: 100 * time.Millisecond, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -253,7 +254,7 @@ func TestWhoseFaultAnErrorIs(t *testing.T) {
 }
 
 func TestOwnFaultsDoNotCountAgainstInstances(t *testing.T) {
-	s := start(t, Options{Health: Health{Path: "/health", Interval: time.Hour, Fall: 1}})
+	s := start(t, Options{Health: health.Options{Path: "/health", Interval: time.Hour, Fall: 1}})
 	release := make(chan struct{})
 	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {

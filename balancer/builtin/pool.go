@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/route"
 )
@@ -33,7 +34,9 @@ type pool struct {
 
 	mu      sync.Mutex
 	opts    *Options
-	checker *checker
+	checker interface {
+		Run(ctx context.Context, address string, report func(error))
+	}
 	own     outage.Log // the balancer's own errors
 	picker  route.Picker
 	learner route.Learner // the picker, if it learns from answers; else nil
@@ -55,7 +58,7 @@ func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
 	}
 	p.places = &places{makeRoom: p.closeKept}
 	p.places.most.Store(int64(d.upstream))
-	p.checker = newChecker(o, p.slots)
+	p.checker = health.NewChecker(o.Health, o.Upstream.protocols(), p.slots)
 	p.patience.Store(int64(o.Health.Timeout))
 	return p, p.setScheduling(o.Scheduling)
 }
@@ -64,16 +67,16 @@ func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
 func (p *pool) configure(o *Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	health := p.opts.Health != o.Health
+	changed := p.opts.Health != o.Health
 	p.opts = o
 	p.patience.Store(int64(o.Health.Timeout))
 	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
 		b.configure(o)
 	}
-	if !health || p.closed {
+	if !changed || p.closed {
 		return
 	}
-	p.checker = newChecker(o, p.slots)
+	p.checker = health.NewChecker(o.Health, o.Upstream.protocols(), p.slots)
 	for _, b := range p.listed {
 		b.unwatch()
 		p.watch(b)
@@ -195,7 +198,7 @@ func (p *pool) forgetIfIdle(b *backend) {
 // refresh computes which backends may get requests. If no backend is healthy, all get requests, because the checks may be wrong.
 func (p *pool) refresh() {
 	p.eligible, p.candidates = nil, nil
-	p.admit(func(b *backend) bool { return b.health.up })
+	p.admit(func(b *backend) bool { return b.health.Up })
 	if len(p.eligible) == 0 {
 		p.admit(func(*backend) bool { return true })
 	}
@@ -310,7 +313,7 @@ func (p *pool) state() []quell.BackendState {
 			continue // the previous address of an instance that moved
 		}
 		named[b.id] = true
-		s := quell.BackendState{Backend: b.spec, Healthy: b.health.up, InFlight: b.open(), ByHand: b.byHand}
+		s := quell.BackendState{Backend: b.spec, Healthy: b.health.Up, InFlight: b.open(), ByHand: b.byHand}
 		s.Draining = b.spec.Draining || b.leaving
 		if !s.Healthy {
 			s.Health = b.checked
@@ -383,7 +386,7 @@ func (p *pool) watch(b *backend) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.unwatch = cancel
 	checker := p.checker
-	p.checks.Go(func() { checker.run(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) }) })
+	p.checks.Go(func() { checker.Run(ctx, b.address, func(err error) { p.observeHealth(ctx, b, err) }) })
 }
 
 // suspect counts a connection that could not be opened as a failed health check.
@@ -400,7 +403,7 @@ func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {
 		return
 	}
 	p.own.Report(nil)
-	changed := b.health.observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise)
+	changed := b.health.Observe(err == nil, p.opts.Health.Fall, p.opts.Health.Rise)
 	b.checked = ""
 	if err != nil {
 		b.checked = err.Error()
@@ -409,11 +412,11 @@ func (p *pool) observeHealth(ctx context.Context, b *backend, err error) {
 		p.refresh()
 	}
 	switch {
-	case changed && b.health.up:
+	case changed && b.health.Up:
 		p.opts.Logger.Info("instance is healthy", "instance", b.id, "address", b.address)
 	case changed:
 		p.opts.Logger.Warn("instance is unhealthy", "instance", b.id, "address", b.address, "check", b.checked)
-	case !b.health.everUp && b.health.failures == p.opts.Health.Fall:
+	case !b.health.EverUp && b.health.Failures == p.opts.Health.Fall:
 		p.opts.Logger.Warn("instance has not passed a health check yet", "instance", b.id, "address", b.address, "check", b.checked)
 	}
 }

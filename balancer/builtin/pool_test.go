@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -11,37 +12,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 )
-
-func TestHealthIsCountedInARow(t *testing.T) {
-	tests := []struct {
-		why    string
-		checks string // + for a check that passed, - for one that failed
-		want   bool
-	}{
-		{"nobody knows it yet", "", false},
-		{"the first success is enough", "+", true},
-		{"also after failures", "---+", true},
-		{"fall 3: two failures are not enough", "+--", true},
-		{"three are", "+---", false},
-		{"a success starts the count again", "+--+--", true},
-		{"rise 2: one success is not enough", "+---+", false},
-		{"two are", "+---++", true},
-		{"a failure starts the count again", "+---+-+", false},
-	}
-	for _, tt := range tests {
-		var h healthState
-		for _, c := range tt.checks {
-			was := h.up
-			if changed := h.observe(c == '+', 3, 2); changed != (h.up != was) {
-				t.Errorf("%s: changed %v from %v to %v", tt.why, changed, was, h.up)
-			}
-		}
-		if h.up != tt.want {
-			t.Errorf("%s: %q leads to healthy %v", tt.why, tt.checks, h.up)
-		}
-	}
-}
 
 func TestSickInstanceGetsNothingUntilItRecovers(t *testing.T) {
 	s := start(t, Options{Scheduling: quell.RoundRobin})
@@ -80,7 +52,7 @@ func TestNewInstanceWaitsForItsFirstCheck(t *testing.T) {
 }
 
 func TestWithoutAPathAConnectionIsACheck(t *testing.T) {
-	s := start(t, Options{Health: Health{Interval: 5 * time.Millisecond}})
+	s := start(t, Options{Health: health.Options{Interval: 5 * time.Millisecond}})
 	in := newInstance(t, "i1", nil)
 	applyHealthy(t, s, in.backend(1))
 	in.kill()
@@ -262,13 +234,13 @@ func TestInstanceMovesToAnotherAddress(t *testing.T) {
 // backends that still drain.
 func TestPoolFollowsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := Options{Health: Health{Interval: time.Hour}, Drain: time.Hour}.withDefaults()
+		o := Options{Health: health.Options{Interval: time.Hour}, Drain: time.Hour}.withDefaults()
 		p, err := newPool(&o, newMetrics(&o), descriptors{checks: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { p.close(); p.checks.Wait() }()
-		p.checker.opts.Path, p.checker.client.Transport = "/", refusingTransport{}
+		p.checker = refusing{}
 		var held []*backend
 		var desired []quell.Backend
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
@@ -324,9 +296,9 @@ func checkModel(t *rapid.T, p *pool, desired []quell.Backend, held []*backend) {
 	}
 }
 
-// refusingTransport fails checks without using the network.
-type refusingTransport struct{}
+// refusing fails checks without using the network.
+type refusing struct{}
 
-func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, errors.New("there is no network in this test")
+func (refusing) Run(_ context.Context, _ string, report func(error)) {
+	report(errors.New("there is no network in this test"))
 }

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 )
 
 func TestOptionsThatCannotBe(t *testing.T) {
 	for want, o := range map[string]Options{
 		"no address":               {},
 		"unknown scheduling":       {Listen: "127.0.0.1:0", Scheduling: "fastest"},
-		"begin with a slash":       {Listen: "127.0.0.1:0", Health: Health{Path: "health"}},
+		"begin with a slash":       {Listen: "127.0.0.1:0", Health: health.Options{Path: "health"}},
 		"sampling period":          {Listen: "127.0.0.1:0", Period: -1},
 		"cannot be negative":       {Listen: "127.0.0.1:0", MaxConns: -1},
 		"response header timeout ": {Listen: "127.0.0.1:0", Timeouts: Timeouts{ResponseHeader: -1}},
@@ -194,7 +195,7 @@ func TestBackendsChangeWhileTrafficFlows(t *testing.T) {
 }
 
 func TestReconfigured(t *testing.T) {
-	o := Options{Health: Health{Path: "/health", Interval: 5 * time.Millisecond}, MaxConnsPerClient: new(1)}
+	o := Options{Health: health.Options{Path: "/health", Interval: 5 * time.Millisecond}, MaxConnsPerClient: new(1)}
 	s := start(t, o)
 	release := make(chan struct{})
 	defer close(release)

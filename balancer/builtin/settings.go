@@ -11,6 +11,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/config/keys"
 )
 
@@ -23,7 +24,7 @@ type Settings struct {
 	Admin      string // path of the Unix socket that the controller uses
 	Metrics    string // address of the metrics; empty: none
 	Scheduling quell.Scheduling
-	Health     Health
+	Health     health.Options
 	Timeouts   Timeouts
 	MaxConns   int // 0: limited only by the limit of open files
 	// MaxConnsSet says that the configuration sets MaxConns.
@@ -41,7 +42,7 @@ type Settings struct {
 func defaults() *Settings {
 	return &Settings{
 		Listen: "127.0.0.1:8080", Metrics: "127.0.0.1:9465", Scheduling: quell.LeastConn,
-		Health: Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
+		Health: health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2},
 		Timeouts: Timeouts{
 			Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,
 			UpstreamIdle: 1500 * time.Millisecond, Body: 30 * time.Second, Write: 30 * time.Second, Upgrade: 10 * time.Minute,
@@ -59,7 +60,7 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "address of the balancer's metrics and health; off turns them off"),
 		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings),
 			"how the next instance is picked: roundrobin, leastconn, random2, ewma, leasttime or prequal; weights apply to all but the last"),
-		keys.Opt("health", healthKeys(&s.Health), "how instances are checked"),
+		keys.Opt("health", s.Health.Keys(), "how instances are checked"),
 		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
 		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
 			"largest number of client connections: idle ones are closed for further ones, which else wait; "+
@@ -99,16 +100,6 @@ func tokenProblem(s string) string {
 }
 
 const tokenRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/"
-
-func healthKeys(h *Health) keys.Table {
-	return keys.Table{
-		keys.Opt("path", keys.URLPath(&h.Path), "path that answers 200 while an instance is well"),
-		keys.Opt("interval", keys.Duration(&h.Interval).AtLeast(10*time.Millisecond), "time between checks"),
-		keys.Opt("timeout", keys.Duration(&h.Timeout).Above(0), "a slower answer is a failed check"),
-		keys.Opt("fall", keys.Whole(&h.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
-		keys.Opt("rise", keys.Whole(&h.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
-	}
-}
 
 func timeoutKeys(t *Timeouts) keys.Table {
 	return keys.Table{
@@ -183,7 +174,7 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 
 // CheckHealth makes one health check of an instance in the same way as the balancer.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
-	return "GET " + s.Health.Path, checkOnce(ctx, s.Health, s.Upstream, address)
+	return "GET " + s.Health.Path, health.NewChecker(s.Health, s.Upstream.protocols(), make(chan struct{}, 1)).Check(ctx, address)
 }
 
 // Options returns the options for the balancer's own process that a configuration sets.

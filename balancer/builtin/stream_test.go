@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/balancer/health"
 )
 
 func TestRequestTrailersArePassed(t *testing.T) {
@@ -186,7 +188,7 @@ func TestBrokenOffResponseReachesTheClientAsBroken(t *testing.T) {
 }
 
 func TestImpatientClients(t *testing.T) {
-	s := start(t, Options{Health: Health{Path: "/health", Interval: 5 * time.Millisecond, Timeout: 50 * time.Millisecond, Fall: 1000}})
+	s := start(t, Options{Health: health.Options{Path: "/health", Interval: 5 * time.Millisecond, Timeout: 50 * time.Millisecond, Fall: 1000}})
 	var slowly atomic.Bool
 	release := make(chan struct{})
 	defer close(release)

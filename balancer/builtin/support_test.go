@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 )
 
 // instance is a backend on a real socket that can fail its health checks, be killed and be restarted.
@@ -78,8 +79,8 @@ func (in *instance) backend(weight float64) quell.Backend {
 func start(t testing.TB, o Options) *Server {
 	t.Helper()
 	o.Listen, o.NameInstance, o.Upgrades = "127.0.0.1:0", true, []string{"websocket", "echo"}
-	if o.Health == (Health{}) {
-		o.Health = Health{Path: "/health", Interval: 5 * time.Millisecond}
+	if o.Health == (health.Options{}) {
+		o.Health = health.Options{Path: "/health", Interval: 5 * time.Millisecond}
 	}
 	s, err := New(o)
 	if err != nil {
@@ -101,7 +102,7 @@ func stop(t testing.TB, s *Server) {
 }
 
 // checkedOnce returns settings with a long interval between health checks, so that only the first check happens during a test.
-func checkedOnce() Health { return Health{Path: "/health", Interval: time.Hour} }
+func checkedOnce() health.Options { return health.Options{Path: "/health", Interval: time.Hour} }
 
 func apply(t testing.TB, s *Server, backends ...quell.Backend) {
 	t.Helper()

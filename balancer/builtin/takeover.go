@@ -321,7 +321,7 @@ func (p *pool) assume(healthy map[string]string) {
 	defer p.mu.Unlock()
 	for _, b := range p.listed {
 		if address, ok := healthy[b.id]; ok && address == b.address {
-			b.health.up, b.health.everUp = true, true
+			b.health.Up, b.health.EverUp = true, true
 		}
 	}
 	p.refresh()
