@@ -27,7 +27,7 @@ type Mark struct {
 const MarkFormat = "quell-installation/1"
 
 // Marker stores the mark. Read returns an error wrapping quell.ErrNoData if there is none; any other error means that the mark is
-// damaged.
+// damaged. The first save after a start writes the mark in any case, so a lost copy of it is replaced.
 type Marker interface {
 	Read() (Mark, error)
 	Write(Mark) error
@@ -43,10 +43,7 @@ func (c *Controller) remembered(m *memory, found bool, damage error) (lost strin
 		return m.Lost
 	}
 	mark, err := c.opts.Marker.Read()
-	if err == nil {
-		c.marked = mark.Orders
-		m.Owner = cmp.Or(m.Owner, mark.Owner)
-	}
+	m.Owner = cmp.Or(m.Owner, mark.Owner)
 	switch {
 	case damage != nil:
 		return "the controller's memory cannot be read: " + damage.Error()

@@ -51,6 +51,17 @@ func TestLostMemory(t *testing.T) {
 			_, _ = rand.Read(noise) // never fails
 			return os.WriteFile(path, noise, 0o600)
 		}),
+		"an old memory, and a mark removed": func(t *testing.T, r *rig) {
+			t.Helper()
+			for _, path := range messages(t, r) {
+				if info, err := os.Stat(path); err != nil || os.Truncate(path, info.Size()/2) != nil {
+					t.Fatal("cannot halve", path, err)
+				}
+			}
+			if err := os.Remove(filepath.Join(r.dir, "data", "installation.json")); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"an old store": func(t *testing.T, r *rig) { // the copy was made before the operator's orders, like a backup
 			t.Helper()
 			old := filepath.Join(r.dir, "old")
