@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
-	"model":  {".", "config/keys", "stats", "internal/atomicfile"},
+	"model":  {".", "config/keys", "stats", "internal/atomicfile", "internal/namedfile"},
 	"credit": {".", "config/keys", "stats"},
 	"policy": {".", "config/keys", "credit", "model", "stats"},
 	"life":   {"."},
@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
 	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host":       {".", "bus", "policy", "sensor", "internal/connlimit", "internal/lockfile", "internal/outage", "internal/tick"},
-	"bus":              {".", "internal/connlimit", "internal/lockfile", "internal/outage", "internal/atomicfile"},
+	"bus":              {".", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
 	"balancer":         {".", "config/keys"},
@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
 	"config": {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor",
 		"sensor/credits"},
-	"config/*":   {"."},
+	"config/*":   {".", "internal/namedfile"},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"daemon":     {"*"},
 

@@ -3,9 +3,10 @@ package bus
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"os"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell/internal/namedfile"
 )
 
 // TLS names PEM files. A server with Cert and Key uses TLS; with CA it also requires client certificates that CA
@@ -72,15 +73,30 @@ func (t TLS) load() (*tls.Config, error) {
 }
 
 func (t TLS) pair() (tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	pair, err := keyPair(t.Cert, t.Key)
 	if err != nil {
 		return pair, userErrorf("bus.tls: read cert %s and key %s: %w", t.Cert, t.Key, err)
 	}
 	return pair, nil
 }
 
+// maxPEM is the largest size of a PEM file in bytes.
+const maxPEM = 1 << 20
+
+func keyPair(cert, key string) (pair tls.Certificate, err error) {
+	certPEM, err := namedfile.Read(cert, maxPEM)
+	if err != nil {
+		return pair, err
+	}
+	keyPEM, err := namedfile.Read(key, maxPEM)
+	if err != nil {
+		return pair, err
+	}
+	return tls.X509KeyPair(certPEM, keyPEM)
+}
+
 func (t TLS) authorities() (*x509.CertPool, error) {
-	pem, err := os.ReadFile(t.CA)
+	pem, err := namedfile.Read(t.CA, maxPEM)
 	if err != nil {
 		return nil, userErrorf("bus.tls: read ca: %w", err)
 	}

@@ -257,7 +257,9 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 		}
 	}
 	if t.Cert != "" && t.Key != "" {
-		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
+		cert, _ := keys.ReadFile(t.Cert)
+		key, _ := keys.ReadFile(t.Key)
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
 			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"],
 				strings.TrimPrefix(err.Error(), "tls: "))
 		}

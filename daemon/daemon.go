@@ -8,18 +8,21 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/connlimit"
+	"github.com/quellhq/quell/internal/namedfile"
 	"github.com/quellhq/quell/internal/outage"
 )
 
 // stopWait limits how long each part of a process may take to end.
 const stopWait = 10 * time.Second
+
+// maxCredential is the largest size of a credential file in bytes.
+const maxCredential = 64 << 10
 
 // attentive is how often controllers and balancers ping the server of the bus. A controller or balancer leaves a server that has not
 // answered for three times as long. Agents, of which there may be thousands, ping less often.
@@ -56,7 +59,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 	}
 	var named error
 	if file.Bus.Credentials != "" {
-		if id.Credential, named = os.ReadFile(file.Bus.Credentials); named == nil {
+		if id.Credential, named = namedfile.Read(file.Bus.Credentials, maxCredential); named == nil {
 			return id, badCredential(file.Bus.Credentials, id.Credential, g)
 		}
 	}

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -120,6 +121,24 @@ func (r *tuned) reported(workers float64) {
 	})
 }
 
+// measures waits until the controller has had a reading of the agent and made two decisions more.
+func (r *tuned) measures() {
+	r.t.Helper()
+	first := r.awaitStatus("readings", func(s controller.Status) bool { return len(s.Instances) == 1 && s.Instances[0].Utilization != nil })
+	r.awaitStatus("decisions", func(s controller.Status) bool { return s.At.After(first.At.Add(sampling)) })
+}
+
+// stop ends a process as an operator does.
+func (p *proc) stop(t *testing.T) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if status := p.ends(t); status != 0 {
+		t.Errorf("%s ended with %d: %s", p.name, status, p.said())
+	}
+}
+
 // TestPlansSetParametersOfServers follows a setting from a plan to a server's file, and the original back into the file.
 func TestPlansSetParametersOfServers(t *testing.T) {
 	t.Parallel()
@@ -152,12 +171,7 @@ func TestPlansSetParametersOfServers(t *testing.T) {
 	r.wish.Store(40)
 	r.reported(40)
 	r.wish.Store(0)
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if status := p.ends(t); status != 0 {
-		t.Errorf("the agent ended with %d: %s", status, p.said())
-	}
+	p.stop(t)
 	r.has("server.conf", 10)
 	r.has("force", 10)
 }
@@ -176,4 +190,50 @@ func TestAnAgentWithoutItsServersFile(t *testing.T) {
 	if said := p.said(); !strings.Contains(said, "agent.middleware[0]: ") || !strings.Contains(said, "server.conf") {
 		t.Errorf("the agent says %s", said)
 	}
+}
+
+// An agent is killed while it has changed its server's file, and one character of the record of the original is edited. The next agent
+// refuses the record, measures, and leaves everything else as it is. With the record as it was, an agent puts the original back.
+func TestAnEditedRecordOfAnOriginal(t *testing.T) {
+	t.Parallel()
+	r := newTuned(t)
+	p := r.startAgent()
+	r.reported(10)
+	r.wish.Store(20)
+	r.has("force", 20)
+	r.wish.Store(0)
+	p.kill(t)
+	r.has("server.conf", 20)
+	path := filepath.Join(r.dir, ".server.conf.quell-original")
+	record, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{`"original": "`, `"wrote": [` + "\n    \""} {
+		edited := bytes.Clone(record)
+		at := bytes.Index(record, []byte(field)) + len(field)
+		if at < len(field) {
+			t.Fatalf("no %s in %s", field, record)
+		}
+		edited[at] ^= 1
+		r.put(filepath.Base(path), string(edited))
+		p = r.startAgent()
+		r.await("the refusal of the record with another "+field, func() (bool, any) {
+			said := p.said()
+			return has(said, "agent.middleware[0]: ", path, "is damaged: look at the file and delete the record", "agent started"), said
+		})
+		r.wish.Store(30)
+		r.measures()
+		r.wish.Store(0)
+		p.stop(t)
+		r.has("server.conf", 20)
+		r.has("force", 20)
+		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, edited) {
+			t.Errorf("%s: the record is %s, %v", field, now, err)
+		}
+	}
+	r.put(filepath.Base(path), string(record))
+	r.startAgent()
+	r.has("server.conf", 10)
+	r.has("force", 10)
 }

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/namedfile"
 )
 
 // Decode reads models.json. If the text has mistakes, the error is one *quell.UserError that names the line and path of each.
@@ -24,10 +24,13 @@ func Decode(r io.Reader) (*Models, error) {
 	return decode(text, "line ")
 }
 
+// maxBytes is the largest size of a file of models.
+const maxBytes = 64 << 20
+
 // Load reads models from a file. If the file has mistakes, the error is one *quell.UserError that names file, line and path
 // of each.
 func Load(path string) (*Models, error) {
-	text, err := os.ReadFile(path)
+	text, err := namedfile.Read(path, maxBytes)
 	if err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("reading models: %w", err)}
 	}

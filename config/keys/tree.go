@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"syscall"
-	"time"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -17,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/namedfile"
 )
 
 // Limits of a file. The YAML parser's time grows with the square of the nesting and of the number of keys in one map,
@@ -166,21 +164,12 @@ func (d *Decoder) plain(n ast.Node) (ast.Node, bool) {
 
 // ReadFile reads a file, but at most one byte more than Parse accepts: enough for Parse to notice that the file is too large.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO without a writer must not block
-	if err != nil {
-		return nil, unreadable(path, err)
-	}
-	defer f.Close()
-	_ = f.SetReadDeadline(time.Now().Add(patience)) // regular files have no deadline
-	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	data, err := namedfile.Begin(path, maxBytes+1)
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
 	return data, nil
 }
-
-// patience is how long the writer of a FIFO may take.
-const patience = 5 * time.Second
 
 func unreadable(path string, err error) error {
 	var cause *os.PathError

@@ -187,8 +187,8 @@ func decodeIDs(out []byte) ([]string, error) {
 	}
 	seen := map[string]bool{}
 	for i, id := range ids {
-		if id == "" || seen[id] {
-			return nil, fmt.Errorf("[%d]: id %q is empty or given twice", i, id)
+		if id == "" || len(id) > mostID || seen[id] {
+			return nil, fmt.Errorf("[%d]: id %q is empty, longer than %d bytes, or given twice", i, keys.Shorten(id), mostID)
 		}
 		seen[id] = true
 	}

@@ -111,9 +111,10 @@ func TestListIsReadStrictly(t *testing.T) {
 
 func TestStartIsReadStrictly(t *testing.T) {
 	for out, want := range map[string]string{
-		`["a"]`:        "printed 1 ids",
-		`["a","a"]`:    "given twice",
-		`["a",""]`:     "empty",
+		`["a"]`:     "printed 1 ids",
+		`["a","a"]`: "given twice",
+		`["a",""]`:  "empty",
+		`["a","` + strings.Repeat("b", 300) + `"]`: "longer than 256 bytes",
 		`["a",1]`:      "cannot unmarshal",
 		`started a, b`: "begins with",
 	} {

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/keys"
 )
 
 // ErrFixed is what Start and Stop return.
@@ -45,11 +45,11 @@ func check(m quell.Member, seen map[string]bool) error {
 	if seen[m.ID] {
 		return fmt.Errorf("id: %q is given twice", m.ID)
 	}
-	if host, port, err := net.SplitHostPort(m.Address); err != nil || host == "" || port == "" {
-		return fmt.Errorf("address of %s: %q is not host:port", m.ID, m.Address)
+	if problem := keys.AddressProblem(m.Address, true); problem != "" {
+		return fmt.Errorf("address of %s: %s", m.ID, problem)
 	}
-	if host, port, err := net.SplitHostPort(m.Probe); m.Probe != "" && (err != nil || host == "" || port == "") {
-		return fmt.Errorf("probe of %s: %q is not host:port", m.ID, m.Probe)
+	if problem := keys.AddressProblem(m.Probe, true); m.Probe != "" && problem != "" {
+		return fmt.Errorf("probe of %s: %s", m.ID, problem)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestMistakesComeTogether(t *testing.T) {
 		t.Fatalf("New = %v", err)
 	}
 	for _, part := range []string{
-		"instances[0]: id: missing", `address of a: "h"`, `instances[2]: id: "a" is given twice`, `address of b`, "probe of c",
+		"instances[0]: id: missing", `address of a: must be an address as in 127.0.0.1:8080, is "h"`, `instances[2]: id: "a" is given twice`, `address of b`, "probe of c",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not mentioned in: %v", part, err)
