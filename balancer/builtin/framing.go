@@ -48,6 +48,17 @@ func (f *framing) inBody() bool { return f.phase != inLine && f.phase < blind }
 // bodyArrived returns whether all bytes of the present request have arrived.
 func (f *framing) bodyArrived() bool { return f.phase == inLine }
 
+// awaitsRequest returns whether the next byte is the first one of a request.
+func (f *framing) awaitsRequest() bool { return f.phase == inLine && !f.inHead && len(f.part) == 0 }
+
+// begun returns how many requests have begun to arrive. A client that speaks HTTP/2 sends frames instead.
+func (f *framing) begun() int64 {
+	if f.phase == frames || f.awaitsRequest() {
+		return f.complete
+	}
+	return f.complete + 1
+}
+
 // scan reads the next bytes. It returns the index of the end of the line that makes a request ambiguous, or -1.
 func (f *framing) scan(b []byte) int {
 	for at := 0; at < len(b); {

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -51,6 +52,8 @@ type inbound struct {
 	answered atomic.Int64  // requests that were answered
 	left     atomic.Int64  // when the client closed its side, in ns since epoch; 0: it has not
 	sealed   atomic.Bool   // the rest of the present request is not read
+	begun    atomic.Int64  // requests of which something has arrived
+	told     atomic.Bool   // something was sent to the client after it last sent something
 	readBy   atomic.Int64  // deadline of reading, in ns since epoch; 0: none
 	poked    chan struct{} // a changed deadline, or the close, wakes a Read that waits without reading
 
@@ -94,18 +97,42 @@ func (c *inbound) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	n, err := c.readUnsealed(b)
+	for n > 0 && !c.upgraded.Load() && c.framing.awaitsRequest() {
+		rest := skipEmptyLines(b[:n])
+		if n = copy(b, rest); n > 0 || err != nil {
+			break
+		}
+		n, err = c.readUnsealed(b)
+	}
 	if n == 0 && errors.Is(err, io.EOF) {
 		return 0, c.awaitAnswer()
 	}
 	if n == 0 || c.upgraded.Load() {
 		return n, err
 	}
-	if end := c.framing.scan(b[:n]); end >= 0 {
+	end := c.framing.scan(b[:n])
+	c.begun.Store(c.framing.begun())
+	c.told.Store(false)
+	if end >= 0 {
 		put := copy(b[end:], malformed)
 		c.insert = []byte(malformed[put:])
 		return end + put, nil
 	}
 	return n, err
+}
+
+// skipEmptyLines returns what follows empty lines in front of a request, which a server ignores (RFC 9112, section 2.2). net/http does so
+// only behind a POST.
+func skipEmptyLines(b []byte) []byte {
+	for {
+		rest, found := bytes.CutPrefix(b, []byte("\r\n"))
+		if !found {
+			if rest, found = bytes.CutPrefix(b, []byte("\n")); !found {
+				return b
+			}
+		}
+		b = rest
+	}
 }
 
 // awaitAnswer is called when the client has closed its side of the connection. If the server still owes it an answer,
@@ -225,6 +252,7 @@ func (c *inbound) Write(b []byte) (n int, err error) {
 		if err := c.arm(); err != nil {
 			return n, err
 		}
+		c.told.Store(true)
 		taken, err := c.Conn.Write(b[n:])
 		n += taken
 		if taken > 0 {
@@ -294,11 +322,16 @@ func (c *inbound) CloseWrite() error {
 	return net.ErrClosed
 }
 
+// wasRefused returns whether net/http has answered a request that no handler saw, because it was malformed.
+func (c *inbound) wasRefused() bool {
+	return c.told.Load() && c.begun.Load() > c.answered.Load() && !c.upgraded.Load()
+}
+
 // Close implements net.Conn. If the client still sends, what it sends is thrown away for a while: an immediate close would
 // reset the connection, and the client would lose an answer that it has not read yet.
 func (c *inbound) Close() error {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
-	if c.sealed.Load() && c.CloseWrite() == nil {
+	if (c.sealed.Load() || c.wasRefused()) && c.CloseWrite() == nil {
 		go c.once.Do(func() {
 			defer c.leave()
 			_ = c.Conn.SetReadDeadline(time.Now().Add(lingering)) // without a deadline the copy ends with the client

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,19 +102,20 @@ func followInbound(conn net.Conn, state http.ConnState) {
 
 // ServeHTTP implements http.Handler.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if p.isUnsupported(w, r) {
-		return
-	}
 	p.active.Add(1)
 	p.open.Add(1)
 	defer p.active.Done()
 	defer p.open.Add(-1)
-	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI)}
-	x.firstByte, x.aside = p.first, p.classes.Aside(x.class)
-	if x.client, _ = r.Context().Value(inboundKey{}).(*inbound); x.client != nil {
-		x.client.begin()
-		defer x.client.end()
+	client, _ := r.Context().Value(inboundKey{}).(*inbound)
+	if client != nil {
+		client.begin()
+		defer client.end()
 	}
+	if p.isUnsupported(w, r) {
+		return
+	}
+	x := &exchange{arrived: time.Now(), request: r, header: w.Header(), class: p.classes.Of(r.RequestURI), client: client}
+	x.firstByte, x.aside = p.first, p.classes.Aside(x.class)
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}
 		if r.ProtoMajor == 2 {
@@ -205,6 +207,26 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	if x.client != nil {
 		x.client.upgraded.Store(true)
 	}
+	if both, ok := resp.Body.(io.ReadWriteCloser); ok && x.client != nil && x.outbound != nil {
+		resp.Body = &tunnel{both, x.outbound, x.client.rules.Load().halfClosed}
+	}
+}
+
+// tunnel is an upgraded connection to an instance.
+type tunnel struct {
+	io.ReadWriteCloser
+	conn  *outbound
+	grace time.Duration // how long the instance may go on after its client's end
+}
+
+// CloseWrite tells the instance that its client has closed its sending side.
+func (t *tunnel) CloseWrite() error {
+	half, ok := t.conn.Conn.(interface{ CloseWrite() error })
+	if !ok || t.grace <= 0 {
+		return io.EOF
+	}
+	_ = t.conn.SetReadDeadline(time.Now().Add(t.grace)) // fails only on a closed connection
+	return half.CloseWrite()
 }
 
 // complete adds to a response what the balancer itself says to the client.
@@ -222,12 +244,15 @@ func (p *proxy) complete(resp *http.Response) error {
 
 // isUnsupported answers requests that no instance gets.
 func (p *proxy) isUnsupported(w http.ResponseWriter, r *http.Request) bool {
-	switch r.Method {
-	case http.MethodConnect:
+	switch {
+	case r.Method == http.MethodConnect:
 		http.Error(w, "this is not a forward proxy", http.StatusMethodNotAllowed)
-	case "PRI": // reserved for the beginning of HTTP/2 (RFC 9113, section 11.6)
+	case r.Method == "PRI": // reserved for the beginning of HTTP/2 (RFC 9113, section 11.6)
 		w.Header().Set("Connection", "close")
 		http.Error(w, "HTTP/2 is switched off", http.StatusHTTPVersionNotSupported)
+	case strings.Contains(r.RequestURI, "#"): // has no place in a request (RFC 9112, section 3.2); net/url would escape it
+		w.Header().Set("Connection", "close")
+		http.Error(w, "the request's target has a fragment", http.StatusBadRequest)
 	default:
 		return false
 	}
