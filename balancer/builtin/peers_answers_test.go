@@ -132,7 +132,7 @@ func clientCases() []manners {
 		{name: "a client that stalls in a head", stalls: true, send: bytesOf("GET /@ HTTP/1.1\r\nHost: a\r\n"), answers: 2,
 			about: "The head does not end. The time-out of the proxy is 0.3 s."},
 		{name: "a client that stalls in a body", stalls: true, silence: true, answers: 2,
-			send: bytesOf(postHead + "Content-Length: 9\r\n\r\nhello"),
+			send:  bytesOf(postHead + "Content-Length: 9\r\n\r\nhello"),
 			about: "Five of nine bytes of a body come. The time-out of the proxy is 0.3 s."},
 		{name: "a client that does not read", stalls: true, slow: true, play: slowly, send: bytesOf(plainGet),
 			about: "The client reads nothing of 40 MB until the instance is rid of the request. The time-out of the proxy is 0.3 s."},
