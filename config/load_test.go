@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/haproxy"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
@@ -72,7 +73,7 @@ func TestFullFile(t *testing.T) {
 			Classes: balancer.Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}},
 			Settings: &builtin.Settings{
 				Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000", Scheduling: quell.Random2,
-				Health: builtin.Health{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
+				Health: health.Options{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
 				Timeouts: builtin.Timeouts{
 					Connect: 100 * time.Millisecond, ResponseHeader: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
 					UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
@@ -207,7 +208,7 @@ func TestDefaults(t *testing.T) {
 		"balancer.admin":      {own.Admin, "conf/quell-data/balancer.sock"},
 		"balancer.scheduling": {own.Scheduling, quell.LeastConn},
 		"balancer.max_conns":  {own.MaxConns, 10000},
-		"balancer.health":     {own.Health, builtin.Health{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}},
+		"balancer.health":     {own.Health, health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}},
 		"balancer.timeouts": {own.Timeouts,
 			builtin.Timeouts{
 				Connect: time.Second, ResponseHeader: 30 * time.Second, Idle: 90 * time.Second, ReadHeader: 10 * time.Second,

@@ -24,6 +24,8 @@ func TestWrittenFilesReadBack(t *testing.T) {
 		"haproxy": least + "balancer: {kind: haproxy, drain: 3s, haproxy: {sockets: [/run/a, '10.0.0.1:9999'], backend: app}}\n" +
 			"scaler: {kind: process, command: [web, --port, '{port}', \"a 'b'\"], lifeline: true}\n",
 		"lvs": least + "balancer: {kind: lvs, lvs: {services: ['10.0.0.1:80', 'fwmark:7']}}\n",
+		"nginx": least + "balancer: {kind: nginx, health: {path: /}, nginx: {include: shop.conf, reload: [nginx-reload, now], " +
+			"balance: leastconn}}\n",
 		"a listed group": least + "scaler: {kind: fixed, instances: [{id: a, address: '10.0.0.1:80'}]}\n" +
 			"group: {min: 1, max: 1, initial: 1}\nprobe: {timeout: 1s, count: 8}\n",
 		"commands": least + "balancer: {kind: command, command: [apply, '7']}\nscaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",

@@ -8,6 +8,7 @@ import (
 	balancercommand "github.com/quellhq/quell/balancer/command"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
+	"github.com/quellhq/quell/balancer/nginx"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
@@ -27,6 +28,7 @@ func Drivers() config.Drivers {
 			balancercommand.Kind,
 			haproxy.Kind,
 			lvs.Kind,
+			nginx.Kind,
 		},
 		Scalers: []scaler.Kind{
 			fixed.Kind,

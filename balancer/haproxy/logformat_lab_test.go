@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/internal/logsocket"
 )
 
 // frontends are what a user may have in one HAProxy, each with its own log.
@@ -85,7 +87,7 @@ func TestFrontendsInDifferentFormats(t *testing.T) {
 	l := newLab(t, "")
 	a := newInstance(t, 2*time.Millisecond)
 	address := filepath.Join(l.dir, "log.sock")
-	conn, err := listen(address)
+	conn, err := logsocket.Listen(address, "HAProxy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +143,7 @@ func TestWrongSetUps(t *testing.T) {
 			l := newLab(t, "")
 			a := newInstance(t, 0)
 			address := filepath.Join(l.dir, "log.sock")
-			conn, err := listen(address)
+			conn, err := logsocket.Listen(address, "HAProxy")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/measure"
+	"github.com/quellhq/quell/internal/logsocket"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
 )
@@ -184,7 +185,7 @@ func (w *window) add(next *window) {
 }
 
 func (m *monitor) listen() {
-	buffer := make([]byte, maxDatagram)
+	buffer := make([]byte, logsocket.MaxDatagram)
 	for {
 		n, _, err := m.opts.Log.ReadFrom(buffer)
 		if errors.Is(err, net.ErrClosed) {

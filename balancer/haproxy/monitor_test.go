@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/atomicfile"
+	"github.com/quellhq/quell/internal/logsocket"
 )
 
 // TestReadingsFromTheLog checks that a real HAProxy's log, over UDP and over a Unix socket, in both formats, matches what
@@ -30,7 +31,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			if c.network == "udp" {
 				address = freeAddress(t)
 			}
-			conn, err := listen(address)
+			conn, err := logsocket.Listen(address, "HAProxy")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +95,7 @@ func TestClassesAndConnectTimesFromTheLog(t *testing.T) {
 			a := newInstance(t, time.Millisecond)
 			l := newLab(t, "")
 			address := filepath.Join(l.dir, "log.sock")
-			conn, err := listen(address)
+			conn, err := logsocket.Listen(address, "HAProxy")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,15 +241,15 @@ func TestNamesInTheLog(t *testing.T) {
 // TestListen checks that a dead socket is replaced, but not a live one or another file.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	first, err := listen(path)
+	first, err := logsocket.Listen(path, "HAProxy")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(path); err == nil {
+	if _, err := logsocket.Listen(path, "HAProxy"); err == nil {
 		t.Error("a second listener took the path")
 	}
 	first.Close()
-	again, err := listen(path)
+	again, err := logsocket.Listen(path, "HAProxy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestListen(t *testing.T) {
 	if err := atomicfile.Write(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(path); err == nil {
+	if _, err := logsocket.Listen(path, "HAProxy"); err == nil {
 		t.Error("a file was replaced")
 	}
 }

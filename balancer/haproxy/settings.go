@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/logsocket"
 )
 
 // Kind is one or several HAProxies in front of a service.
@@ -191,7 +192,7 @@ func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish 
 		return nil, err
 	}
 	if s.Log != "" {
-		if o.Log, err = listen(s.Log); err != nil {
+		if o.Log, err = logsocket.Listen(s.Log, "HAProxy"); err != nil {
 			return nil, err
 		}
 	}

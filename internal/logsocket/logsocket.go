@@ -1,4 +1,5 @@
-package haproxy
+// Package logsocket receives the log of a balancer: datagrams in the syslog protocol.
+package logsocket
 
 import (
 	"errors"
@@ -10,34 +11,34 @@ import (
 	"syscall"
 )
 
-// maxDatagram is larger than any message that HAProxy sends (its `len` is at most 65535).
-const maxDatagram = 64 << 10
+// MaxDatagram is larger than any message that HAProxy (its `len` is at most 65535) or nginx sends.
+const MaxDatagram = 64 << 10
 
 // receiveBuffer is the size of the receive buffer that is requested for UDP. It is large enough for a burst of a few thousand lines.
 const receiveBuffer = 4 << 20
 
-// listen opens the address where HAProxy's log arrives: a path of a Unix datagram socket, or host:port for UDP. It replaces a socket file
-// that a dead process left. Every local user may write to the socket, because HAProxy runs as another user; the folder's permissions can
-// restrict that.
-func listen(address string) (net.PacketConn, error) {
+// Listen opens the address where a program's log arrives: a path of a Unix datagram socket, or host:port for UDP. It replaces a socket file
+// that a dead process left. Every local user may write to the socket, because the program runs as another user; the folder's permissions
+// can restrict that.
+func Listen(address, program string) (net.PacketConn, error) {
 	if !strings.Contains(address, "/") {
 		conn, err := net.ListenPacket("udp", address)
 		if err != nil {
-			return nil, fmt.Errorf("listening for HAProxy's log: %w; choose another address or stop what uses it", err)
+			return nil, fmt.Errorf("listening for %s's log: %w; choose another address or stop what uses it", program, err)
 		}
 		_ = conn.(*net.UDPConn).SetReadBuffer(receiveBuffer) // if the system allows less, that is no error
 		return conn, nil
 	}
 	if err := removeStale(address); err != nil {
-		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+		return nil, fmt.Errorf("listening for %s's log: %w", program, err)
 	}
 	conn, err := net.ListenPacket("unixgram", address)
 	if err != nil {
-		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+		return nil, fmt.Errorf("listening for %s's log: %w", program, err)
 	}
 	if err := os.Chmod(address, 0o666); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("listening for HAProxy's log: %w", err)
+		return nil, fmt.Errorf("listening for %s's log: %w", program, err)
 	}
 	return conn, nil
 }

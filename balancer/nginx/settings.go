@@ -1,0 +1,129 @@
+package nginx
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Kind is an nginx on the controller's machine.
+var Kind = balancer.Kind{
+	Name: "nginx", About: "an nginx that runs already, on the controller's machine",
+	Defaults: func() balancer.Settings {
+		return &Settings{PID: "/run/nginx.pid", Test: []string{"nginx", "-t"}, Every: 5 * time.Second,
+			Health: health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}}
+	},
+}
+
+// Settings are its configuration.
+type Settings struct {
+	Include string           // the file of the upstream's servers
+	PID     string           // the file with the number of nginx's master process
+	Test    []string         // program that checks nginx's configuration
+	Reload  []string         // program that makes nginx read its configuration; empty: the signal HUP
+	Server  string           // parameters of the servers of instances that come and go
+	Every   time.Duration    // shortest time between two reloads that only change weights
+	Log     string           // where nginx's log arrives: a path or host:port; empty: no log
+	Balance quell.Scheduling // the upstream's algorithm; empty: unknown
+	Health  health.Options
+}
+
+// Keys returns the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Opt("health", s.Health.Keys(), "how the controller checks instances, because nginx only notices failing requests"),
+		keys.Req("nginx", keys.Table{
+			keys.Req("include", keys.Text(&s.Include), "file of the upstream's servers, which nginx's configuration includes"),
+			keys.Opt("log", keys.PathOrAddress(&s.Log),
+				"where nginx sends its log in the format quell: a path for a Unix datagram socket, or host:port for UDP").
+				Or("none: response times are not measured"),
+			keys.Opt("balance", keys.OneOf(&s.Balance, Balances),
+				"the upstream's algorithm: what a group can carry is learned sooner; leastconn stands for least_conn, random2 for random two").
+				Or("unknown"),
+			keys.Opt("server", keys.Text(&s.Server).Then(parameters),
+				"more parameters of servers that Quell adds, as in max_fails=2 fail_timeout=5s").Or("none"),
+			keys.Opt("reload_every", keys.Duration(&s.Every).Above(0), "shortest time between two reloads that only change weights"),
+			keys.Opt("pid", keys.Text(&s.PID), "file with the number of nginx's master process"),
+			keys.Opt("test", keys.Command(&s.Test), "program that checks nginx's configuration before each reload"),
+			keys.Opt("reload", keys.Command(&s.Reload), "program that reloads nginx").Or("the signal HUP to the master process"),
+		}, "how to reach nginx, and the file that Quell may change"),
+	}
+}
+
+// Balances are the algorithms of nginx that are known to Quell.
+var Balances = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2}
+
+// Distributes returns the rule by which requests are distributed; empty if it is unknown.
+func (s *Settings) Distributes() quell.Scheduling { return s.Balance }
+
+// parameters checks text that becomes part of nginx's configuration.
+func parameters(text string) string {
+	list, err := parse("server a " + text + ";")
+	switch {
+	case err != nil || len(list) != 1 || strings.Contains(text, "#"):
+		return fmt.Sprintf("must be parameters of one server of an upstream, is %q", keys.Shorten(text))
+	case slices.ContainsFunc(list[0].words, func(w string) bool { return w == "down" || strings.HasPrefix(w, "weight=") }):
+		return "must not have weight= or down, which Quell sets"
+	}
+	return ""
+}
+
+// Check does nothing, because no keys can contradict each other.
+func (s *Settings) Check(*keys.Decoder) {}
+
+// Where returns the include file, as text for people.
+func (s *Settings) Where() string { return s.Include }
+
+// Files returns the paths that are relative to the configuration.
+func (s *Settings) Files(string) []*string { return []*string{&s.Include, &s.PID} }
+
+func (s *Settings) options(in balancer.Service) Options {
+	return Options{
+		Include: s.Include, PID: s.PID, Test: s.Test, Reload: s.Reload, Server: strings.Fields(s.Server), Every: s.Every, Name: in.Name,
+		Members: in.Members, Memory: filepath.Join(in.Data, "nginx.json"), Logger: in.Logger,
+	}
+}
+
+// New makes the driver.
+func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
+	return balancer.Made(New(s.options(in)))
+}
+
+// Parts returns one part, which reports the servers.
+func (s *Settings) Parts(in balancer.Service) []balancer.Part {
+	return []balancer.Part{{
+		About: "nginx: servers in " + s.Include,
+		Open: func() (balancer.Driver, error) {
+			o := s.options(in)
+			o.Memory, o.Logger = "", slog.New(slog.DiscardHandler)
+			return balancer.Made(New(o))
+		},
+	}}
+}
+
+// CheckHealth makes one health check of an instance in the same way as the controller.
+func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
+	return "GET " + s.Health.Path, health.NewChecker(s.Health, nil, make(chan struct{}, 1)).Check(ctx, address)
+}
+
+// Measure makes readings of the driver's instances from nginx's log and publishes them until the meter is stopped. Without a log there are
+// none.
+func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
+	m, err := newMeter(driver.(*Driver), s, in, publish)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.cancel = cancel
+	m.running.Go(func() { m.run(ctx) })
+	return m, nil
+}
