@@ -30,7 +30,7 @@ const (
 type Options struct {
 	Include string   // the file of the upstream's servers
 	PID     string   // the file with the number of the master process
-	Test    []string // program that checks the configuration
+	Test    []string // program that checks the configuration; empty: nginx -t
 	Reload  []string // program that reloads it; empty: the signal HUP
 	Server  []string // parameters of servers that Quell adds
 	Every   time.Duration
@@ -66,6 +66,9 @@ func New(o Options) (*Driver, error) {
 	}
 	if o.Include == "" {
 		return nil, &quell.UserError{Err: errors.New("nginx: no file of servers is given")}
+	}
+	if len(o.Test) == 0 {
+		o.Test = []string{"nginx", "-t"}
 	}
 	d := &Driver{opts: o, master: master{o.PID, o.Test, o.Reload}, conns: openConns, told: map[string]bool{}}
 	d.remembered = outage.Log{Logger: o.Logger, What: "keeping which line of nginx's servers stands for which instance"}

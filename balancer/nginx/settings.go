@@ -19,7 +19,7 @@ import (
 var Kind = balancer.Kind{
 	Name: "nginx", About: "an nginx that runs already, on the controller's machine",
 	Defaults: func() balancer.Settings {
-		return &Settings{PID: "/run/nginx.pid", Test: []string{"nginx", "-t"}, Every: 5 * time.Second,
+		return &Settings{PID: "/run/nginx.pid", Every: 5 * time.Second,
 			Health: health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}}
 	},
 }
@@ -28,7 +28,7 @@ var Kind = balancer.Kind{
 type Settings struct {
 	Include string           // the file of the upstream's servers
 	PID     string           // the file with the number of nginx's master process
-	Test    []string         // program that checks nginx's configuration
+	Test    []string         // program that checks nginx's configuration; empty: nginx -t
 	Reload  []string         // program that makes nginx read its configuration; empty: the signal HUP
 	Server  string           // parameters of the servers of instances that come and go
 	Every   time.Duration    // shortest time between two reloads that only change weights
@@ -53,7 +53,7 @@ func (s *Settings) Keys() keys.Table {
 				"more parameters of servers that Quell adds, as in max_fails=2 fail_timeout=5s").Or("none"),
 			keys.Opt("reload_every", keys.Duration(&s.Every).Above(0), "shortest time between two reloads that only change weights"),
 			keys.Opt("pid", keys.Text(&s.PID), "file with the number of nginx's master process"),
-			keys.Opt("test", keys.Command(&s.Test), "program that checks nginx's configuration before each reload"),
+			keys.Opt("test", keys.Command(&s.Test), "program that checks nginx's configuration before each reload").Or("nginx -t"),
 			keys.Opt("reload", keys.Command(&s.Reload), "program that reloads nginx").Or("the signal HUP to the master process"),
 		}, "how to reach nginx, and the file that Quell may change"),
 	}
