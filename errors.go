@@ -38,6 +38,13 @@ func (e *OwnedError) Error() string {
 		e.Balancer, cmp.Or(e.Owner.Name, e.Owner.ID), e.Lease)
 }
 
+// UnsureError says that an action failed, and that it may have been carried out all the same: for example, a program that starts machines
+// was killed because it took too long.
+type UnsureError struct{ Err error }
+
+func (e *UnsureError) Error() string { return e.Err.Error() }
+func (e *UnsureError) Unwrap() error { return e.Err }
+
 // UserError is a user's mistake in a command line or a file. The command ends with status 2.
 type UserError struct{ Err error }
 

@@ -248,7 +248,10 @@ type Snapshot struct {
 	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
 	Scheduling  Scheduling   `json:"scheduling,omitempty"`   // the rule of the balancer; absent: unknown
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
-	Instances   []Instance   `json:"instances"`
+	// MayCome is the number of ordered instances that are not listed, no longer count as coming, and may still come: the group's bound must
+	// hold with them.
+	MayCome   int        `json:"may_come,omitempty"`
+	Instances []Instance `json:"instances"`
 }
 
 // Set enters the weights that people set into the snapshot. Keys are IDs of instances; unknown ones are ignored.

@@ -48,6 +48,7 @@ func (s *Snapshot) Validate() error {
 	}
 	p.optional("arrival_rate", s.ArrivalRate, maxRate)
 	p.number("coming", float64(s.Coming), maxRate)
+	p.number("may_come", float64(s.MayCome), maxRate)
 	seen := make(map[string]bool, len(s.Instances))
 	var sum float64
 	weights := 0

@@ -112,10 +112,15 @@ func (a groupActuator) apply(ctx context.Context, _ *view, plan *quell.Plan) ([]
 }
 
 func (a groupActuator) readBack(v *view) []string {
-	if v.coming == 0 {
-		return nil
+	var words []string
+	if v.coming > 0 {
+		words = append(words, fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming))
 	}
-	return []string{fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming)}
+	if v.mayCome > 0 {
+		words = append(words, fmt.Sprintf("%d instance(s) ordered, no longer waited for, and perhaps started: they count against group.max",
+			v.mayCome))
+	}
+	return words
 }
 
 // composed is the actuator of a fast policy's cuts. It has nothing to do, because a plan's weights already contain the cuts.

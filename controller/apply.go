@@ -20,6 +20,7 @@ type view struct {
 	held     map[string]hold        // members that a person took out of rotation (holds)
 	ending   map[string]bool        // members that the scaler was told to stop
 	coming   int                    // number of instances that were ordered and are not listed yet
+	mayCome  int                    // number of ordered instances that are no longer waited for, and may still come
 	places   map[string]string      // members that will replace another one, and the id of that one
 	last     map[string]quell.State // states of members in the last snapshot
 	snapshot *quell.Snapshot        // made from this view; nil between two decisions
@@ -114,7 +115,11 @@ func (c *Controller) begin(ctx context.Context, v view) {
 		c.begun = true
 		return
 	}
-	started, err := c.order(ctx, life.First(c.opts.Service.Group), "")
+	n := min(life.First(c.opts.Service.Group), c.opts.Service.Group.Max-v.mayCome)
+	if n <= 0 {
+		return
+	}
+	started, err := c.order(ctx, n, "")
 	if err != nil {
 		c.failed("apply", fmt.Errorf("starting the first instances: %w", err))
 	}

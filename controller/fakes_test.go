@@ -139,6 +139,7 @@ type fakeScaler struct {
 	report   error
 	slow     bool
 	later    bool          // Start returns no ids, and the list has them only after appear
+	hangs    bool          // Start starts the instances, as if later were set, and hangs until it is ended
 	ordered  int           // if later is set: number of instances ordered by Start
 	stays    bool          // stopped instances are still listed
 	stopTake time.Duration // duration of Stop
@@ -161,8 +162,14 @@ func (s *fakeScaler) Start(ctx context.Context, n int) ([]string, error) {
 		return nil, err
 	}
 	s.starts = append(s.starts, n)
-	if s.later {
+	if s.later || s.hangs {
 		s.ordered += n
+	}
+	if s.hangs {
+		<-ctx.Done()
+		return nil, &quell.UnsureError{Err: fmt.Errorf("starting %d: %w", n, ctx.Err())}
+	}
+	if s.later {
 		return nil, nil
 	}
 	var ids []string

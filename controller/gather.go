@@ -190,7 +190,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		g.lives[group[i].Member.ID] = group[i].Past
 	}
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] && !g.listed[id] })
-	s.Coming = v.coming
+	s.Coming, s.MayCome = v.coming, v.mayCome
 	s.ArrivalRate = life.Arrivals(now, g.service.Sampling, g.readings)
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] })
 	g.strange.forget(now, g.service.Sampling, alive)

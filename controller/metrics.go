@@ -49,7 +49,8 @@ var (
 	descMissing   = prometheus.NewDesc("quell_instance_missing",
 		"1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
 	descInstances = prometheus.NewDesc("quell_instances",
-		"Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet.",
+		"Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet; "+
+			"may_come: no longer waited for, and they may still come.",
 		[]string{"service", "state"}, nil)
 	descLoad     = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
@@ -136,6 +137,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descInstances, float64(states[state]), string(state))
 	}
 	gauge(descInstances, float64(s.Coming), coming)
+	gauge(descInstances, float64(s.MayCome), mayCome)
 	for id, w := range s.Overrides {
 		gauge(descOverride, w, id)
 	}
@@ -171,6 +173,9 @@ const held quell.State = "held"
 
 // coming is the state under which metrics count instances that were ordered and that the scaler does not list yet.
 const coming = "coming"
+
+// mayCome is the state of ordered instances that are no longer waited for, and may still come.
+const mayCome = "may_come"
 
 func bit(b bool) float64 {
 	if b {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 // later is a service whose scaler returns no ids from Start; new instances appear only in its list.
@@ -135,5 +136,63 @@ func TestInstanceSeconds(t *testing.T) {
 		if after := r.c.Status().InstanceSeconds; after < before {
 			t.Errorf("the cost fell from %v to %v s", before, after)
 		}
+	})
+}
+
+// A start program that hangs may have started its instances. With a list that is 90 s late, more than group.max are never ordered.
+func TestAnOrderThatMayHaveWorked(t *testing.T) {
+	hanging := func(r *rig) {
+		r.scaler.hangs = true
+		r.opts.Service.Sampling, r.opts.Service.Group.Max = 10*time.Second, 4
+	}
+	play(t, hanging, func(r *rig) {
+		r.run(20 * time.Second)
+		r.wantOrders(2) // group.min: they count as coming
+		r.wantEvent("2 instance(s) may have started: starting 2: context deadline exceeded. They count as coming for 30s, and against " +
+			"group.max for 5m0s")
+		r.pass(40 * time.Second)
+		r.wantOrders(2, 2) // group.startup has passed
+		r.kill()
+		r.restart() // the next controller remembers them
+		r.run(time.Minute)
+		r.wantOrders(2, 2)
+		if s := r.c.Status(); s.MayCome != 4 || s.Coming != 0 {
+			t.Errorf("%d may come, %d are coming", s.MayCome, s.Coming)
+		}
+		if last := r.journal.newest(); last.MayCome != 4 {
+			t.Errorf("%+v", last)
+		}
+		r.scaler.appear(4)
+		r.pass(time.Minute)
+		r.wantOrders(2, 2)
+		if s := r.c.Status(); s.MayCome != 0 || len(s.Instances) != 4 {
+			t.Errorf("%d may come, %d instances", s.MayCome, len(s.Instances))
+		}
+	})
+	t.Run("that did not", func(t *testing.T) {
+		play(t, hanging, func(r *rig) {
+			r.run(50 * time.Second)
+			r.wantOrders(2, 2)
+			r.scaler.set(func(s *fakeScaler) { s.hangs = false })
+			r.pass(life.Doubt(30 * time.Second))
+			r.wantOrders(2, 2, 2)
+		})
+	})
+	t.Run("replacement", func(t *testing.T) {
+		play(t, full, func(r *rig) {
+			r.run(3 * time.Second)
+			r.scaler.set(func(s *fakeScaler) { s.hangs = true })
+			r.do(replaceFirst)
+			r.pass(2 * time.Minute)
+			r.wantOrders(2, 1)
+			if got := strings.Join(r.c.Status().Pending, "; "); !strings.Contains(got, "may still come") {
+				t.Errorf("pending %s", got)
+			}
+			r.scaler.set(func(s *fakeScaler) { s.hangs = false })
+			r.scaler.appear(1)
+			r.pass(20 * time.Second)
+			r.wantIDs("i2", "i3")
+			r.wantOrders(2, 1)
+		})
 	})
 }

@@ -37,7 +37,7 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	case life.Await:
 		c.turn = why
 	case life.Renew:
-		c.renew(ctx, r, why)
+		c.renew(ctx, v, r, why)
 	case life.TakeOver:
 		c.mem.Draining[r.Old] = c.now()
 		c.endReplacement(ctx, v, fmt.Sprintf("%s takes the place of %s, which drains", r.New, r.Old))
@@ -65,8 +65,12 @@ func (c *Controller) rules() *life.Replacing {
 }
 
 // renew orders a new instance. If an earlier attempt ordered an instance that did not work, renew removes that instance.
-func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
+func (c *Controller) renew(ctx context.Context, v *view, r *life.Replacement, why string) {
 	c.drop(r.New)
+	if c.crowded(v) {
+		c.turn = "instances that were ordered before may still come, and with another one the group could exceed group.max"
+		return
+	}
 	r.Order(c.now())
 	if why == "" {
 		why = "asked for by " + r.By
@@ -94,7 +98,7 @@ func (c *Controller) drop(fresh string) {
 func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	c.mem.Replacing = slices.Clone(c.mem.Replacing[1:])
 	v.places = c.placesOf()
-	v.coming = c.mem.Roll.Coming()
+	v.coming, v.mayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
 	c.event(ctx, text)
 	if c.unsaved = c.save(ctx); c.unsaved != nil {
 		c.failed("memory", c.unsaved)

@@ -44,6 +44,7 @@ type Status struct {
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
 	Instances       []InstanceStatus     `json:"instances"`
 	Coming          int                  `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
+	MayCome         int                  `json:"may_come,omitempty"`     // those that are no longer waited for, and may still come
 	Reasons         []quell.Reason       `json:"reasons"`                // the last plan's reasons
 	FastReasons     []quell.Reason       `json:"fast_reasons,omitempty"` // of the fast policy's last plan
 	Changes         []string             `json:"changes"`                // what the last decision that changed anything changed
@@ -203,7 +204,7 @@ func (c *Controller) show() {
 		}
 		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
-	s.Coming = c.mem.Roll.Coming()
+	s.Coming, s.MayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
 	c.shown.write(outside{
 		status: s, members: c.members, sampling: c.opts.Service.Sampling, fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Roll.Cost(c.now()),

@@ -147,9 +147,9 @@ func TestOrdersForAPlace(t *testing.T) {
 	r := NewRoll()
 	r.Look(epoch, []quell.Member{{ID: "old", State: quell.Ready}})
 	r.Order(sec(1), 1, "old")
-	r.Answer(nil, false)
+	r.Answer(nil, nil)
 	r.Order(sec(2), 1, "")
-	r.Answer(nil, false)
+	r.Answer(nil, nil)
 	if r.Coming() != 1 || r.ComingFor("old") != 1 {
 		t.Errorf("%d are coming, %d for old", r.Coming(), r.ComingFor("old"))
 	}

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -28,7 +29,18 @@ type Order struct {
 	Count int       `json:"count,omitempty"` // number of instances without a name
 	IDs   []string  `json:"ids,omitempty"`   // those that the scaler named
 	For   string    `json:"for,omitempty"`   // the instance to be replaced; empty: the group grows
+	// Unsure says that the order failed and may have been carried out all the same.
+	Unsure bool `json:"unsure,omitempty"`
+	// Overdue says that its instances are no longer waited for. They may still come, so they count against group.max until the order is
+	// forgotten.
+	Overdue bool `json:"overdue,omitempty"`
 }
+
+// leastDoubt is how long an order at least counts against group.max. The lists of some providers are minutes late.
+const leastDoubt = 5 * time.Minute
+
+// Doubt returns for how long instances of an order that are not listed count against group.max: for so long they may still come.
+func Doubt(startup time.Duration) time.Duration { return max(4*startup, leastDoubt) }
 
 // missing returns how many instances of an order are not listed yet.
 func (o *Order) missing() int { return o.Count + len(o.IDs) }
@@ -59,12 +71,13 @@ func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
 	r.Orders = append(r.Orders, Order{At: now, Count: n, For: inPlaceOf})
 }
 
-// Answer records the scaler's answer to the last order: the instances that it named, and whether the call failed. It returns how many
-// instances of the order are to come later without having been named.
-func (r *Roll) Answer(ids []string, failed bool) (later int) {
+// Answer records the scaler's answer to the last order: the instances that it named, and its error. It returns how many instances of the
+// order are to come, or may come, without having been named. After an error, these are none, unless it is a quell.UnsureError.
+func (r *Roll) Answer(ids []string, err error) (later int) {
 	o := &r.Orders[len(r.Orders)-1]
 	o.Count = max(0, o.Count-len(ids))
-	if failed {
+	o.Unsure = errors.As(err, new(*quell.UnsureError))
+	if err != nil && !o.Unsure {
 		o.Count = 0
 	}
 	o.IDs = slices.Clone(ids)
@@ -77,14 +90,22 @@ func (r *Roll) dropFilled() {
 	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return o.missing() == 0 })
 }
 
-// Coming returns how many instances that were ordered so that the group grows are not listed yet.
+// Coming returns how many instances that were ordered so that the group grows are not listed yet, and are waited for.
 func (r *Roll) Coming() int { return r.ComingFor("") }
 
-// ComingFor returns how many instances that were ordered to replace the instance old are not listed yet.
-func (r *Roll) ComingFor(old string) (n int) {
+// ComingFor returns how many instances that were ordered to replace the instance old are not listed yet, and are waited for.
+func (r *Roll) ComingFor(old string) int {
+	return r.count(func(o *Order) bool { return !o.Overdue && o.For == old })
+}
+
+// MayCome returns how many instances that were ordered are not listed, are no longer waited for, and may still come.
+func (r *Roll) MayCome() int { return r.count(func(o *Order) bool { return o.Overdue }) }
+
+// count returns how many instances of these orders are not listed yet.
+func (r *Roll) count(these func(*Order) bool) (n int) {
 	for i := range r.Orders {
-		if r.Orders[i].For == old {
-			n += r.Orders[i].missing()
+		if o := &r.Orders[i]; these(o) {
+			n += o.missing()
 		}
 	}
 	return n
@@ -99,14 +120,16 @@ func (r *Roll) Release(old string) {
 	}
 }
 
-// Overdue removes the orders whose instances have been missing for longer than startup, and returns them.
-func (r *Roll) Overdue(now time.Time, startup time.Duration) []Order {
-	n := 0
-	for n < len(r.Orders) && now.Sub(r.Orders[n].At) > startup {
-		n++
+// Overdue ends the waiting for orders whose instances have been missing for longer than startup, and returns these orders. An order whose
+// instances can no longer come is forgotten.
+func (r *Roll) Overdue(now time.Time, startup time.Duration) (late []Order) {
+	for i := range r.Orders {
+		if o := &r.Orders[i]; !o.Overdue && now.Sub(o.At) > startup {
+			o.Overdue = true
+			late = append(late, *o)
+		}
 	}
-	late := slices.Clone(r.Orders[:n])
-	r.Orders = slices.Delete(r.Orders, 0, n)
+	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return now.Sub(o.At) > Doubt(startup) })
 	return late
 }
 

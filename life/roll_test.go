@@ -2,6 +2,7 @@ package life
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -114,7 +115,7 @@ func TestOrders(t *testing.T) {
 	}
 	later := begun()
 	later.Order(sec(1), 2, "")
-	if n := later.Answer(nil, false); n != 2 || later.Coming() != 2 {
+	if n := later.Answer(nil, nil); n != 2 || later.Coming() != 2 {
 		t.Errorf("%d come later, %d are coming; nobody was named", n, later.Coming())
 	}
 	for _, tc := range []struct {
@@ -135,7 +136,7 @@ func TestOrders(t *testing.T) {
 
 	named := begun()
 	named.Order(sec(1), 2, "")
-	if n := named.Answer([]string{"x", "y"}, false); n != 0 || named.Coming() != 2 {
+	if n := named.Answer([]string{"x", "y"}, nil); n != 0 || named.Coming() != 2 {
 		t.Errorf("%d come later, %d are coming", n, named.Coming())
 	}
 	if came := named.Look(sec(2), list("a", "b", "stranger", "y")); len(came) != 1 || came[0] != (Arrival{ID: "y", Named: true}) {
@@ -147,8 +148,14 @@ func TestOrders(t *testing.T) {
 
 	refused := begun()
 	refused.Order(sec(1), 3, "")
-	if n := refused.Answer([]string{"x"}, true); n != 0 || refused.Coming() != 1 {
+	if n := refused.Answer([]string{"x"}, errors.New("refused")); n != 0 || refused.Coming() != 1 {
 		t.Errorf("%d come later, %d are coming: with an error only x was started", n, refused.Coming())
+	}
+
+	unsure := begun()
+	unsure.Order(sec(1), 3, "")
+	if n := unsure.Answer([]string{"x"}, &quell.UnsureError{Err: errors.New("killed")}); n != 2 || unsure.Coming() != 3 {
+		t.Errorf("%d come later, %d are coming: the order may have worked", n, unsure.Coming())
 	}
 
 	killed := begun() // between the order and the answer
@@ -162,7 +169,7 @@ func TestOverdue(t *testing.T) {
 	r := NewRoll()
 	r.Order(sec(0), 2, "")
 	r.Order(sec(10), 1, "")
-	r.Answer([]string{"x"}, false)
+	r.Answer([]string{"x"}, nil)
 	if late := r.Overdue(sec(30), startup); len(late) > 0 || r.Coming() != 3 {
 		t.Errorf("%v are late in time", late)
 	}
@@ -171,5 +178,38 @@ func TestOverdue(t *testing.T) {
 	}
 	if late := r.Overdue(sec(60), startup); len(late) != 1 || !slices.Equal(late[0].IDs, []string{"x"}) || r.Coming() != 0 {
 		t.Errorf("late: %v; still coming: %d", late, r.Coming())
+	}
+	if late := r.Overdue(sec(61), startup); len(late) > 0 || r.MayCome() != 3 {
+		t.Errorf("told twice: %v; %d may come", late, r.MayCome())
+	}
+}
+
+// Orders that are overdue may still have worked: they count against the bound until their instances appear, or long enough has passed.
+func TestOverdueOrdersMayStillCome(t *testing.T) {
+	r := NewRoll()
+	r.Order(sec(0), 2, "")
+	r.Answer(nil, &quell.UnsureError{Err: errors.New("killed")})
+	r.Order(sec(5), 1, "a")
+	r.Answer([]string{"x"}, nil)
+	r.Overdue(sec(40), startup)
+	if r.Coming() != 0 || r.ComingFor("a") != 0 || r.MayCome() != 3 {
+		t.Errorf("%d are coming, %d for a, %d may come", r.Coming(), r.ComingFor("a"), r.MayCome())
+	}
+	came := r.Look(sec(90), []quell.Member{{ID: "x", State: quell.Ready}, {ID: "y", State: quell.Ready}})
+	if len(came) != 2 || came[0].For != "a" || came[1].For != "" || r.MayCome() != 1 {
+		t.Errorf("came %+v, %d may come", came, r.MayCome())
+	}
+	if r.Overdue(sec(300), startup); r.MayCome() != 1 {
+		t.Errorf("%d may come after 300 s", r.MayCome())
+	}
+	if r.Overdue(sec(301), startup); len(r.Orders) != 0 {
+		t.Errorf("orders %+v after 301 s", r.Orders)
+	}
+	r.Order(sec(400), 1, "") // and the controller is away for an hour
+	if late := r.Overdue(sec(4000), startup); len(late) != 1 || len(r.Orders) != 0 {
+		t.Errorf("late %+v, orders %+v", late, r.Orders)
+	}
+	if Doubt(10*time.Minute) != 40*time.Minute {
+		t.Error("slow machines are doubted for too short a time")
 	}
 }

@@ -345,9 +345,11 @@ func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 	}
 }
 
-// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation
-// and those that are late.
-func (g *group) most(in *Input) int { return max(0, in.Service.Group.Max-g.held-g.late) }
+// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation, those that
+// are late, and those that were ordered and may still come.
+func (g *group) most(in *Input) int {
+	return max(0, in.Service.Group.Max-g.held-g.late-in.Snapshot.MayCome)
+}
 
 // limit describes the largest allowed size of the group as text.
 func (g *group) limit(in *Input) string {
@@ -357,6 +359,9 @@ func (g *group) limit(in *Input) string {
 	}
 	if g.late > 0 {
 		text += fmt.Sprintf(", %d of them late in starting", g.late)
+	}
+	if n := in.Snapshot.MayCome; n > 0 {
+		text += fmt.Sprintf(", %d of them ordered and perhaps started", n)
 	}
 	return text
 }

@@ -118,3 +118,32 @@ func TestAStartBeginsAnew(t *testing.T) {
 		}
 	}
 }
+
+// Ordered instances that are no longer waited for may still come: the group's bound holds with them.
+func TestInstancesThatMayCome(t *testing.T) {
+	for _, c := range []struct {
+		policy   string
+		max, may int
+		rows     []string
+		want     string
+	}{
+		{"prima", 4, 3, []string{"i1 weight=1 use=0.9 cap=0.3"}, "i1=1 overload"},
+		{"prima", 4, 2, []string{"i1 weight=1 use=0.9 cap=0.3"}, "i1=1 +1 capacity_short"},
+		{"hpa", 4, 3, []string{"i1 weight=1 use=0.9 cap=0.3"}, "i1=1 overload"},
+		{"static", 4, 3, []string{"i1 weight=1 use=0.9 cap=0.3"}, "i1=1 overload"},
+		{"static", 4, 4, nil, ""}, // group.min is 2
+		{"static", 4, 3, nil, "+1 group_min"},
+	} {
+		s := golden(c.policy, 75, 0)
+		s.Group.Min, s.Group.Max = 1, c.max
+		if len(c.rows) == 0 {
+			s.Group.Min = 2
+		}
+		tell(&s, "Utilization", 0.3)
+		in := snap(t, 0, c.rows...)
+		in.MayCome = c.may
+		if plan, _ := engine(t, s, goldenModels(t)).Decide(in, State{}); brief(plan) != c.want {
+			t.Errorf("%s with %d that may come: %s, want %s; %v", c.policy, c.may, brief(plan), c.want, plan.Reasons)
+		}
+	}
+}

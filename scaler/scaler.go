@@ -37,7 +37,8 @@ type Driver interface {
 	// Members returns every known instance. An instance that exited by itself is listed as failed until it is stopped.
 	Members(ctx context.Context) ([]quell.Member, error)
 	// Start begins to start n instances and returns the ids that are already known. If there is no error, Members lists the remaining
-	// instances as soon as they have ids. If there is an error, only the returned instances were started.
+	// instances as soon as they have ids. If there is an error, only the returned instances were started, unless it is a
+	// *quell.UnsureError: then the others may have been started, too.
 	Start(ctx context.Context, n int) ([]string, error)
 	// Stop stops instances that get no more requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error

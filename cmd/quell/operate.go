@@ -142,6 +142,9 @@ func writeStatus(w io.Writer, s controller.Status) error {
 	if s.Coming > 0 {
 		fmt.Fprintf(w, "  %d coming", s.Coming)
 	}
+	if s.MayCome > 0 {
+		fmt.Fprintf(w, "  %d that may still come", s.MayCome)
+	}
 	fmt.Fprint(w, "\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "INSTANCE\tSTATE\tAGE\tRATE\tLOAD\tSEVERITY\tCAPACITY\tNOW\tWOULD BE\tLATENCY\tPREDICTED\tREASON")

@@ -19,6 +19,13 @@ type Limits struct {
 	OutputMiB int           // of standard output
 }
 
+// CutError says that a program had begun, and was ended before it was done: by a limit, by the end of the context or by a signal. What it
+// had done until then is unknown.
+type CutError struct{ Err error }
+
+func (e *CutError) Error() string { return e.Err.Error() }
+func (e *CutError) Unwrap() error { return e.Err }
+
 const (
 	errorTail = 2 << 10 // bytes of standard error that stand in a message
 	// pipesStay is how long to wait for output after a program has exited, if a process that it left behind keeps the
@@ -29,8 +36,8 @@ const (
 // Run runs a program with its arguments, without a shell, with input on its standard input, and returns its standard output. The
 // program has its own process group, which is killed if the program exceeds a limit or ctx ends. If the program ends by itself,
 // processes that it leaves behind keep running. If it exceeds a limit or its exit status is not 0, the error contains the end of
-// its standard error; if ctx has ended, the error also wraps ctx's error. The program and processes that it leaves behind keep the given
-// files open.
+// its standard error; if ctx has ended, the error also wraps ctx's error. If the program was ended, the error is a *CutError. The program
+// and processes that it leaves behind keep the given files open.
 func Run(ctx context.Context, argv []string, input []byte, l Limits, kept ...*os.File) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("it took longer than %s", l.Time))
 	defer cancel()
@@ -49,10 +56,28 @@ func Run(ctx context.Context, argv []string, input []byte, l Limits, kept ...*os
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil { // with ErrWaitDelay, too, the program exited with status 0
 		return out.b.Bytes(), nil
 	}
+	cut := cmd.Process != nil && (ctx.Err() != nil || signalled(err))
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	return nil, fmt.Errorf("running %s: %w%s", argv[0], err, said)
+	err = fmt.Errorf("running %s: %w%s", argv[0], err, said)
+	if cut {
+		return nil, &CutError{err}
+	}
+	return nil, err
+}
+
+// mostSignals is the number of the last signal on Linux.
+const mostSignals = 64
+
+// signalled returns whether a signal ended a program, or a child of it: shells then exit with 128 plus the signal's number.
+func signalled(err error) bool {
+	exit := new(exec.ExitError)
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status := exit.ExitCode()
+	return status < 0 || status > 128 && status <= 128+mostSignals
 }
 
 func killGroup(leader int) error {

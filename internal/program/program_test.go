@@ -52,6 +52,32 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// Whether a program was ended before it was done shows in the error: what it had done until then is unknown.
+func TestAProgramThatWasEnded(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for why, c := range map[string]struct {
+		ctx  context.Context
+		argv []string
+		time time.Duration
+		cut  bool
+	}{
+		"time-out":                {t.Context(), []string{"sleep", "600"}, 20 * time.Millisecond, true},
+		"too much output":         {t.Context(), sh("head -c 3000000 /dev/zero"), time.Minute, true},
+		"killed":                  {t.Context(), sh("kill -9 $$"), time.Minute, true},
+		"its child was killed":    {t.Context(), sh("sh -c 'kill -9 $$'"), time.Minute, true},
+		"it failed":               {t.Context(), sh("exit 1"), time.Minute, false},
+		"it failed with 255":      {t.Context(), sh("exit 255"), time.Minute, false},
+		"no such program":         {t.Context(), []string{"./no-such-program"}, time.Minute, false},
+		"the caller had given up": {ended, []string{"sleep", "600"}, time.Minute, false},
+	} {
+		_, err := Run(c.ctx, c.argv, nil, Limits{Time: c.time, OutputMiB: 1})
+		if cut := errors.As(err, new(*CutError)); err == nil || cut != c.cut {
+			t.Errorf("%s: cut %v, %v", why, cut, err)
+		}
+	}
+}
+
 func TestOutputIsBounded(t *testing.T) {
 	_, err := Run(t.Context(), sh("head -c 3000000 /dev/zero"), nil, wide)
 	if err == nil || err.Error() != "running sh: it printed more than 1 MiB" {

@@ -7,7 +7,8 @@
 //	list:  gets nothing, prints every instance as a quell.Member:
 //	       [{"id":"a","address":"10.0.0.1:80","state":"ready","started":"2026-01-01T00:00:00Z"}]
 //
-// A command that fails must exit with a status other than 0 and write the reason to standard error. Instances that a command
+// A command that fails must exit with a status other than 0 and write the reason to standard error. If start fails, it must not have
+// started anything; if it was killed, or what it printed cannot be read, it counts as unknown whether it did. Instances that a command
 // leaves running on this machine must be in a process group of their own (setsid): if a command takes too long,
 // its whole process group is killed.
 package command
@@ -101,7 +102,8 @@ func (d *Driver) date(members []quell.Member, at time.Time) {
 }
 
 // Start asks for n instances and returns the printed ids. If their number is not n, it returns them with an error. If the command prints
-// nothing, there are no ids yet, and the instances appear later in the list.
+// nothing, there are no ids yet, and the instances appear later in the list. The error is a *quell.UnsureError if the instances may have
+// been started.
 func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("starting %d instances: the number is negative", n)
@@ -113,14 +115,18 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 		Count int `json:"count"`
 	}{n})
 	if err != nil {
-		return nil, fmt.Errorf("starting %d instances: %w", n, err)
+		err = fmt.Errorf("starting %d instances: %w", n, err)
+		if errors.As(err, new(*program.CutError)) {
+			return nil, &quell.UnsureError{Err: err}
+		}
+		return nil, err
 	}
 	if len(bytes.TrimSpace(out)) == 0 {
 		return nil, nil
 	}
 	ids, err := decodeIDs(out)
 	if err != nil {
-		return nil, fmt.Errorf("starting %d instances: what %s printed: %w", n, d.opts.Start[0], err)
+		return nil, &quell.UnsureError{Err: fmt.Errorf("starting %d instances: what %s printed: %w", n, d.opts.Start[0], err)}
 	}
 	if len(ids) != n {
 		return ids, fmt.Errorf("starting %d instances: %s printed %d ids", n, d.opts.Start[0], len(ids))

@@ -197,3 +197,23 @@ var _ interface {
 	Start(context.Context, int) ([]string, error)
 	Stop(context.Context, []string) error
 } = (*Driver)(nil)
+
+// A start program that is killed, or whose answer cannot be read, may have started the instances. One that fails has not.
+func TestAStartThatMayHaveWorked(t *testing.T) {
+	for script, unsure := range map[string]bool{
+		"echo machine >> $1; sleep 600": true,
+		"kill -9 $$":                    true,
+		"echo started":                  true,
+		`echo '["a","a"]'`:              true,
+		"exit 1":                        false,
+		"echo '[]'":                     false, // it says that there are none
+		`echo '["a"]'`:                  false,
+	} {
+		wrote := filepath.Join(t.TempDir(), "machines")
+		d := driver(t, Options{Start: sh(script, wrote), Timeout: 200 * time.Millisecond})
+		_, err := d.Start(t.Context(), 2)
+		if got := errors.As(err, new(*quell.UnsureError)); err == nil || got != unsure {
+			t.Errorf("%s: unsure %v, %v", script, got, err)
+		}
+	}
+}
