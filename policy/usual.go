@@ -37,7 +37,7 @@ func (u *Usual) with(capacity, tolerance float64, confirm int) *Usual {
 		return &Usual{N: 1, Mean: capacity}
 	}
 	next, d := *u, capacity-u.Mean
-	if u.N >= leastUsual && math.Abs(d) > math.Max(far*math.Sqrt(u.Variance), tolerance*u.Mean)+quell.SumTolerance {
+	if u.N >= leastUsual && math.Abs(d) > u.stray(tolerance) {
 		if next.Off += sign(d); next.Off*sign(d) <= 0 {
 			next.Off = sign(d)
 		}
@@ -52,6 +52,11 @@ func (u *Usual) with(capacity, tolerance float64, confirm int) *Usual {
 	next.Mean += gain * d
 	next.Variance = (1 - gain) * (u.Variance + gain*d*d)
 	return &next
+}
+
+// stray returns how far a reading may be from the mean without counting as a change or an outlier.
+func (u *Usual) stray(tolerance float64) float64 {
+	return math.Max(far*math.Sqrt(u.Variance), tolerance*u.Mean) + quell.SumTolerance
 }
 
 func sign(d float64) int {
@@ -109,6 +114,7 @@ func (p *primaPlan) settle(part float64) {
 	}
 	rest := p.rest()
 	wanted, whole := p.usualShares(rest, sum), rest/sum
+	p.explainGains(wanted, rest)
 	for i, m := range p.sorted {
 		moves = moves || math.Abs(wanted[i]-m.share) > math.Max(tolerance*m.share, whole*m.prima().Usual.doubt())+quell.SumTolerance
 	}
@@ -137,6 +143,31 @@ func (p *primaPlan) usualShares(rest, sum float64) []float64 {
 	shares = p.divide(p.sorted, shares, sum*p.unit())
 	floats.Scale(rest, shares)
 	return shares
+}
+
+// explainGains changes the wanted shares so that an instance that now carries far less than usual gains nothing beyond its part of the
+// present capacities. What it would have gained goes to instances that have room. The usual capacity follows a new neighbour late.
+func (p *primaPlan) explainGains(wanted []float64, rest float64) {
+	present, sum := proportions(p.sorted)
+	if sum == 0 {
+		return
+	}
+	var cut, room float64
+	rooms, unit := make([]float64, len(wanted)), p.unit()
+	for i, m := range p.sorted {
+		if u := m.prima().Usual; u.Mean-m.carry/unit > u.stray(p.set.Tolerance) {
+			most := math.Max(m.share, rest*present[i])
+			cut += math.Max(0, wanted[i]-most)
+			wanted[i] = math.Min(wanted[i], most)
+		}
+		rooms[i] = math.Max(0, rest*present[i]-wanted[i])
+		room += rooms[i]
+	}
+	for i := range wanted {
+		if room > 0 {
+			wanted[i] += rooms[i] * cut / room
+		}
+	}
 }
 
 // halfway is the part of the way that a single reading moves weights under overload. Under overload, capacities near 0 are smaller

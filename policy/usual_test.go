@@ -123,6 +123,33 @@ func TestSettledWeightsStillReact(t *testing.T) {
 	}
 }
 
+// An instance that can carry nothing any more gains no load from one that lost its capacity a period earlier, although its usual capacity
+// is still the old one: the third one has room.
+func TestUsualCapacityRaisesNobodyWhoCannotCarryMore(t *testing.T) {
+	for _, gone := range []float64{0, .02, .1} {
+		plans := crowded(t, 104, 1, func(k int) [3]float64 {
+			c := [3]float64{.35, .4, .3}
+			if k >= 100 {
+				c[1] = .05
+			}
+			if k >= 101 {
+				c[0] = gone
+			}
+			return c
+		})
+		gained := false
+		for k := 101; k < len(plans); k++ {
+			if before, after := plans[k-1].Weights["i1"], plans[k].Weights["i1"]; after > before+quell.SumTolerance {
+				t.Errorf("period %d: with a capacity of %g its share goes from %.3f to %.3f: %v", k, gone, before, after, plans[k].Reasons)
+			}
+			gained = gained || plans[k].Weights["i3"] > plans[k-1].Weights["i3"]
+		}
+		if !gained {
+			t.Errorf("capacity %g: the instance with room gets no more", gone)
+		}
+	}
+}
+
 func TestUsual(t *testing.T) {
 	var u *Usual
 	take := func(capacities ...float64) {
