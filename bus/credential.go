@@ -47,10 +47,32 @@ func parseCredential(text []byte) (*credential, error) {
 	return c, nil
 }
 
-// CheckCredential returns an error if a file's text is no credential.
-func CheckCredential(text []byte) error {
-	_, err := parseCredential(text)
-	return err
+// CheckCredential returns an error if a file's text is no credential, or does not allow what the holder of a grant does.
+func CheckCredential(text []byte, g Grant) error {
+	c, err := parseCredential(text)
+	if err != nil {
+		return err
+	}
+	own := c.grant
+	switch {
+	case own.Service != g.Service:
+		return fmt.Errorf("it is for the service %q, and this is the service %q", own.Service, g.Service)
+	case own.Role == Controller:
+		return nil
+	case own.Role != g.Role:
+		return fmt.Errorf("it is for %s, and this is a process of role %s", own.held(), g.Role)
+	case own.ID != g.ID && g.Role != Operator:
+		return fmt.Errorf("it is for %s, and this is %s", own.held(), g.held())
+	}
+	return nil
+}
+
+// held names who holds a grant.
+func (g Grant) held() string {
+	if g.Role == Sensor {
+		return "the agent of " + g.ID
+	}
+	return "the " + g.String()
 }
 
 // Tags of a claim.

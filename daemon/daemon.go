@@ -36,6 +36,11 @@ func join(file *config.File, server *bus.Server, role bus.Role, id string, log *
 	if role != bus.Sensor {
 		o.Ping = attentive
 	}
+	if server == nil {
+		if err := checkCredential(file, bus.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
+			return nil, err
+		}
+	}
 	return bus.Connect(o)
 }
 
@@ -80,9 +85,21 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
 }
 
-// badCredential returns an error if a file's text is no credential.
+// checkCredential returns an error if the configured credential can be read but is not one for g. If it cannot be read yet, it may come.
+func checkCredential(file *config.File, g bus.Grant) error {
+	if file.Bus.Credentials == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file.Bus.Credentials)
+	if err != nil {
+		return nil
+	}
+	return badCredential(file.Bus.Credentials, text, g)
+}
+
+// badCredential returns an error if a file's text is no credential, or one that does not allow what g does.
 func badCredential(path string, text []byte, g bus.Grant) error {
-	err := bus.CheckCredential(text)
+	err := bus.CheckCredential(text, g)
 	if err == nil {
 		return nil
 	}

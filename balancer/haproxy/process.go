@@ -29,7 +29,7 @@ type process struct {
 	reach     outage.Log
 	absent    outage.Log
 	refused   outage.Log
-	foreign   outage.Log
+	foreign   outage.Notice
 }
 
 func newProcess(o *Options, address string, index int) *process {
@@ -38,7 +38,10 @@ func newProcess(o *Options, address string, index int) *process {
 		reach:   outage.Log{Logger: o.Logger, What: "driving HAProxy at " + address},
 		refused: outage.Log{Logger: o.Logger, What: "changing everything in HAProxy at " + address},
 		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
-		foreign: outage.Log{Logger: o.Logger, What: "keeping the weights of HAProxy at " + address},
+		foreign: outage.Notice{Logger: o.Logger,
+			Begun: "something else changes weights of this backend, and they are put back: look for a person, another controller, a script or an " +
+				"agent-check",
+			End: "the backend has the wanted weights"},
 	}
 }
 
@@ -277,12 +280,7 @@ func (p *process) watchWeights(kept bool) {
 	if !p.settled {
 		return // the process is new, or was not sent any weights yet
 	}
-	if kept {
-		p.foreign.Report(nil)
-		return
-	}
-	p.foreign.Report(errors.New("something else changes weights of this backend, and they are put back: look for another controller, a " +
-		"script or an agent-check"))
+	p.foreign.Observe(!kept, "socket", p.socket.address)
 }
 
 // recentlyRestarted returns whether requests may still be open in a process that this one replaced.

@@ -25,3 +25,23 @@ func (l *Log) Report(err error) {
 	}
 	l.failed++
 }
+
+// Notice tracks a condition that is no failure, such as a change by a person. It logs one line when the condition begins and one when it
+// ends. It is not safe for concurrent use.
+type Notice struct {
+	Logger     *slog.Logger
+	Begun, End string
+
+	on bool
+}
+
+// Observe takes whether the condition holds now. args are attributes of the log lines.
+func (n *Notice) Observe(on bool, args ...any) {
+	switch {
+	case on && !n.on:
+		n.Logger.Warn(n.Begun, args...)
+	case !on && n.on:
+		n.Logger.Info(n.End, args...)
+	}
+	n.on = on
+}
