@@ -217,7 +217,7 @@ func countable(members []*member) float64 {
 // divides the load in proportion to capacity until they are ready.
 func (p *primaPlan) scaleOut() {
 	mem, set := p.mem, p.set
-	mem.ScaleIn, mem.Shift = 0, 0
+	mem.ScaleIn, mem.Shift, mem.Calm = 0, 0, 0
 	mem.ScaleOut++
 	if slices.ContainsFunc(p.sorted, (*member).clearlySuffers) {
 		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
@@ -355,7 +355,11 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		p.reason("confirming", over.ID, "%s; waiting for confirmation %d of %d", over.tooMuch(p.in, by), mem.Shift, set.Confirm+1)
 	case len(surplus) > 0:
 		p.reason("confirming", "", "%d instance(s) could go; waiting for confirmation %d of %d", len(surplus), mem.ScaleIn, set.Confirm+1)
+	default:
+		p.comeBack()
+		return
 	}
+	mem.Calm = 0
 }
 
 func next(counter int, holds bool) int {
