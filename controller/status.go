@@ -73,7 +73,7 @@ type InstanceStatus struct {
 	Now         *float64    `json:"now,omitempty"`    // its share when that plan was made
 	Share       *float64    `json:"share,omitempty"`  // the part of the requests that it got in the last period
 	Base        *float64    `json:"base,omitempty"`   // the weight that people gave it, relative to the others'
-	Would       *float64    `json:"would,omitempty"`  // the share that the policy wants for it
+	Would       *float64    `json:"would,omitempty"`  // the share that the policy wants for it, which the guard may let it reach only in steps
 	Cut         *float64    `json:"cut,omitempty"`    // the factor by which a fast policy cuts its share
 	RequestRate *float64    `json:"request_rate,omitempty"`
 	ErrorRate   *float64    `json:"error_rate,omitempty"`
@@ -223,10 +223,13 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	for _, m := range v.members {
 		addresses[m.ID] = m.Address
 	}
-	reasons := reasonsByInstance(plan)
+	reasons, wanted := reasonsByInstance(plan), c.mem.State.Wanted(plan)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
 		row.Address = addresses[row.ID]
+		if w := entry(wanted, row.ID); w != nil && plan.Would == nil {
+			row.Would = w
+		}
 		if row.Utilization != nil && row.State != quell.Failed {
 			s.Load += *row.Utilization
 		}

@@ -331,6 +331,9 @@ func (gd *guarded) relatively() string {
 // mostNamed limits how many instances a reason names.
 const mostNamed = 3
 
+// stepReason is the code of the reason that shares move only part of the way at once.
+const stepReason = "step"
+
 // explainStep names the instances that do not get the policy's share in this plan because of guard.step.
 func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 	step := gd.step(give)
@@ -351,6 +354,7 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 		named = append(named, fmt.Sprintf("%d more", count-mostNamed))
 	}
 	if count > 0 {
-		gd.reason("step", "", "no share moves by more than %.3f%s at once; on the way to %s", step, gd.relatively(), strings.Join(named, ", "))
+		gd.reason(stepReason, "", "no share moves by more than %.3f%s at once; on the way to %s", step, gd.relatively(),
+			strings.Join(named, ", "))
 	}
 }

@@ -2,59 +2,49 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 )
 
 const (
-	// calmFor is after how many consecutive snapshots without interference shares begin to return.
+	// calmFor is after how many snapshots without interference shares begin to return.
 	calmFor = 3
 	// stillAway is the part of the way from the shares in force that is left after one more calm snapshot.
 	stillAway = 0.75
+	// mostCalm is the most calm snapshots that are counted, and disturbance how many of them one disturbed snapshot takes away: single
+	// readings look like a neighbour by chance, and a neighbour who stays ends the calm within six snapshots.
+	mostCalm, disturbance = 30, 5
 )
 
-// calm returns whether nothing is known to use an instance but requests: no neighbour, no work of its own, and no doubt about either.
-func (p *primaPlan) calm() bool {
-	g := p.group
-	if len(g.unrated) > 0 || g.outstanding > 0 || g.weightless || g.handingOver || p.pooled {
-		return false
-	}
-	for _, m := range p.sorted {
-		if m.failing || m.uncut < 1 || m.counted < m.usable {
-			return false
-		}
-		for i := range m.senses {
-			if s := &m.senses[i]; s.out || s.held || s.interfering >= leastPart {
-				return false
-			}
-		}
-	}
-	return len(p.sorted) > 0
-}
-
 // comeBack moves the shares, which neighbours who have left had changed, gradually back to the base shares. Nothing else would, because
-// no instance is above its capacity. The part of the way grows with each calm snapshot. So in advise mode and during a pause, too, in which
-// the shares in force stay, the wanted shares arrive.
+// no instance is above its capacity. The part of the way grows with each calm snapshot. So the wanted shares arrive also in advise mode and
+// during a pause, in which the shares in force stay.
 func (p *primaPlan) comeBack() {
-	if !p.calm() {
+	if p.unsettled() {
 		p.mem.Calm = 0
 		return
 	}
-	p.mem.Calm++
-	base := p.baseShares()
-	away := 0.0
+	p.mem.Calm = min(max(0, p.mem.Calm+p.calmer()), mostCalm)
+	base, present, away := p.baseShares(), p.presentShares(), 0.0
 	for i, m := range p.sorted {
-		if m.fixed == nil && !quell.AtMost(p.group.load*base[i], m.capacity) {
+		if m.fixed != nil {
+			continue
+		}
+		if !quell.AtMost(p.group.load*base[i], m.capacity) {
 			return // the base shares would overload an instance
 		}
-		away = math.Max(away, math.Abs(base[i]-m.share)/base[i])
+		if d := math.Abs(base[i] - present[i]); d > 0 {
+			away = math.Max(away, d/base[i])
+		}
 	}
 	if p.mem.Calm <= calmFor || away <= quell.SumTolerance {
 		return
 	}
 	part := 1 - math.Pow(stillAway, float64(p.mem.Calm-calmFor))
 	for i, m := range p.sorted {
-		if from := m.weight(); math.Abs(base[i]-from) > p.set.Tolerance*base[i] {
+		if from := present[i]; math.Abs(base[i]-from) > p.set.Tolerance*base[i] {
 			m.share = from + part*(base[i]-from)
 		} else {
 			m.share = base[i]
@@ -65,37 +55,77 @@ func (p *primaPlan) comeBack() {
 	}
 }
 
-// baseShares returns the shares without interference: by the weights that people gave the servers, or else by what an instance of the type
-// carries without neighbours. Shares that a person set stay.
-func (p *primaPlan) baseShares() []float64 {
-	sizes, sum, rest := make([]float64, len(p.sorted)), 0.0, p.rest()
-	byHand := false
+// unsettled returns whether something other than requests and neighbours decides on the shares.
+func (p *primaPlan) unsettled() bool {
+	g := p.group
+	return len(p.sorted) == 0 || len(g.unrated) > 0 || g.outstanding > 0 || g.weightless || g.handingOver || p.pooled ||
+		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.failing || m.limiter != "" && m.limiter != limitedByHand })
+}
+
+// calmer returns by how much this snapshot changes the count of calm ones: not at all if signs of a neighbour are not confirmed yet.
+func (p *primaPlan) calmer() int {
+	by := 1
 	for _, m := range p.sorted {
-		byHand = byHand || m.Base != nil
+		for i := range m.senses {
+			switch s := &m.senses[i]; {
+			case s.out || s.interfering < model.SignificantUse:
+			case !s.suspected():
+				return -disturbance
+			default:
+				by = 0
+			}
+		}
 	}
-	for i, m := range p.sorted {
-		switch {
-		case m.fixed != nil:
+	return by
+}
+
+// baseShares returns the shares without interference: by what each instance carries alone, which follows the weights that people gave the
+// servers until capacity is measured for a type. Shares that a person set stay.
+func (p *primaPlan) baseShares() []float64 {
+	sum, rest := 0.0, 1.0
+	var free []*member
+	for _, m := range p.sorted {
+		if m.fixed != nil {
 			rest -= *m.fixed
 			continue
-		case byHand:
-			sizes[i] = m.BaseWeight()
-		default:
-			sizes[i] = m.alone(p.in)
 		}
-		sum += sizes[i]
+		free, sum = append(free, m), sum+m.alone(p.in)
 	}
+	rest = math.Max(0, rest)
+	shares := make([]float64, len(p.sorted))
 	for i, m := range p.sorted {
 		switch {
 		case m.fixed != nil:
-			sizes[i] = *m.fixed
+			shares[i] = *m.fixed
 		case sum > 0:
-			sizes[i] *= math.Max(0, rest) / sum
+			shares[i] = rest * m.alone(p.in) / sum
 		default:
-			sizes[i] = math.Max(0, rest) / float64(len(p.sorted))
+			shares[i] = rest * m.even(free)
 		}
 	}
-	return sizes
+	return shares
+}
+
+// presentShares returns the present shares, scaled so that those that no person set leave room for the others.
+func (p *primaPlan) presentShares() []float64 {
+	sum, rest := 0.0, 1.0
+	for _, m := range p.sorted {
+		if m.fixed == nil {
+			sum += m.share
+		} else {
+			rest -= *m.fixed
+		}
+	}
+	shares := make([]float64, len(p.sorted))
+	for i, m := range p.sorted {
+		switch {
+		case m.fixed != nil:
+			shares[i] = *m.fixed
+		case sum > 0:
+			shares[i] = m.share * math.Max(0, rest) / sum
+		}
+	}
+	return shares
 }
 
 // alone returns the capacity that the instance has without neighbours, in units of the group's first resource.

@@ -106,7 +106,7 @@ type primaMemory struct {
 	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
 	ScaleIn  int `json:"scale_in,omitempty"`  // too much
 	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
-	Calm     int `json:"calm,omitempty"`      // nothing but requests uses the instances, and no other change is needed
+	Calm     int `json:"calm,omitempty"`      // snapshots without neighbours; see comeBack
 
 	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }

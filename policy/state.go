@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -109,6 +110,21 @@ type Guarded struct {
 type Clamped struct {
 	Wanted  float64 `json:"wanted"`  // by the policy
 	Planned float64 `json:"planned"` // the guard's result
+}
+
+// Wanted returns the shares that a plan leads to, nil if those are its own. They differ while the guard lets shares move only part of the
+// way at once.
+func (s State) Wanted(plan *quell.Plan) map[string]float64 {
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == stepReason }) {
+		return nil
+	}
+	wanted := maps.Clone(plan.Weights)
+	for id := range wanted {
+		if c := s.Instances[id].Clamped; c != nil {
+			wanted[id] = c.Wanted
+		}
+	}
+	return wanted
 }
 
 // carried returns a copy of the memory without the part about the instances. If the policy changed, the old policy's memory
