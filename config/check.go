@@ -33,6 +33,8 @@ func (t Drivers) Check(path string) (*File, error) {
 	if !f.Local() {
 		checkFleet(d, f)
 		checkProbing(d, f)
+		checkReach(d, f)
+		checkMeasured(d, f)
 		checkResources(d, f)
 		checkLearning(d, f)
 		checkParameters(d, f, "policy", f.Service.Policy.Settings)

@@ -79,8 +79,9 @@ func askBalancers(ctx context.Context, file *config.File) (answers []Answer, ins
 	if !ok {
 		return nil, nil
 	}
+	members, _ := file.Scaler.Listed()
 	for _, part := range b.Parts(serviceOf(file, slog.New(slog.DiscardHandler))) {
-		states, err := askPart(ctx, part)
+		states, err := askPart(ctx, part, members)
 		answers = append(answers, said(part.About, backendsText(states), err))
 		for _, s := range states {
 			if !slices.ContainsFunc(instances, func(m quell.Member) bool { return m.ID == s.ID }) && s.Address != "" {
@@ -91,7 +92,8 @@ func askBalancers(ctx context.Context, file *config.File) (answers []Answer, ins
 	return answers, instances
 }
 
-func askPart(ctx context.Context, part balancer.Part) ([]quell.BackendState, error) {
+// askPart asks one process for its backends. It returns an error if it has none for the listed instances.
+func askPart(ctx context.Context, part balancer.Part, members []quell.Member) ([]quell.BackendState, error) {
 	driver, err := part.Open()
 	if err != nil {
 		return nil, err
@@ -101,7 +103,11 @@ func askPart(ctx context.Context, part balancer.Part) ([]quell.BackendState, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	return driver.State(ctx)
+	states, err := driver.State(ctx)
+	if d, ok := driver.(interface{ Lacks([]quell.Member) error }); ok && err == nil {
+		err = d.Lacks(members)
+	}
+	return states, err
 }
 
 func backendsText(states []quell.BackendState) string {

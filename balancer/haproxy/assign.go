@@ -142,6 +142,80 @@ func anywhere(server string, views []*view) bool {
 	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[server] != nil })
 }
 
+// Lacks returns an error if, at the last look, instances had no server in the backend while servers of other names were there.
+func (d *Driver) Lacks(instances []quell.Member) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opts.Slots != "" {
+		return nil // the controller gives an instance a slot
+	}
+	for _, m := range instances {
+		if s := d.serverOf(m.ID); s != nil && (&target{}).placeless(s) {
+			return placeless(d.opts.Backend, s)
+		}
+	}
+	stands := map[string]bool{}
+	for _, e := range d.entries {
+		stands[e.Server] = true
+	}
+	var absent, others []string
+	for _, m := range instances {
+		if d.serverOf(m.ID) == nil {
+			absent = append(absent, m.ID)
+		}
+		stands[m.ID] = true
+	}
+	for _, name := range d.serverNames() {
+		if !stands[name] {
+			others = append(others, name)
+		}
+	}
+	if len(absent) == 0 || len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("backend %s has no server %s, but %s: name instances like their servers, or Quell adds servers beside those",
+		d.opts.Backend, listed(absent), listed(others))
+}
+
+// serverOf returns an instance's server in the first HAProxy that has it, nil if none has.
+func (d *Driver) serverOf(id string) *server {
+	name := id
+	if i := slices.IndexFunc(d.entries, func(e *entry) bool { return e.ID == id }); i >= 0 {
+		name = d.entries[i].Server
+	}
+	for _, p := range d.processes {
+		p.mu.Lock()
+		last := p.last
+		p.mu.Unlock()
+		if last != nil && last.servers[name] != nil {
+			return last.servers[name]
+		}
+	}
+	return nil
+}
+
+// serverNames lists the servers of the backend at the last look.
+func (d *Driver) serverNames() (names []string) {
+	for _, p := range d.processes {
+		p.mu.Lock()
+		if p.last != nil {
+			names = append(names, p.last.order...)
+		}
+		p.mu.Unlock()
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// listed joins at most five names.
+func listed(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
 // gone returns whether a leaving server is out of service everywhere and may be forgotten. A server that HAProxy's configuration declares
 // is not forgotten, because a reload brings it back. An added server is not forgotten while any HAProxy cannot be reached. A slot may be
 // forgotten at once, because Quell sees it again if it returns to service.

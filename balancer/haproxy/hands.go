@@ -47,6 +47,7 @@ func (tr *trace) follow(process string, s *server, t *target) {
 	tr.followWeight(process, s.weight, t)
 	state := s.forced()
 	switch {
+	case t.placeless(s): // it is out of service because it has no address
 	case tr.forgotten(process, state, t): // the person's state must be set again
 	case state == "":
 		tr.ByHand, tr.Seen, tr.Process = "", "", process

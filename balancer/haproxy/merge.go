@@ -77,8 +77,12 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		if (s.isDraining() || s.inMaint()) && d.processes[i].recentlyRestarted() {
 			state.InFlight = max(1, state.InFlight) // the process before the restart may still have some
 		}
-		state.Healthy = state.Healthy || s.up
-		if !s.up && state.Health == "" {
+		placed := !t.placeless(s)
+		state.Healthy = state.Healthy || s.up && placed
+		switch {
+		case !placed:
+			state.Health = placeless(d.opts.Backend, s).Error()
+		case !s.up && state.Health == "":
 			state.Health = s.check
 		}
 		draining = draining && t.drained && s.forced() == drainState

@@ -253,8 +253,8 @@ func (r *row) optional(name string) int64 {
 
 // shorten limits the length of text that is repeated in a message.
 func shorten(s string) string {
-	if s = strings.TrimSpace(s); len(s) > 100 {
-		return strings.ToValidUTF8(s[:97], "") + "..."
+	if s = strings.TrimSpace(s); len(s) > 200 {
+		return strings.ToValidUTF8(s[:197], "") + "..."
 	}
 	return s
 }

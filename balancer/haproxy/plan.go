@@ -79,6 +79,8 @@ func commands(v *view, targets []target, o *Options) (todo []command, absent err
 			absent = fmt.Errorf("backend %s has no server %s: declare it in HAProxy's configuration", o.Backend, t.server)
 		case t.leaving:
 			b.remove(&t, s)
+		case t.placeless(s):
+			absent = placeless(o.Backend, s)
 		case t.held(v):
 			b.leave(&t, s, v)
 		default:
@@ -108,6 +110,23 @@ func faithful(v *view, targets []target) bool {
 		shares, have, want = append(shares, t.share), append(have, s.weight), append(want, t.weight)
 	}
 	return balancer.WholeError(have, shares) <= balancer.WholeError(want, shares)+balancer.Ties
+}
+
+// placeless returns whether a server is a place of a server-template that is not used as a slot: it has no address, or the address of
+// none and is disabled.
+func (t *target) placeless(s *server) bool {
+	if s == nil || t.begins || t.leaving {
+		return false
+	}
+	a, err := netip.ParseAddrPort(s.address)
+	return s.address == "" || err == nil && a.Addr().IsUnspecified() && s.forced() == maintState
+}
+
+// placeless is the error about such a server.
+func placeless(backend string, s *server) error {
+	prefix := strings.TrimRight(s.name, "0123456789")
+	return fmt.Errorf("server %s of backend %s has no address: if it is of a server-template, set balancer.haproxy.slots: %s, and declare "+
+		"the template as docs/balancers/haproxy.md shows for slots", s.name, backend, prefix)
 }
 
 // inForce returns whether a server is as requested, apart from its weight.

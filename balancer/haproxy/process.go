@@ -223,6 +223,8 @@ func refusal(command, answer string) error {
 		hint = ": declare the socket with `level admin`"
 	case strings.Contains(answer, "isabled") && strings.Contains(answer, "roxy"):
 		hint = ": the process is being replaced"
+	case strings.Contains(answer, "address family"):
+		hint = ": the server has no address that could be replaced: declare its server-template as docs/balancers/haproxy.md shows for slots"
 	case strings.Contains(answer, "static LB algorithm"):
 		hint = ": `balance` must be roundrobin, leastconn or random"
 	case strings.HasPrefix(command, "add server") && strings.Contains(answer, "unknown keyword"):

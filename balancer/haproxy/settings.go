@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,6 +128,27 @@ func (s *Settings) Check(d *keys.Decoder) {
 	if s.StateFile != "" && len(s.Sockets) > 1 && d.Sound("balancer.haproxy.sockets", "balancer.haproxy.state_file") {
 		d.Refuse("balancer.haproxy.state_file", "remove it", "a state file serves one HAProxy, and %d sockets are given", len(s.Sockets))
 	}
+}
+
+// CheckObjective refuses an objective that cannot be measured.
+func (s *Settings) CheckObjective(d *keys.Decoder, metric quell.Metric) {
+	if metric != quell.Mean && s.Log == "" {
+		d.ProblemAt(d.PlaceOf("balancer.haproxy"),
+			fmt.Sprintf("balancer.haproxy.log is missing: without its log HAProxy tells only mean response times, and the objective is a %s",
+				metric),
+			"set log, and send HAProxy's log there, or set slo.metric: mean")
+	}
+}
+
+// Notes says which sockets are not there.
+func (s *Settings) Notes() (notes []string) {
+	for _, socket := range s.Sockets {
+		if _, err := os.Stat(socket); strings.Contains(socket, "/") && errors.Is(err, fs.ErrNotExist) {
+			notes = append(notes, fmt.Sprintf("balancer.haproxy.sockets: %s is not there: is HAProxy running, and does its `stats socket` line name "+
+				"this path?", socket))
+		}
+	}
+	return notes
 }
 
 // Where returns the addresses of the runtime APIs, as text for people.

@@ -58,14 +58,13 @@ func configCheckCommand() *cobra.Command {
 			s := file.Service
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
 				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
-			if file.Bus.URL == "" && (file.Bus.Token != "" || file.Bus.TokenFile != "") {
-				fmt.Fprintln(cmd.OutOrStdout(),
-					"note: every process that has bus.token may send readings of any instance; give each process its own: quell credentials --help")
+			for _, note := range file.Notes() {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
 			}
 			if !online {
 				return nil
 			}
-			return writeAnswers(cmd.OutOrStdout(), daemon.Online(cmd.Context(), file))
+			return writeAnswers(cmd.OutOrStdout(), cmd.ErrOrStderr(), daemon.Online(cmd.Context(), file))
 		},
 	}
 	addConfigFlag(cmd, &path)
@@ -88,13 +87,13 @@ func checkModels(file *config.File) error {
 	return nil
 }
 
-// writeAnswers prints requests and answers, and returns an error if a part did not answer as it should.
-func writeAnswers(w io.Writer, answers []daemon.Answer) error {
+// writeAnswers prints requests and answers, and returns an error if a part did not answer as it should. Failures go to fails.
+func writeAnswers(out, fails io.Writer, answers []daemon.Answer) error {
 	failed := 0
 	for _, a := range answers {
-		verdict := "ok    "
+		w, verdict := out, "ok    "
 		if !a.OK {
-			verdict = "FAILED"
+			w, verdict = fails, "FAILED"
 			failed++
 		}
 		if _, err := fmt.Fprintf(w, "%s  %s: %s\n", verdict, a.Asked, strings.ReplaceAll(a.Got, "\n", "; ")); err != nil {
