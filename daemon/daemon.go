@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -85,12 +86,14 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 		"owns %s; elsewhere set bus.credentials to a file made there with `quell credentials %s`: %w", ring.Dir, g, err)}
 }
 
-// checkCredential returns an error if the configured credential can be read but is not one for g. If it cannot be read yet, it may come.
+// checkCredential returns an error if the configured credential is a file that can be read but is not one for g. If it cannot be read yet,
+// it may come. A pipe is only read by identify.
 func checkCredential(file *config.File, g bus.Grant) error {
-	if file.Bus.Credentials == "" {
+	info, err := os.Stat(file.Bus.Credentials)
+	if err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	text, err := os.ReadFile(file.Bus.Credentials)
+	text, err := namedfile.Read(file.Bus.Credentials, maxCredential)
 	if err != nil {
 		return nil
 	}
