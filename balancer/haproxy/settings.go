@@ -144,8 +144,8 @@ func (s *Settings) CheckObjective(d *keys.Decoder, metric quell.Metric) {
 func (s *Settings) Notes() (notes []string) {
 	for _, socket := range s.Sockets {
 		if _, err := os.Stat(socket); strings.Contains(socket, "/") && errors.Is(err, fs.ErrNotExist) {
-			notes = append(notes, fmt.Sprintf("balancer.haproxy.sockets: %s is not there: is HAProxy running, and does its `stats socket` line name "+
-				"this path?", socket))
+			notes = append(notes, fmt.Sprintf("balancer.haproxy.sockets: %s is not there: is HAProxy running, and does its `stats socket` line "+
+				"name this path?", socket))
 		}
 	}
 	return notes
