@@ -61,7 +61,7 @@ func TestAnInstanceHeldAtTheBalancer(t *testing.T) {
 		if row := r.row("i3"); row.Held == nil || row.Held.By != "haproxy" || row.Weight != nil || !row.Empty {
 			t.Errorf("the status says %+v", row)
 		}
-		for _, want := range []string{`quell_instance_held{by="haproxy",instance="i3",service="shop"} 1`,
+		for _, want := range []string{`quell_instance_held{by="haproxy",member="i3",service="shop"} 1`,
 			`quell_instances{service="shop",state="held"} 1`} {
 			if got := r.get("/metrics").Body.String(); !strings.Contains(got, want) {
 				t.Errorf("no %s in\n%s", want, got)

@@ -54,16 +54,16 @@ func TestInterferenceIsShown(t *testing.T) {
 		}
 		body := r.get("/metrics").Body.String()
 		for _, line := range []string{
-			`quell_interference{instance="i1",measure="hidden",origin="neighbours",resource="cpu",service="shop"} 0.`,
-			`quell_interference{instance="i1",measure="severity",origin="",resource="network",service="shop"} `,
-			`quell_waits{cause="neighbours",instance="i1",service="shop"} 0.`,
-			`quell_waits{cause="quota",instance="i1",service="shop"} 0` + "\n",
+			`quell_interference{measure="hidden",member="i1",origin="neighbours",resource="cpu",service="shop"} 0.`,
+			`quell_interference{measure="severity",member="i1",origin="",resource="network",service="shop"} `,
+			`quell_waits{cause="neighbours",member="i1",service="shop"} 0.`,
+			`quell_waits{cause="quota",member="i1",service="shop"} 0` + "\n",
 		} {
 			if !strings.Contains(body, line) {
 				t.Errorf("the metrics lack %s", line)
 			}
 		}
-		if strings.Contains(body, `quell_waits{cause="own",instance="i2"`) {
+		if strings.Contains(body, `quell_waits{cause="own",member="i2"`) {
 			t.Error("the metrics have the waiting of i2, which is not known")
 		}
 		if _, err := json.Marshal(s); err != nil {

@@ -15,36 +15,37 @@ import (
 type metrics struct{ c *Controller }
 
 var (
-	perInstance = []string{"service", "instance"}
+	perInstance = []string{"service", "member"}
 	perService  = []string{"service"}
 
 	descWeight = prometheus.NewDesc("quell_weight", "Planned fraction of traffic.", perInstance, nil)
+	descShare  = prometheus.NewDesc("quell_share", "Part of the requests that an instance got.", perInstance, nil)
 	descCut    = prometheus.NewDesc("quell_cut", "What a fast policy leaves of an instance's share.", perInstance, nil)
 	descUse    = prometheus.NewDesc("quell_utilization",
 		"Own use of the policy's resource, the first of several, as a fraction of capacity.", perInstance, nil)
 	descSeverity = prometheus.NewDesc("quell_severity", "Severity factor of interference, calibration included.", perInstance, nil)
 	descCapacity = prometheus.NewDesc("quell_capacity", "Effective capacity within the threshold, as a fraction.", perInstance, nil)
 	descLimiter  = prometheus.NewDesc("quell_limiter",
-		"1 for what limits an instance's capacity, unless that is the only resource.", []string{"service", "instance", "limiter"}, nil)
+		"1 for what limits an instance's capacity, unless that is the only resource.", []string{"service", "member", "limiter"}, nil)
 	descInterference = prometheus.NewDesc("quell_interference",
 		"Neighbours on a resource of an instance. measure severity: how much longer probes take than without neighbours, as a fraction; "+
 			"hidden: estimated use by neighbours, as a fraction. origin: for cpu, what its tasks wait for.",
-		[]string{"service", "instance", "resource", "measure", "origin"}, nil)
+		[]string{"service", "member", "resource", "measure", "origin"}, nil)
 	descWaits = prometheus.NewDesc("quell_waits",
 		"Share of the time in which an instance's tasks want to run that they wait for a processor, by cause.",
-		[]string{"service", "instance", "cause"}, nil)
+		[]string{"service", "member", "cause"}, nil)
 	descCredits = prometheus.NewDesc("quell_credits", "Estimated credits that a burstable instance has.",
-		[]string{"service", "instance", "resource"}, nil)
+		[]string{"service", "member", "resource"}, nil)
 	descDepleted = prometheus.NewDesc("quell_credits_depleted_seconds",
 		"When these credits run out if the use stays as it has been, in seconds from now; absent: never.",
-		[]string{"service", "instance", "resource"}, nil)
-	descLatency   = prometheus.NewDesc("quell_latency_ms", "Response time in the metric of the objective.", perInstance, nil)
-	descPredicted = prometheus.NewDesc("quell_predicted_ms", "Response time predicted at the planned load.", perInstance, nil)
+		[]string{"service", "member", "resource"}, nil)
+	descLatency   = prometheus.NewDesc("quell_latency_seconds", "Response time in the metric of the objective.", perInstance, nil)
+	descPredicted = prometheus.NewDesc("quell_predicted_seconds", "Response time predicted at the planned load.", perInstance, nil)
 	descOverride  = prometheus.NewDesc("quell_override", "Weight set by hand.", perInstance, nil)
 	descStale     = prometheus.NewDesc("quell_stale", "1 where an instance's readings have stopped.", perInstance, nil)
 	descUnprobed  = prometheus.NewDesc("quell_unprobed", "1 where an instance reports, but nobody probes it.", perInstance, nil)
 	descHeld      = prometheus.NewDesc("quell_instance_held", "1 where a person took an instance out of rotation.",
-		[]string{"service", "instance", "by"}, nil)
+		[]string{"service", "member", "by"}, nil)
 	descHeldSince = prometheus.NewDesc("quell_instance_held_since_timestamp_seconds", "Since when.", perInstance, nil)
 	descMissing   = prometheus.NewDesc("quell_instance_missing",
 		"1 where the scaler does not list an instance that the balancer finds healthy.", perInstance, nil)
@@ -52,15 +53,17 @@ var (
 		"Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet; "+
 			"may_come: no longer waited for, and they may still come.",
 		[]string{"service", "state"}, nil)
-	descLoad     = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
-	descArrivals = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
-	descPaused   = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
-	descActing   = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
-	descRefused  = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
-	descLost     = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
-	descStore    = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
-	descLeading  = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
-	descModels   = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy runs, 0 while it waits for models.", perService,
+	descLoad      = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
+	descArrivals  = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
+	descObjective = prometheus.NewDesc("quell_objective_seconds", "Response time that the objective's metric must not exceed.", perService, nil)
+	descSampling  = prometheus.NewDesc("quell_sampling_seconds", "Sampling period: a decision is made in each.", perService, nil)
+	descPaused    = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
+	descActing    = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
+	descRefused   = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
+	descLost      = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
+	descStore     = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
+	descLeading   = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
+	descModels    = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy decides, 0 while it waits for models.", perService,
 		nil)
 	descDecisions = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
 	descSeconds   = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
@@ -95,7 +98,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		for d, v := range map[*prometheus.Desc]*float64{
 			descWeight: in.Weight, descCut: in.Cut, descUse: in.Utilization, descSeverity: in.Severity,
-			descCapacity: in.Capacity, descLatency: in.LatencyMS, descPredicted: in.PredictedMS,
+			descCapacity: in.Capacity, descLatency: seconds(in.LatencyMS), descPredicted: seconds(in.PredictedMS), descShare: in.Share,
 		} {
 			if v != nil {
 				gauge(d, *v, in.ID)
@@ -152,7 +155,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descStore, bit(s.Store == ""))
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
-	gauge(descModels, bit(s.Models == "in use" || s.Models == "not needed"))
+	gauge(descModels, bit(s.HasModels()))
+	gauge(descObjective, m.c.shown.read().objective.Seconds())
+	gauge(descSampling, m.c.sampling().Seconds())
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
@@ -163,9 +168,21 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for source, n := range readings {
 		counter(descReadings, float64(n), string(source))
 	}
-	for part, n := range s.Failures {
-		counter(descFailures, float64(n), part)
+	for _, part := range parts {
+		counter(descFailures, float64(s.Failures[part]), part)
 	}
+}
+
+// parts are the parts of a controller whose failures are counted. A counter that begins with the first failure would not be seen to rise.
+var parts = []string{"apply", "journal", "lease", "list", "look", "measure", "memory", "scaler"}
+
+// seconds turns milliseconds into seconds.
+func seconds(ms *float64) *float64 {
+	if ms == nil {
+		return nil
+	}
+	s := *ms / 1000
+	return &s
 }
 
 // held is the state under which metrics count instances that a person took out of rotation.

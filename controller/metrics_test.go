@@ -89,8 +89,8 @@ func TestCreditsAreShown(t *testing.T) {
 		}
 		got := r.get("/metrics").Body.String()
 		for _, want := range []string{
-			`quell_credits{instance="i1",resource="cpu",service="shop"} 28.5`, `quell_credits{instance="i1",resource="network",service="shop"} 1000`,
-			`quell_credits_depleted_seconds{instance="i1",resource="cpu",service="shop"} 90`,
+			`quell_credits{member="i1",resource="cpu",service="shop"} 28.5`, `quell_credits{member="i1",resource="network",service="shop"} 1000`,
+			`quell_credits_depleted_seconds{member="i1",resource="cpu",service="shop"} 90`,
 		} {
 			if !strings.Contains(got, want+"\n") {
 				t.Errorf("no %s in\n%s", want, got)
@@ -112,7 +112,7 @@ func TestTheLimiterIsShown(t *testing.T) {
 		if len(s.Instances) != 2 || s.Instances[0].Limiter != "cpu" || s.Instances[1].Limiter != "" {
 			t.Errorf("%+v", s.Instances)
 		}
-		const want = `quell_limiter{instance="i1",limiter="cpu",service="shop"} 1` + "\n"
+		const want = `quell_limiter{limiter="cpu",member="i1",service="shop"} 1` + "\n"
 		if got := r.get("/metrics").Body.String(); !strings.Contains(got, want) || strings.Count(got, "quell_limiter{") != 1 {
 			t.Errorf("the metrics lack %s", want)
 		}

@@ -34,7 +34,7 @@ type Status struct {
 	Standby         bool                 `json:"standby,omitempty"`     // it is not the leader because another controller is
 	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
-	Models          string               `json:"models"`              // "in use", or why there are none
+	Models          string               `json:"models"`              // one of the constants below, or why there are none
 	Learned         []string             `json:"learned,omitempty"`   // how well each resource is known on each type of instance
 	Authority       quell.Authority      `json:"authority,omitempty"` // how far the policy may go at present; absent: no limit
 	TakenBack       string               `json:"taken_back,omitempty"`
@@ -58,6 +58,18 @@ type Status struct {
 	Failures        map[string]int       `json:"failures,omitempty"`     // number since the start, by part
 	LastFailure     map[string]string    `json:"last_failure,omitempty"` // present failures, by part
 	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
+}
+
+// Values of Status.Models of a policy that has what it needs.
+const (
+	modelsInUse     = "in use"
+	modelsLearned   = "learned in place"
+	modelsNotNeeded = "not needed"
+)
+
+// HasModels returns whether the policy has the models that it needs, or learns them.
+func (s *Status) HasModels() bool {
+	return slices.Contains([]string{modelsInUse, modelsLearned, modelsNotNeeded}, s.Models)
 }
 
 // InstanceStatus is an instance's row in the status. Values that were not measured are absent.
@@ -111,11 +123,12 @@ type shown struct {
 }
 
 type outside struct {
-	status   Status
-	members  []quell.Member
-	sampling time.Duration
-	fast     time.Duration // the fast policy's period; 0: there is none
-	cost     life.Cost
+	status    Status
+	members   []quell.Member
+	sampling  time.Duration
+	objective time.Duration
+	fast      time.Duration // the fast policy's period; 0: there is none
+	cost      life.Cost
 }
 
 // seconds returns the instance-seconds so far. The number never decreases, even if it turns out later that an instance ended earlier than
@@ -182,16 +195,16 @@ func (c *Controller) show() {
 	if c.unsaved != nil {
 		s.Store = c.unsaved.Error()
 	}
-	s.Models = "in use"
+	s.Models = modelsInUse
 	if c.engine.Learns() {
-		s.Models = "learned in place"
+		s.Models = modelsLearned
 		s.Learned = c.learned()
 	}
 	s.Authority, s.TakenBack = c.mem.State.Trust.Level, c.mem.State.Trust.Harm
 	if c.noModels != nil {
 		s.Models = c.missing()
 	} else if c.opts.Models == nil && !c.engine.Learns() {
-		s.Models = "not needed"
+		s.Models = modelsNotNeeded
 	}
 	s.Decisions = c.counts.decisions
 	s.Failures, s.LastFailure, s.LastFailureAt = maps.Clone(c.counts.failures), nil, nil
@@ -206,7 +219,7 @@ func (c *Controller) show() {
 	}
 	s.Coming, s.MayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
 	c.shown.write(outside{
-		status: s, members: c.members, sampling: c.opts.Service.Sampling, fast: c.opts.Service.Policy.Fast.Sampling,
+		status: s, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold, fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Roll.Cost(c.now()),
 	})
 }

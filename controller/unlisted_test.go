@@ -40,7 +40,7 @@ func TestAnEmptyListRemovesNobody(t *testing.T) {
 		if row := r.row("i1"); row.Missing == nil || row.State != quell.Ready {
 			t.Errorf("%+v", row)
 		}
-		if got := r.get("/metrics").Body.String(); !strings.Contains(got, `quell_instance_missing{instance="i1",service="shop"} 1`) {
+		if got := r.get("/metrics").Body.String(); !strings.Contains(got, `quell_instance_missing{member="i1",service="shop"} 1`) {
 			t.Error(got)
 		}
 		r.restart()

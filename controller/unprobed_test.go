@@ -56,7 +56,7 @@ func TestAClosedProbePortStopsNothing(t *testing.T) {
 		}
 		body := httptest.NewRecorder()
 		r.c.Handler().ServeHTTP(body, httptest.NewRequest("GET", "/metrics", nil))
-		for _, line := range []string{`quell_unprobed{instance="i1",service="shop"} 0`, `quell_unprobed{instance="i2",service="shop"} 1`} {
+		for _, line := range []string{`quell_unprobed{member="i1",service="shop"} 0`, `quell_unprobed{member="i2",service="shop"} 1`} {
 			if !strings.Contains(body.Body.String(), line+"\n") {
 				t.Errorf("the metrics lack %s", line)
 			}

@@ -39,19 +39,19 @@ func newMetrics(o *Options) *metrics {
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quell_balancer_requests_total", Help: "Requests finished, by instance and class of the status code.",
-		}, []string{"instance", "code"}),
+		}, []string{"member", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "quell_balancer_latency_seconds",
 			Help:    "Response times, from a request's arrival to the last byte, of requests that count as responses.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
-		}, []string{"instance"}),
+		}, []string{"member"}),
 		moved: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quell_balancer_moved_total", Help: "Requests moved to another instance because this one could not be reached.",
-		}, []string{"instance"}),
+		}, []string{"member"}),
 	}
 	m.shed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "quell_balancer_shed_total", Help: "Requests that the instance refused with 429 or 503.",
-	}, []string{"instance"})
+	}, []string{"member"})
 	m.registerer(o).MustRegister(m.requests, m.latency, m.moved, m.shed)
 	if o.Bus != nil {
 		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -73,7 +73,7 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 // follow adds metrics whose values are read from the pool at each scrape.
 func (m *metrics) follow(p *pool, g *gate, o *Options) {
 	perInstance := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, []string{"instance"}, nil)
+		return prometheus.NewDesc(name, help, []string{"member"}, nil)
 	}
 	m.registerer(o).MustRegister(&poolCollector{
 		pool:     p,
@@ -98,7 +98,7 @@ func (m *metrics) instance(id string) *instanceMetrics {
 }
 
 func (m *metrics) forget(id string) {
-	of := prometheus.Labels{"instance": id}
+	of := prometheus.Labels{"member": id}
 	m.requests.DeletePartialMatch(of)
 	m.latency.DeletePartialMatch(of)
 	m.moved.DeletePartialMatch(of)

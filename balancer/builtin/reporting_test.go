@@ -294,13 +294,13 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		`quell_balancer_requests_total{balancer="lb1",code="2xx",instance="i1",service="video"} 1`,
-		`quell_balancer_requests_total{balancer="lb1",code="4xx",instance="i1",service="video"} 1`,
-		`quell_balancer_latency_seconds_count{balancer="lb1",instance="i1",service="video"} 2`,
-		`quell_balancer_in_flight{balancer="lb1",instance="i1",service="video"} 0`,
-		`quell_balancer_weight{balancer="lb1",instance="i1",service="video"} 0.5`,
-		`quell_balancer_healthy{balancer="lb1",instance="i1",service="video"} 1`,
-		`quell_balancer_moved_total{balancer="lb1",instance="i1",service="video"} 0`,
+		`quell_balancer_requests_total{balancer="lb1",code="2xx",member="i1",service="video"} 1`,
+		`quell_balancer_requests_total{balancer="lb1",code="4xx",member="i1",service="video"} 1`,
+		`quell_balancer_latency_seconds_count{balancer="lb1",member="i1",service="video"} 2`,
+		`quell_balancer_in_flight{balancer="lb1",member="i1",service="video"} 0`,
+		`quell_balancer_weight{balancer="lb1",member="i1",service="video"} 0.5`,
+		`quell_balancer_healthy{balancer="lb1",member="i1",service="video"} 1`,
+		`quell_balancer_moved_total{balancer="lb1",member="i1",service="video"} 0`,
 		`quell_balancer_unrouted_total{balancer="lb1",service="video"} 1`,
 	} {
 		if !strings.Contains(r.body, line+"\n") {

@@ -107,7 +107,7 @@ func writeStatus(w io.Writer, s controller.Status) error {
 		state = "does not lead, and knows of none that does"
 	}
 	models := s.Models
-	if models != "in use" && models != "not needed" && models != "learned in place" {
+	if !s.HasModels() {
 		models = "missing" // the status lists below why, and what to do
 	}
 	name := s.Policy

@@ -1,0 +1,224 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/need"
+)
+
+// alertCase is a service, and the alerts that must fire for it and no others.
+type alertCase struct {
+	name   string
+	change func(*rig) // the options
+	begin  func(*rig) // before the metrics are read
+	talk   func(*rig, time.Time)
+	want   []string
+}
+
+// ownedBalancer obeys another controller.
+type ownedBalancer struct{ *fakeBalancer }
+
+func (ownedBalancer) Own(context.Context, quell.Owner) error {
+	return &quell.OwnedError{Owner: quell.Owner{ID: "other", Name: "another"}}
+}
+
+func (ownedBalancer) Disown(context.Context) error { return nil }
+
+// well sends readings of a healthy service in a period.
+func well(r *rig, now time.Time) {
+	for _, id := range []string{"i1", "i2"} {
+		reading := agentReading(id, 0.3)
+		reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 0}
+		r.c.Observe(reading, now)
+		r.c.Observe(balancerReading(r.t, id, "east", 16, 16, 16), now)
+	}
+}
+
+func alertCases(t *testing.T) []alertCase {
+	prima := func(r *rig) { r.opts.Service.Policy.Name, r.opts.Models = "prima", goldenModels(t) }
+	return []alertCase{
+		{name: "healthy, with models"},
+		{name: "healthy, models learned in place", change: func(r *rig) { r.opts.Service.Policy.Name, r.opts.Learn = "prima", true }},
+		{name: "healthy, without models", change: func(r *rig) { r.opts.Service.Policy.Name = "static" }},
+		{name: "responses are slow", want: []string{"QuellObjectiveMissed"}, talk: func(r *rig, now time.Time) {
+			well(r, now)
+			r.c.Observe(balancerReading(r.t, "i1", "east", 160, 160, 160), now)
+		}},
+		{name: "an agent is silent", want: []string{"QuellReadingsStopped"}, begin: func(r *rig) { r.alertTalk(30, well) },
+			talk: func(r *rig, now time.Time) {
+				reading := agentReading("i1", 0.3)
+				reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 0}
+				r.c.Observe(reading, now)
+			}},
+		{name: "a probe port is closed", want: []string{"QuellUnprobed"}, talk: func(r *rig, now time.Time) {
+			r.c.Observe(agentReading("i2", 0.1), now)
+			reading := agentReading("i1", 0.1)
+			reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 0}
+			r.c.Observe(reading, now)
+		}},
+		{name: "no models", want: []string{"QuellModelsMissing"}, change: func(r *rig) { prima(r); r.opts.Models = nil }},
+		{name: "the journal fails", want: []string{"QuellPartFails"}, begin: func(r *rig) { r.journal.fault.set(errBroken) }},
+		{name: "not all requests are measured", want: []string{"QuellPartFails"},
+			change: func(r *rig) { prima(r); r.opts.Measured = func() error { return errBroken } }},
+		{name: "scaler and balancer do not answer", want: []string{"QuellNotDeciding", "QuellPartFails"},
+			begin: func(r *rig) { r.alertTalk(5, well); r.balancer.fault.set(errBroken) }},
+		{name: "no decision since the start", want: []string{"QuellNotDeciding", "QuellPartFails"},
+			change: func(r *rig) { prima(r); r.balancer.fault.set(errBroken) }},
+		{name: "no controller", want: []string{"QuellDown"}, begin: (*rig).kill},
+		{name: "no leader", want: []string{"QuellNobodyLeads"}, change: func(r *rig) {
+			prima(r)
+			r.opts.Lead = func(context.Context) (bool, error) { return false, nil }
+		}},
+		{name: "another controller owns the balancer", want: []string{"QuellChangesNothing"},
+			change: func(r *rig) { prima(r); r.opts.Balancer = ownedBalancer{r.balancer} }},
+		{name: "the bus is away", want: []string{"QuellStoreFails"},
+			change: func(r *rig) { prima(r); r.opts.Bus = func() error { return errors.New("away") } }},
+		{name: "paused", want: []string{"QuellPausedForLong"}, begin: func(r *rig) { r.do(bus.Command{Name: bus.Pause}) }},
+		{name: "an instance is out", want: []string{"QuellInstanceHeldForLong"},
+			begin: func(r *rig) { r.alertTalk(5, well); r.do(bus.Command{Name: bus.Drain, Instance: "i1"}) }},
+	}
+}
+
+// alertTalk plays some periods.
+func (r *rig) alertTalk(periods int, talk func(*rig, time.Time)) {
+	for range periods {
+		if r.stop != nil {
+			talk(r, time.Now())
+		}
+		r.pass(time.Second)
+	}
+}
+
+// scrape returns the metrics by series, none if no controller runs.
+func (r *rig) scrape() map[string]float64 {
+	series := map[string]float64{}
+	if r.stop == nil {
+		return series
+	}
+	for line := range strings.SplitSeq(r.get("/metrics").Body.String(), "\n") {
+		i := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || i < 0 {
+			continue
+		}
+		v, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		series[line[:i]] = v
+	}
+	return series
+}
+
+// promtest writes a case as a test of promtool: each series goes on for two hours as it went in a minute.
+func (r *rig) promtest(tc *alertCase, out *strings.Builder) {
+	talk := tc.talk
+	if talk == nil {
+		talk = well
+	}
+	if tc.begin != nil {
+		tc.begin(r)
+	}
+	r.alertTalk(60, talk)
+	epoch, before := time.Now(), r.scrape()
+	r.alertTalk(60, talk)
+	fmt.Fprintf(out, "- name: %s\n  interval: 1m\n  input_series:\n  - {series: 'up{job=\"quell\"}', values: '1+0x120'}\n", tc.name)
+	for series, v := range r.scrape() {
+		old, ok := before[series]
+		if !ok {
+			old = v
+		}
+		slope := v - old
+		if strings.Contains(series, "_timestamp_seconds") {
+			old -= float64(epoch.UnixMilli()) / 1000
+		}
+		named := strings.Replace(series, "{", `{instance="10.0.0.2:9464",job="quell",`, 1)
+		fmt.Fprintf(out, "  - {series: '%s', values: '%g%+gx120'}\n", named, old, slope)
+	}
+	out.WriteString("  promql_expr_test:\n  - expr: group by (alertname) (ALERTS{alertstate=\"firing\"})\n    eval_time: 2h\n    exp_samples: [")
+	for _, name := range tc.want {
+		fmt.Fprintf(out, "{labels: '{alertname=\"%s\"}', value: 1}, ", name)
+	}
+	out.WriteString("]\n")
+}
+
+// Every alert that the guide shows fires for its fault, and none for a healthy service.
+func TestAlerts(t *testing.T) {
+	promtool := need.Program(t, "promtool")
+	rules, err := filepath.Abs("../examples/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(tests string) ([]byte, error) {
+		file := filepath.Join(t.TempDir(), "test.yml")
+		tests = fmt.Sprintf("rule_files: [%s]\nevaluation_interval: 1m\ntests:\n%s", rules, tests)
+		if err := os.WriteFile(file, []byte(tests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return exec.Command(promtool, "test", "rules", file).CombinedOutput()
+	}
+	fired, cases, all := map[string]bool{}, alertCases(t), []string{}
+	for _, tc := range cases {
+		var out strings.Builder
+		play(t, func(r *rig) {
+			r.opts.Service.Policy.Name, r.opts.Models, r.opts.Service.Guard.StaleAfter = "prima", goldenModels(t), 3
+			r.opts.Service.Group = quell.Group{Min: 2, Max: 2, Fixed: true}
+			if tc.change != nil {
+				tc.change(r)
+			}
+		}, func(r *rig) {
+			r.run(0)
+			r.promtest(&tc, &out)
+		})
+		all = append(all, out.String())
+		for _, name := range tc.want {
+			fired[name] = true
+		}
+	}
+	if _, err := run(strings.Join(all, "")); err != nil {
+		for i, tc := range cases {
+			if said, err := run(all[i]); err != nil {
+				t.Errorf("%s: want %v to fire: %s\n%s", tc.name, tc.want, said, all[i])
+			}
+		}
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok && !fired[name] {
+			t.Errorf("no case has the fault of %s", name)
+		}
+	}
+}
+
+// Prometheus's own rules for names and units hold.
+func TestMetricsAreWellNamed(t *testing.T) {
+	promtool := need.Program(t, "promtool")
+	play(t, nil, func(r *rig) {
+		r.run(0)
+		r.alertTalk(5, well)
+		cmd := exec.Command(promtool, "check", "metrics")
+		cmd.Stdin = r.get("/metrics").Body
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, said)
+		}
+		for series := range r.scrape() {
+			if slices.ContainsFunc([]string{`{instance="`, `,instance="`, `{job="`, `,job="`}, func(s string) bool { return strings.Contains(series, s) }) {
+				t.Errorf("%s has a label that Prometheus gives to what it asks", series)
+			}
+		}
+	})
+}
