@@ -146,7 +146,8 @@ func (r *rig) promtest(tc *alertCase, out *strings.Builder) {
 		named := strings.Replace(series, "{", `{instance="10.0.0.2:9464",job="quell",`, 1)
 		fmt.Fprintf(out, "  - {series: '%s', values: '%g%+gx120'}\n", named, old, slope)
 	}
-	out.WriteString("  promql_expr_test:\n  - expr: group by (alertname) (ALERTS{alertstate=\"firing\"})\n    eval_time: 2h\n    exp_samples: [")
+	out.WriteString("  promql_expr_test:\n  - expr: group by (alertname) (ALERTS{alertstate=\"firing\"})\n" +
+		"    eval_time: 2h\n    exp_samples: [")
 	for _, name := range tc.want {
 		fmt.Fprintf(out, "{labels: '{alertname=\"%s\"}', value: 1}, ", name)
 	}

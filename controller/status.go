@@ -219,7 +219,8 @@ func (c *Controller) show() {
 	}
 	s.Coming, s.MayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
 	c.shown.write(outside{
-		status: s, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold, fast: c.opts.Service.Policy.Fast.Sampling,
+		status: s, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
+		fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Roll.Cost(c.now()),
 	})
 }
