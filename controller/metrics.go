@@ -57,14 +57,14 @@ var (
 	descArrivals  = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
 	descObjective = prometheus.NewDesc("quell_objective_seconds", "Response time that the objective's metric must not exceed.",
 		perService, nil)
-	descSampling  = prometheus.NewDesc("quell_sampling_seconds", "Sampling period: a decision is made in each.", perService, nil)
-	descPaused    = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
-	descActing    = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
-	descRefused   = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
-	descLost      = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
-	descStore     = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
-	descLeading   = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
-	descModels    = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy decides, 0 while it waits for models.",
+	descSampling = prometheus.NewDesc("quell_sampling_seconds", "Sampling period: a decision is made in each.", perService, nil)
+	descPaused   = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
+	descActing   = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
+	descRefused  = prometheus.NewDesc("quell_balancer_refused", "1 while the balancer obeys another controller.", perService, nil)
+	descLost     = prometheus.NewDesc("quell_memory_lost", "1 while nothing is changed because earlier memory was lost.", perService, nil)
+	descStore    = prometheus.NewDesc("quell_store_ok", "1 while what is decided can be kept over a restart.", perService, nil)
+	descLeading  = prometheus.NewDesc("quell_leading", "1 while this controller holds the service's lease.", perService, nil)
+	descModels   = prometheus.NewDesc("quell_models_in_use", "1 while the configured policy decides, 0 while it waits for models.",
 		perService, nil)
 	descDecisions = prometheus.NewDesc("quell_decisions_total", "Plans that changed something.", perService, nil)
 	descSeconds   = prometheus.NewDesc("quell_instance_seconds_total", "Cost so far: start command to exit, summed.", perService, nil)
