@@ -80,6 +80,9 @@ func element(r *httputil.ProxyRequest) string {
 		node = `"[` + node + `]"`
 	}
 	text := "for=" + node + ";proto=http"
+	if r.In.TLS != nil {
+		text += "s"
+	}
 	if host := r.In.Host; host != "" && !strings.ContainsAny(host, `"\\`) {
 		text += `;host="` + host + `"`
 	}

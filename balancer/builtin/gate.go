@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
@@ -14,9 +15,10 @@ import (
 // gate limits the connections of all clients together, and of each client. If one client has reached its limit, its further connections
 // are closed.
 type gate struct {
-	log   *slog.Logger
-	rules atomic.Pointer[clientRules]
-	all   *connlimit.Limiter
+	log    *slog.Logger
+	rules  atomic.Pointer[clientRules]
+	all    *connlimit.Limiter
+	secure *tls.Config // nil: without TLS
 
 	mu      sync.Mutex
 	each    int // 0: no limit
@@ -46,7 +48,7 @@ func (g *gate) resize(most, each int) {
 
 // admit counts a connection of its client. If the client has too many, admit refuses the connection.
 func (g *gate) admit(conn *connlimit.Conn) *inbound {
-	c := newInbound(conn, &g.rules)
+	c := newInbound(conn, &g.rules, g.secure)
 	c.place = conn
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
 		return c
@@ -119,7 +121,9 @@ func (l *gatedListener) Accept() (net.Conn, error) {
 		if c := l.gate.admit(conn.(*connlimit.Conn)); c != nil {
 			return c, nil
 		}
-		_, _ = io.WriteString(conn, tooMany) // it is short enough for the socket's buffer
+		if l.gate.secure == nil { // a handshake would cost more than the connection
+			_, _ = io.WriteString(conn, tooMany) // it is short enough for the socket's buffer
+		}
 		conn.Close()
 	}
 }

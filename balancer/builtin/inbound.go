@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -41,7 +42,9 @@ func (r *clientRules) trusts(peer netip.Addr) bool {
 // inbound is a client's connection. It closes the connection when a request body stalls or when the client stops
 // reading a response, and it refuses requests of ambiguous length.
 type inbound struct {
-	net.Conn
+	net.Conn // with TLS a *secured, otherwise pace
+	pace     *paced
+	state    atomic.Pointer[tls.ConnectionState] // after the handshake
 	peer     netip.Addr
 	rules    *atomic.Pointer[clientRules]
 	place    *connlimit.Conn // counts in the limit of connections; nil: it does not count
@@ -60,13 +63,29 @@ type inbound struct {
 	// The fields below are used only by Read, which is not called concurrently.
 	framing framing
 	insert  []byte // bytes that the server reads next, before the client's bytes
-
-	wrote atomic.Int64 // when the client last read something, in ns since epoch; 0: never
-	armed atomic.Int64 // deadline of the present write, in ns since epoch; 0: none
 }
 
-func newInbound(conn net.Conn, rules *atomic.Pointer[clientRules]) *inbound {
-	return &inbound{Conn: conn, peer: peerOf(conn), rules: rules, leave: func() {}, poked: make(chan struct{}, 1)}
+// newInbound makes a client's connection, with TLS if there is a configuration of it.
+func newInbound(conn net.Conn, rules *atomic.Pointer[clientRules], secure *tls.Config) *inbound {
+	pace := &paced{Conn: conn, rules: rules}
+	c := &inbound{Conn: pace, pace: pace, peer: peerOf(conn), rules: rules, leave: func() {}, poked: make(chan struct{}, 1)}
+	if secure != nil {
+		c.Conn = &secured{tls.Server(pace, secure), pace}
+	}
+	return c
+}
+
+// secrecy returns the state of TLS, nil without TLS.
+func (c *inbound) secrecy() *tls.ConnectionState {
+	s, ok := c.Conn.(*secured)
+	if !ok {
+		return nil
+	}
+	if c.state.Load() == nil {
+		state := s.ConnectionState()
+		c.state.Store(&state)
+	}
+	return c.state.Load()
 }
 
 // begin and end enclose a request, for the limit of connections.
@@ -222,7 +241,7 @@ func (c *inbound) readWithin(b []byte, limit time.Duration) (int, error) {
 		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(until) {
 			return n, err
 		}
-		wrote := time.Duration(c.wrote.Load())
+		wrote := time.Duration(c.pace.wrote.Load())
 		later := epoch.Add(wrote + limit)
 		if wrote == 0 || !later.After(until) {
 			return 0, err
@@ -246,39 +265,10 @@ func (c *inbound) unseal() {
 	c.renewDeadline()
 }
 
-// Write implements net.Conn. It fails if the client reads nothing within the allowed time.
-func (c *inbound) Write(b []byte) (n int, err error) {
-	for {
-		if err := c.arm(); err != nil {
-			return n, err
-		}
-		c.told.Store(true)
-		taken, err := c.Conn.Write(b[n:])
-		n += taken
-		if taken > 0 {
-			c.wrote.Store(int64(time.Since(epoch)))
-		}
-		if taken == 0 || n == len(b) || !errors.Is(err, os.ErrDeadlineExceeded) {
-			return n, err
-		}
-		c.armed.Store(0)
-	}
-}
-
-// arm sets the deadline of the next write. Between many short writes it leaves the deadline unchanged, because
-// setting it is expensive.
-func (c *inbound) arm() error {
-	limit := c.rules.Load().write
-	now, armed := time.Since(epoch), time.Duration(c.armed.Load())
-	switch {
-	case limit <= 0 && armed == 0, limit > 0 && armed-now > limit-limit/8 && armed-now <= limit:
-		return nil
-	case limit <= 0:
-		c.armed.Store(0)
-		return c.Conn.SetWriteDeadline(time.Time{})
-	}
-	c.armed.Store(int64(now + limit))
-	return c.Conn.SetWriteDeadline(epoch.Add(now + limit))
+// Write implements net.Conn.
+func (c *inbound) Write(b []byte) (int, error) {
+	c.told.Store(true)
+	return c.Conn.Write(b)
 }
 
 // SetDeadline implements net.Conn.
@@ -303,12 +293,6 @@ func (c *inbound) poke() {
 	case c.poked <- struct{}{}:
 	default:
 	}
-}
-
-// SetWriteDeadline implements net.Conn.
-func (c *inbound) SetWriteDeadline(t time.Time) error {
-	c.armed.Store(0)
-	return c.Conn.SetWriteDeadline(t)
 }
 
 // lingering is how long a client that still sends its request may take to read the answer to it.

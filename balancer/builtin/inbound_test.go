@@ -18,7 +18,7 @@ import (
 // slowConn returns a server's connection with the given rules, in synthetic time, and the client's end of it.
 func slowConn(rules clientRules) (c *inbound, client net.Conn) {
 	server, client := net.Pipe()
-	c = newInbound(server, &atomic.Pointer[clientRules]{})
+	c = newInbound(server, &atomic.Pointer[clientRules]{}, nil)
 	c.rules.Store(&rules)
 	return c, client
 }

@@ -71,7 +71,12 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 }
 
 // follow adds metrics whose values are read from the pool at each scrape.
-func (m *metrics) follow(p *pool, g *gate, o *Options) {
+func (m *metrics) follow(p *pool, g *gate, cert *certificate, o *Options) {
+	if cert != nil {
+		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "quell_balancer_certificate_expiry_timestamp_seconds", Help: "When the certificate in use expires, in seconds since 1970.",
+		}, func() float64 { return float64(cert.inForce.Load().Leaf.NotAfter.Unix()) }))
+	}
 	perInstance := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"member"}, nil)
 	}

@@ -47,7 +47,8 @@ type Options struct {
 	// FirstByte says that the objective is about the time to the first byte of a response.
 	FirstByte bool
 
-	HTTP2    bool     // clients may speak HTTP/2, by prior knowledge
+	TLS      *TLS     // clients connect with TLS; nil: without
+	HTTP2    bool     // clients may speak HTTP/2: with TLS if they ask for it (ALPN), without TLS by prior knowledge
 	Upstream Protocol // what instances speak; default HTTP1
 
 	NameInstance bool     // responses name their instance in InstanceHeader
@@ -167,6 +168,9 @@ func (o Options) validate() error {
 	if o.Health.Fall < 0 || o.Health.Rise < 0 || o.MaxConns < 0 || o.MaxConnsPerClient != nil && *o.MaxConnsPerClient < 0 ||
 		o.MaxHeaderBytes < 0 {
 		errs = append(errs, errors.New("fall, rise, and the limits of connections and header bytes cannot be negative"))
+	}
+	if t := o.TLS; t != nil && (t.Cert == "" || t.Key == "") {
+		errs = append(errs, errors.New("tls needs both cert and key"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}

@@ -30,6 +30,7 @@ func upgradeCases() []manners {
 		{name: "a WebSocket", speaks: "hello.", play: shout, send: bytesOf(ask + "websocket\r\n\r\n")},
 		{name: "a WebSocket whose client closes its sending side", speaks: "hello.", half: true, play: shout,
 			send: bytesOf(ask + "websocket\r\n\r\n")},
+		{name: "a WebSocket whose client does not wait", play: shout, send: bytesOf(ask + "websocket\r\n\r\nhello.")},
 		{name: "a WebSocket that is refused", send: bytesOf(ask + "websocket\r\n\r\n")},
 		{name: "an upgrade to h2c", send: bytesOf("GET /@ HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n" +
 			"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n")},

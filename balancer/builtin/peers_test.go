@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -93,7 +94,7 @@ func TestTheSameBytes(t *testing.T) {
 func ownPeer(t *testing.T) *peer {
 	p := &peer{name: "Quell", origin: newOrigin(t)}
 	serve := func(limit time.Duration) string {
-		s, err := New(Options{Listen: "127.0.0.1:0", HTTP2: true, Upgrades: []string{"websocket"}, Health: Health{Interval: time.Hour},
+		s, err := New(Options{Listen: "127.0.0.1:0", HTTP2: true, Upgrades: []string{"websocket"}, Health: health.Options{Interval: time.Hour},
 			Timeouts: Timeouts{Body: limit, Write: limit, ReadHeader: limit, ResponseHeader: 20 * time.Second, UpstreamIdle: 1,
 				HalfClosed: min(limit, 5*time.Second)}})
 		if err != nil {

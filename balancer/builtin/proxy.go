@@ -110,6 +110,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if client != nil {
 		client.begin()
 		defer client.end()
+		r.TLS = client.secrecy() // the server itself sees only what was decrypted
 	}
 	if p.isUnsupported(w, r) {
 		return
@@ -128,6 +129,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // always supported for HTTP/1
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	if r.Header.Get("Upgrade") != "" {
+		w = upgrading{w}
+	}
 	if r.ProtoMajor == 2 {
 		w = &stream{ResponseWriter: w, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
 	}
@@ -210,23 +214,6 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	if both, ok := resp.Body.(io.ReadWriteCloser); ok && x.client != nil && x.outbound != nil {
 		resp.Body = &tunnel{both, x.outbound, x.client.rules.Load().halfClosed}
 	}
-}
-
-// tunnel is an upgraded connection to an instance.
-type tunnel struct {
-	io.ReadWriteCloser
-	conn  *outbound
-	grace time.Duration // how long the instance may go on after its client's end
-}
-
-// CloseWrite tells the instance that its client has closed its sending side.
-func (t *tunnel) CloseWrite() error {
-	half, ok := t.conn.Conn.(interface{ CloseWrite() error })
-	if !ok || t.grace <= 0 {
-		return io.EOF
-	}
-	_ = t.conn.SetReadDeadline(time.Now().Add(t.grace)) // fails only on a closed connection
-	return half.CloseWrite()
 }
 
 // complete adds to a response what the balancer itself says to the client.

@@ -27,6 +27,7 @@ type Server struct {
 	proxy    *proxy
 	reporter *reporter
 	memory   memory
+	cert     *certificate // nil: without TLS
 
 	// applying makes changes of the pool and of its stored state one step. It also guards scheduling, configured and owner.
 	applying   sync.Mutex
@@ -64,7 +65,13 @@ func New(o Options) (*Server, error) {
 		return nil, &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
 	}
 	s.gate = newGate(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
-	s.metrics.follow(s.pool, s.gate, &s.opts)
+	if o.TLS != nil {
+		if s.cert, err = newCertificate(*o.TLS, o.Logger); err != nil {
+			return nil, err
+		}
+		s.gate.secure = s.cert.config(o.HTTP2)
+	}
+	s.metrics.follow(s.pool, s.gate, s.cert, &s.opts)
 	s.proxy = newProxy(s.pool, s.gate, &s.opts)
 	s.reporter = newReporter(&s.opts, s.pool)
 	return s, nil
@@ -139,11 +146,14 @@ func (s *Server) Start(ctx context.Context) error {
 	reports, stopReports := context.WithCancel(loops)
 	s.stopReports = stopReports
 	s.loops.Go(func() { s.reporter.run(reports) })
+	if s.cert != nil {
+		s.loops.Go(func() { s.cert.follow(loops) })
+	}
 	for _, e := range s.endpoints() {
 		s.loops.Go(func() { e.serve(s.opts.Logger) })
 	}
 	s.warnOfFiles(&s.opts)
-	s.opts.Logger.Info("balancer is listening", "address", s.Addr(), "scheduling", s.scheduling)
+	s.opts.Logger.Info("balancer is listening", "address", s.Addr(), "tls", s.cert != nil, "scheduling", s.scheduling)
 	return nil
 }
 

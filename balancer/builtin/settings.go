@@ -32,6 +32,7 @@ type Settings struct {
 	// MaxConnsPerClient is the limit for one client address. nil: half of MaxConns; 0: no limit.
 	MaxConnsPerClient *int
 	TrustedProxies    []netip.Prefix // whose X-Forwarded-* and Forwarded headers are kept
+	TLS               *TLS           // clients connect with TLS; nil: without
 	HTTP2             bool           // clients may speak HTTP/2
 	Upstream          Protocol       // what instances speak
 	NameInstance      bool           // responses name their instance
@@ -70,7 +71,9 @@ func (s *Settings) Keys() keys.Table {
 				"trusted proxies have none").Or("half of max_conns"),
 		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }),
 			"networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
-		keys.Opt("http2", keys.Bool(&s.HTTP2), "whether clients may speak HTTP/2 without TLS, by prior knowledge (h2c)"),
+		keys.Opt("tls", keys.Maybe(&s.TLS, tlsKeys), "clients connect with TLS (1.2 or later); without this section, without TLS"),
+		keys.Opt("http2", keys.Bool(&s.HTTP2),
+			"whether clients may speak HTTP/2: with TLS if they ask for it (ALPN), without TLS by prior knowledge (h2c)"),
 		keys.Opt("upstream", keys.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
 			"what instances speak: http1, or h2c for HTTP/2 without TLS, as gRPC needs; health checks use the same"),
 		keys.Opt("name_instance", keys.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
@@ -78,6 +81,13 @@ func (s *Settings) Keys() keys.Table {
 			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
 		keys.Opt("upgrades", keys.ListOf(&s.Upgrades, "", func(p *string) keys.Value { return keys.Text(p).Then(tokenProblem) }),
 			"protocols to which a client may change with Upgrade; for others the header is removed").Or("[websocket]"),
+	}
+}
+
+func tlsKeys(t *TLS) keys.Table {
+	return keys.Table{
+		keys.Req("cert", keys.Text(&t.Cert), "file in PEM form: the certificate, then those of its authorities; read again when it changes"),
+		keys.Req("key", keys.Text(&t.Key), "file in PEM form: the certificate's private key; read again when it changes"),
 	}
 }
 
@@ -144,6 +154,9 @@ func (s *Settings) Files(data string) []*string {
 	if s.Admin == "" {
 		s.Admin = filepath.Join(data, "balancer.sock")
 	}
+	if s.TLS != nil {
+		return []*string{&s.Admin, &s.TLS.Cert, &s.TLS.Key}
+	}
 	return []*string{&s.Admin}
 }
 
@@ -182,7 +195,7 @@ func (s *Settings) Options(in balancer.Service) Options {
 	return Options{
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
-		HTTP2: s.HTTP2, Upstream: s.Upstream,
+		TLS: s.TLS, HTTP2: s.HTTP2, Upstream: s.Upstream,
 		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
 		Classes: in.Classes, FirstByte: in.FirstByte,
 		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
