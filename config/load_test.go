@@ -79,6 +79,7 @@ func TestFullFile(t *testing.T) {
 					UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
 					HalfClosed: time.Second,
 				},
+				TLS:      &builtin.TLS{Cert: "/etc/quell/tls/web.pem", Key: "/etc/quell/tls/web.key"},
 				Upstream: builtin.H2C, NameInstance: true, DefaultHost: "video.example", Upgrades: []string{"websocket", "mqtt"},
 				MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),

@@ -163,7 +163,7 @@ func TestMannersWithTLS(t *testing.T) {
 	s := start(t, Options{TLS: &files, Timeouts: Timeouts{HalfClosed: 10 * time.Second}})
 	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
-			time.Sleep(20 * time.Millisecond)                    // long enough for the balancer to see the client's end
+			time.Sleep(20 * time.Millisecond) // long enough for the balancer to see the client's end
 			io.WriteString(w, "answer")
 			return
 		}
