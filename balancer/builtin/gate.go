@@ -66,7 +66,7 @@ func (g *gate) admit(conn *connlimit.Conn) *inbound {
 		return nil
 	}
 	v.open++
-	c.leave = func() { g.goodbye(client, v) }
+	conn.OnClose = func() { g.goodbye(client, v) }
 	return c
 }
 

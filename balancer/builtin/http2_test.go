@@ -3,6 +3,7 @@ package builtin
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -139,4 +140,47 @@ func TestSlowStreams(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	waitFor(t, "the end of all requests", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
+}
+
+// The transport may read a body when its request's handler has ended. Then nothing may be asked of the response any more: net/http would
+// panic in the transport's goroutine, and with it the process.
+func TestABodyIsReadAfterItsHandler(t *testing.T) {
+	bodies := make(chan *streamBody, 1)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Protocols: H2C.protocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := &streamBody{ReadCloser: r.Body, of: &upload{}, control: http.NewResponseController(w), rules: &clientRules{}}
+		defer body.end()
+		bodies <- body
+	})}
+	go server.Serve(ln)
+	defer server.Close()
+	if _, err := do(framedClient(t), http.MethodPost, "http://"+ln.Addr().String()+"/", strings.NewReader("body")); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := (<-bodies).Read(make([]byte, 9)); n != 0 || !errors.Is(err, errOver) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// A client whose request is malformed in a way that only the transport would notice gets 400, and nothing counts against the instance.
+func TestMalformedFramesDoNotAccuseAnInstance(t *testing.T) {
+	for why, change := range map[string]func(r *http.Request){
+		"method":  func(r *http.Request) { r.Method = "GE T" },
+		"host":    func(r *http.Request) { r.Host = "a b" },
+		"user":    func(r *http.Request) { r.Host = "user@a" },
+		"lengths": func(r *http.Request) { r.Header["Content-Length"] = []string{"1", "1"} },
+		"length":  func(r *http.Request) { r.Header["Content-Length"] = []string{"-1"} },
+	} {
+		r, _ := http.NewRequest(http.MethodGet, "http://a/", nil)
+		if isMalformed(r) {
+			t.Fatal("a valid request is refused")
+		}
+		change(r)
+		if !isMalformed(r) {
+			t.Errorf("%s: passed on", why)
+		}
+	}
 }

@@ -48,7 +48,6 @@ type inbound struct {
 	peer     netip.Addr
 	rules    *atomic.Pointer[clientRules]
 	place    *connlimit.Conn // counts in the limit of connections; nil: it does not count
-	leave    func()
 	once     sync.Once
 	upgraded atomic.Bool // the connection was upgraded: what follows is not HTTP
 
@@ -68,7 +67,7 @@ type inbound struct {
 // newInbound makes a client's connection, with TLS if there is a configuration of it.
 func newInbound(conn net.Conn, rules *atomic.Pointer[clientRules], secure *tls.Config) *inbound {
 	pace := &paced{Conn: conn, rules: rules}
-	c := &inbound{Conn: pace, pace: pace, peer: peerOf(conn), rules: rules, leave: func() {}, poked: make(chan struct{}, 1)}
+	c := &inbound{Conn: pace, pace: pace, peer: peerOf(conn), rules: rules, poked: make(chan struct{}, 1)}
 	if secure != nil {
 		c.Conn = &secured{tls.Server(pace, secure), pace}
 	}
@@ -317,14 +316,12 @@ func (c *inbound) Close() error {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 	if (c.sealed.Load() || c.wasRefused()) && c.CloseWrite() == nil {
 		go c.once.Do(func() {
-			defer c.leave()
 			_ = c.Conn.SetReadDeadline(time.Now().Add(lingering)) // without a deadline the copy ends with the client
 			_, _ = io.Copy(io.Discard, c.Conn)
 			c.Conn.Close()
 		})
 		return nil
 	}
-	defer c.once.Do(c.leave)
 	return c.Conn.Close()
 }
 

@@ -77,6 +77,7 @@ type exchange struct {
 	refused   bool // the balancer answered because no backend did
 	own       bool // the balancer answered because of an error of its own
 	whole     bool // the response was complete
+	headOnly  bool // the response has no body
 }
 
 type exchangeKey struct{}
@@ -120,7 +121,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}
 		if r.ProtoMajor == 2 {
-			x.upload.body = &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+			body := &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+			x.upload.body = body
+			defer body.end()
 		}
 		if x.client != nil && r.ProtoMajor == 1 {
 			defer x.upload.settle(x.client)
@@ -130,10 +133,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	if r.Header.Get("Upgrade") != "" {
-		w = upgrading{w}
+		w = upgrading{w, client}
 	}
 	if r.ProtoMajor == 2 {
-		w = &stream{ResponseWriter: w, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+		w = &stream{ResponseWriter: w, of: x, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
 	}
 	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
@@ -198,6 +201,7 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.begun = time.Now()
 	x.settle(resp)
 	x.status = resp.StatusCode
+	x.headOnly = resp.ContentLength == 0
 	if x.upload != nil {
 		x.upload.answering.Store(true)
 	}
@@ -208,9 +212,6 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 		return
 	}
 	x.header.Del("Connection") // the instance's own header says Upgrade
-	if x.client != nil {
-		x.client.upgraded.Store(true)
-	}
 	if both, ok := resp.Body.(io.ReadWriteCloser); ok && x.client != nil && x.outbound != nil {
 		resp.Body = &tunnel{both, x.outbound, x.client.rules.Load().halfClosed}
 	}
@@ -240,6 +241,8 @@ func (p *proxy) isUnsupported(w http.ResponseWriter, r *http.Request) bool {
 	case strings.Contains(r.RequestURI, "#"): // has no place in a request (RFC 9112, section 3.2); net/url would escape it
 		w.Header().Set("Connection", "close")
 		http.Error(w, "the request's target has a fragment", http.StatusBadRequest)
+	case r.ProtoMajor == 2 && isMalformed(r):
+		http.Error(w, "the request is malformed", http.StatusBadRequest)
 	default:
 		return false
 	}

@@ -27,7 +27,10 @@ func (t *tunnel) CloseWrite() error {
 }
 
 // upgrading is the response to a request that may upgrade its connection.
-type upgrading struct{ http.ResponseWriter }
+type upgrading struct {
+	http.ResponseWriter
+	client *inbound // nil if the connection was not accepted by the balancer
+}
 
 // Unwrap lets http.ResponseController find the server's own writer.
 func (u upgrading) Unwrap() http.ResponseWriter { return u.ResponseWriter }
@@ -35,6 +38,9 @@ func (u upgrading) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 // Hijack implements http.Hijacker. ReverseProxy reads from the connection only, so what the server has read already is put before it.
 func (u upgrading) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, both, err := http.NewResponseController(u.ResponseWriter).Hijack()
+	if err == nil && u.client != nil {
+		u.client.upgraded.Store(true) // not before: until now, the end of the client's sending side would cancel the request
+	}
 	if err != nil || both.Reader.Buffered() == 0 {
 		return conn, both, err
 	}

@@ -126,6 +126,9 @@ type Conn struct {
 	of    *Limiter
 	leave sync.Once
 
+	// OnClose is called once, before there is room for another connection. nil: nothing is called.
+	OnClose func()
+
 	// Guarded by of.mu.
 	requests int           // whose handlers run
 	sent     bool          // all answers were sent, or there was no request yet
@@ -179,6 +182,9 @@ func (c *Conn) CloseWrite() error {
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.leave.Do(func() {
+		if c.OnClose != nil {
+			c.OnClose()
+		}
 		c.of.mu.Lock()
 		defer c.of.mu.Unlock()
 		c.gone = true
