@@ -193,7 +193,7 @@ func moved(v *view, weights map[string]float64) string {
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
 	group := v.group()
 	c.adoptDrains(group)
-	c.gather.note(group)
+	c.gather.note(c.now(), group)
 	steps := life.Follow(c.now(), group, weights, c.opts.Drain)
 	c.forgetGone(v)
 	if life.Differs(steps.Backends, v.backends) {

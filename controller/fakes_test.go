@@ -58,6 +58,7 @@ type fakeBalancer struct {
 	why      string // the failing checks' result
 	inFlight map[string]int64
 	byHand   map[string]quell.Held // a person took these out at the balancer
+	lost     map[string]bool       // somebody deleted these, and Apply does not bring them back
 	foreign  bool                  // the backends were there before Quell
 	applied  [][]quell.Backend
 }
@@ -81,6 +82,9 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 	}
 	var states []quell.BackendState
 	for _, x := range b.backends {
+		if b.lost[x.ID] {
+			continue
+		}
 		s := quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]}
 		s.Foreign = b.foreign
 		if held, ok := b.byHand[x.ID]; ok {

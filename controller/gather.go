@@ -156,15 +156,14 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 }
 
 // note records the members' states that are seen between two snapshots.
-func (g *gather) note(group []life.Instance) {
+func (g *gather) note(now time.Time, group []life.Instance) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range group {
-		if in := &group[i]; !in.Known {
-			in.Past = g.lives[in.Member.ID]
-			in.Note()
-			g.lives[in.Member.ID] = in.Past
-		}
+		in := &group[i]
+		in.Past = g.lives[in.Member.ID]
+		in.Note(now)
+		g.lives[in.Member.ID] = in.Past
 	}
 }
 

@@ -12,18 +12,29 @@ type Past struct {
 	Healthy bool      // it has passed a health check
 	Known   time.Time // when it was first seen at the balancer
 	Begun   bool      // it was seen before it was at the balancer, so having a share does not prove that it was ever healthy
+	Gone    time.Time // since when the balancer no longer has it, although it was healthy there; zero if it has it
 }
 
 // Note updates the Past from the present reports of scaler and balancer. It must be called whenever these are read, also between snapshots,
 // because an instance may be added to the balancer and get a share between two snapshots if no other is ready.
-func (in *Instance) Note() { in.Past.Begun = in.Past.Begun || !in.Known }
+func (in *Instance) Note(now time.Time) {
+	in.Past.Begun = in.Past.Begun || !in.Known
+	switch {
+	case in.Known:
+		in.Past.Gone = time.Time{}
+	case in.Past.Healthy && in.Past.Gone.IsZero():
+		in.Past.Gone = now
+	}
+}
 
 // Snapshot builds the snapshot of a group at the end of a sampling period, without the arrival rate. It updates the Past of each
 // instance, which must be kept for the next snapshot.
 func Snapshot(now time.Time, service *quell.Service, group []Instance) quell.Snapshot {
 	s := quell.Snapshot{At: now, Service: service.Name, Scheduling: service.Scheduling, Instances: make([]quell.Instance, len(group))}
+	view := &times{now: now, startup: service.Group.Startup, watch: Watch(service.Sampling)}
+	view.empty = !slices.ContainsFunc(group, func(in Instance) bool { return in.Known })
 	for i := range group {
-		s.Instances[i] = group[i].shown(now, service.Group.Startup)
+		s.Instances[i] = group[i].shown(view)
 	}
 	awaitTurns(s.Instances)
 	wholeWeights(s.Instances)
@@ -93,15 +104,24 @@ func wholeWeights(instances []quell.Instance) {
 	}
 }
 
+// times are what states depend on beside the instances themselves.
+type times struct {
+	now     time.Time
+	startup time.Duration // how long an instance may take to become ready
+	watch   time.Duration // how often the group is checked, and the balancer corrected
+	empty   bool          // the balancer has no instance of the group, which says nothing about the instances
+}
+
 // shown returns the instance as it appears in a snapshot.
-func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
+func (in *Instance) shown(at *times) quell.Instance {
 	m, b := &in.Member, &in.Backend
 	s := quell.Instance{
-		ID: m.ID, Type: m.Type, State: in.state(now, startup), Held: in.Held, Replaces: in.For,
+		ID: m.ID, Type: m.Type, State: in.state(at), Held: in.Held, Replaces: in.For,
 		Observation: in.Observation, Limits: in.Limits, Settings: in.Settings,
 	}
+	s.Gone = s.State == quell.Failed && m.State == quell.Ready && !in.Known
 	if !m.Started.IsZero() {
-		age := max(0, now.Sub(m.Started)).Seconds()
+		age := max(0, at.now.Sub(m.Started)).Seconds()
 		s.AgeS = &age
 	}
 	if in.Known {
@@ -118,10 +138,10 @@ func (in *Instance) shown(now time.Time, startup time.Duration) quell.Instance {
 }
 
 // state combines the reports of scaler and balancer. An instance is ready when the balancer's health check has passed. It is failed when
-// the check no longer passes, or has not passed within the time that instances may take to start. An instance that a controller first
-// sees with a share is assumed to have been ready.
-func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
-	in.Note()
+// the check no longer passes, has not passed within the time that instances may take to start, or if the balancer no longer has it although
+// the check had passed. An instance that a controller first sees with a share is assumed to have been ready.
+func (in *Instance) state(at *times) quell.State {
+	in.Note(at.now)
 	m, b := &in.Member, &in.Backend
 	switch {
 	case m.State == quell.Failed || m.State == quell.Draining:
@@ -131,18 +151,29 @@ func (in *Instance) state(now time.Time, startup time.Duration) quell.State {
 	case in.Held != nil:
 		in.Past = Past{} // after it is put back, it may take as long to become healthy as a new instance
 		return m.State
-	case m.State != quell.Ready || !in.Known:
+	case m.State != quell.Ready:
+		in.Past = Past{Begun: true} // if it was ready before, it starts again
+		return quell.Starting
+	case in.vanished(at):
+		return quell.Failed
+	case !in.Known:
 		return quell.Starting
 	}
 	if in.Past.Known.IsZero() {
-		in.Past.Known = now
+		in.Past.Known = at.now
 	}
 	in.Past.Healthy = in.Past.Healthy || b.Healthy
 	switch {
 	case b.Healthy:
 		return quell.Ready
-	case in.Past.Healthy || b.Weight > 0 && !in.Past.Begun || now.Sub(in.Past.Known) > startup:
+	case in.Past.Healthy || b.Weight > 0 && !in.Past.Begun || at.now.Sub(in.Past.Known) > at.startup:
 		return quell.Failed
 	}
 	return quell.Starting
+}
+
+// vanished returns whether somebody else removed a healthy instance from the balancer, as keepalived does when its checks fail. Just after
+// it disappeared, the balancer may only have restarted, and is told about the instance again.
+func (in *Instance) vanished(at *times) bool {
+	return !in.Past.Gone.IsZero() && !at.empty && at.now.Sub(in.Past.Gone) >= at.watch
 }

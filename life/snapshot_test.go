@@ -12,6 +12,11 @@ import (
 
 const startup = 30 * time.Second
 
+// when is a moment of a group whose balancer has an instance.
+func when(after time.Duration) *times {
+	return &times{now: epoch.Add(after), startup: startup, watch: 500 * time.Millisecond}
+}
+
 func TestState(t *testing.T) {
 	ill := func(in *Instance) { in.Backend.Healthy, in.Backend.Weight = false, 0 }
 	since := func(at time.Time) func(*Instance) { return func(in *Instance) { ill(in); in.Past.Known = at } }
@@ -42,7 +47,7 @@ func TestState(t *testing.T) {
 	} {
 		in := member(tc.is)
 		tc.change(&in)
-		if got := in.state(epoch, startup); got != tc.want {
+		if got := in.state(when(0)); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -53,20 +58,20 @@ func TestState(t *testing.T) {
 func TestAShareBeforeTheFirstCheck(t *testing.T) {
 	in := member(quell.Ready)
 	in.Known = false
-	in.Note() // called between two snapshots, as the controller does
+	in.Note(epoch) // called between two snapshots, as the controller does
 	in.Known, in.Backend.Weight, in.Backend.Healthy = true, 0.5, false
 	for _, tc := range []struct {
 		after time.Duration
 		want  quell.State
 	}{{0, quell.Starting}, {startup, quell.Starting}, {startup + 1, quell.Failed}} {
-		if got := in.state(epoch.Add(tc.after), startup); got != tc.want {
+		if got := in.state(when(tc.after)); got != tc.want {
 			t.Errorf("%s after %v without a check, want %s", got, tc.after, tc.want)
 		}
 	}
 	in.Past.Known, in.Backend.Healthy = epoch, true
-	in.state(epoch, startup)
+	in.state(when(0))
 	in.Backend.Healthy = false
-	if got := in.state(epoch, startup); got != quell.Failed {
+	if got := in.state(when(0)); got != quell.Failed {
 		t.Errorf("%s once it was healthy", got)
 	}
 }
@@ -75,12 +80,12 @@ func TestAShareBeforeTheFirstCheck(t *testing.T) {
 func TestAHoldForgetsThePast(t *testing.T) {
 	in := member(quell.Ready)
 	in.Backend.Weight, in.Held, in.Past = 0, &quell.Held{By: "eve"}, Past{Healthy: true, Known: epoch.Add(-time.Hour)}
-	in.state(epoch, startup)
+	in.state(when(0))
 	in.Held, in.Backend.Healthy = nil, false
-	if got := in.state(epoch, startup); got != quell.Starting {
+	if got := in.state(when(0)); got != quell.Starting {
 		t.Errorf("%s as soon as it is put back", got)
 	}
-	if got := in.state(epoch.Add(startup+time.Second), startup); got != quell.Failed {
+	if got := in.state(when(startup + time.Second)); got != quell.Failed {
 		t.Errorf("%s long after it was put back", got)
 	}
 }
@@ -142,5 +147,48 @@ func TestMeasuredShare(t *testing.T) {
 	}
 	if got := s.Instances; *got[1].Base != 2 || got[2].Base != nil {
 		t.Errorf("base weights %v, %v", got[1].Base, got[2].Base)
+	}
+}
+
+// What was healthy and is gone from the balancer has failed, unless the balancer may only have restarted.
+func TestVanishedFromTheBalancer(t *testing.T) {
+	seen := func(last quell.State) Instance { // gone since the beginning, after it was in that state
+		in := member(last)
+		in.Backend.Healthy = last == quell.Ready
+		in.state(when(0))
+		in.Member.State, in.Known, in.Backend = quell.Ready, false, quell.BackendState{}
+		in.Note(epoch)
+		return in
+	}
+	for why, c := range map[string]struct {
+		last   quell.State
+		after  time.Duration
+		change func(*Instance)
+		want   quell.State
+	}{
+		"it is not told again":            {quell.Ready, time.Second, func(*Instance) {}, quell.Failed},
+		"it was noticed just now":         {quell.Ready, 0, func(*Instance) {}, quell.Starting},
+		"it had not been healthy":         {quell.Failed, time.Second, func(in *Instance) { in.Past = Past{Known: epoch} }, quell.Starting},
+		"a plan removed it":               {quell.Ready, time.Second, func(in *Instance) { in.Leaving = true }, quell.Draining},
+		"a person held it":                {quell.Ready, time.Second, func(in *Instance) { in.Held = &quell.Held{} }, quell.Ready},
+		"the scaler starts it anew":       {quell.Ready, time.Second, func(in *Instance) { in.Member.State = quell.Starting }, quell.Starting},
+		"it is there again":               {quell.Ready, time.Second, func(in *Instance) { in.Known, in.Backend.Healthy = true, true }, quell.Ready},
+		"it is there again, and unwell":   {quell.Ready, time.Second, func(in *Instance) { in.Known = true }, quell.Failed},
+		"it was there for a while since":  {quell.Ready, time.Second, func(in *Instance) { in.Known = true; in.Note(epoch); in.Known = false }, quell.Starting},
+		"it was started anew in the past": {quell.Ready, time.Second, func(in *Instance) { in.Past = Past{Begun: true} }, quell.Starting},
+	} {
+		in := seen(c.last)
+		c.change(&in)
+		if got := in.state(when(c.after)); got != c.want {
+			t.Errorf("%s: %s, want %s", why, got, c.want)
+		}
+	}
+	gone, other := seen(quell.Ready), member(quell.Ready)
+	service := &quell.Service{Sampling: 10 * time.Second}
+	if s := Snapshot(epoch.Add(time.Second), service, []Instance{gone, other}); !s.Instances[0].Gone || s.Instances[1].Gone {
+		t.Errorf("%+v", s)
+	}
+	if s := Snapshot(epoch.Add(time.Second), service, []Instance{gone, gone}); s.Instances[0].State != quell.Starting || s.Instances[0].Gone {
+		t.Errorf("the balancer lost all: %+v", s.Instances)
 	}
 }

@@ -103,7 +103,8 @@ func (m *member) readiness() int {
 
 // failed lists the failed instances that are given up, and counts those that may still recover.
 func (gd *guarded) failed() (givenUp []string, recovering int) {
-	var sick, other []string // other: failed without a health check, for example because the process exited before it was in the balancer
+	// other: failed without a health check, for example because the process exited before it was in the balancer
+	var sick, gone, other []string
 	for i := range gd.group.members {
 		m := &gd.group.members[i]
 		switch {
@@ -112,6 +113,8 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 			givenUp = append(givenUp, m.ID)
 			switch {
 			case m.late > 0: // noteLate reports it
+			case m.Gone:
+				gone = append(gone, m.ID)
 			case m.Health != "":
 				sick = append(sick, m.ID)
 			default:
@@ -124,9 +127,11 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 	if gd.in.Service.Group.Fixed {
 		gd.tellFailed("health checks fail at %s: no request goes there, and the fleet is fixed, so nothing is started in its place",
 			slices.Concat(sick, other))
+		gd.tellFailed("gone from the balancer: %s; no request goes there, and the fleet is fixed, so nothing is started in its place", gone)
 		return nil, recovering
 	}
 	gd.tellFailed("giving up %s: health checks fail", sick)
+	gd.tellFailed("giving up %s: healthy before, and gone from the balancer", gone)
 	gd.tellFailed("giving up %s: failed", other)
 	return givenUp, recovering
 }

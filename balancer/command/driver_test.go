@@ -134,3 +134,25 @@ func TestMistakes(t *testing.T) {
 		t.Error("a weight that is not a number was accepted")
 	}
 }
+
+// A backend that somebody else deleted is no longer in the state, whatever was applied last.
+func TestADeletedBackend(t *testing.T) {
+	dir := t.TempDir()
+	list := filepath.Join(dir, "list")
+	print := func(text string) {
+		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one, two = `{"id":"i1","address":"h:1","weight":0.5,"healthy":true}`, `{"id":"i2","address":"h:2","weight":0.5,"healthy":true}`
+	d := driver(t, Options{Command: []string{"true"}, StateCommand: []string{"cat", list}})
+	if err := d.Apply(t.Context(), []quell.Backend{{ID: "i1", Address: "h:1", Weight: .5}, {ID: "i2", Address: "h:2", Weight: .5}}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"[" + one + "," + two + "]": 2, "[" + one + "]": 1} {
+		print(text)
+		if states, err := d.State(t.Context()); err != nil || len(states) != want {
+			t.Errorf("%s: %+v, %v", text, states, err)
+		}
+	}
+}

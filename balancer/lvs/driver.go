@@ -25,6 +25,7 @@ const mostWeight = 100
 // Options configure a Driver.
 type Options struct {
 	Services []string       // virtual services, see Settings
+	Zero     ZeroMeans      // what a weight of 0 means that Quell did not set; "" is ZeroHeld
 	Members  []quell.Member // the instances of a fixed group, to recognise their real servers before the first Apply
 	// Memory is a file that stores which real server belongs to which instance, and who took it out. Empty: there is none.
 	Memory string
@@ -323,8 +324,11 @@ type target struct {
 // serves returns whether the target gets a share of the requests.
 func (t *target) serves() bool { return t.known && !t.Drain && !t.Leaving }
 
+// leaves returns whether the target is to get no new requests, whatever its share.
+func (t *target) leaves() bool { return t.Drain || t.Leaving }
+
 // idle returns whether Quell wants the weight 0.
-func (t *target) idle() bool { return t.Drain || t.Leaving || t.known && t.weight == 0 }
+func (t *target) idle() bool { return t.leaves() || t.known && t.weight == 0 }
 
 // held returns whether somebody else took the target out of a virtual service.
 func (t *target) held(v virtual) bool { return !t.Drain && !t.Leaving && t.trace(v).ByHand }
@@ -365,11 +369,11 @@ func (d *Driver) notice(targets []target, views []*service) {
 				continue
 			}
 			before := *tr
-			tr.follow(r.weight, t.idle())
+			tr.follow(r.weight, t.idle(), t.leaves())
 			switch {
 			case tr.ByHand && !before.ByHand:
-				d.opts.Logger.Warn("somebody set the weight of a real server to 0: the instance is held until the weight is another one",
-					"instance", t.ID, "service", d.services[i].String())
+				d.opts.Logger.Warn("somebody set the weight of a real server to 0: "+d.zeroText(), "instance", t.ID, "service",
+					d.services[i].String())
 			case before.ByHand && !tr.ByHand:
 				d.opts.Logger.Info("a real server that somebody took out has a weight again", "instance", t.ID, "service", d.services[i].String())
 			case d.asked != nil && tr.weight != 0 && r.weight != tr.weight && !tr.ByHand:
@@ -386,7 +390,7 @@ func (d *Driver) notice(targets []target, views []*service) {
 func (d *Driver) disclaim(targets []target) {
 	for i := range targets {
 		for _, v := range d.services {
-			if tr := targets[i].trace(v); targets[i].idle() && !tr.ByHand {
+			if tr := targets[i].trace(v); targets[i].idle() && !tr.ByHand && !tr.Back {
 				tr.Out = true
 			}
 		}
@@ -401,7 +405,7 @@ func (d *Driver) set(v virtual, view *service, targets []target) error {
 	for i := range targets {
 		t := &targets[i]
 		r := view.find(t.Numeric)
-		if r == nil || t.held(v) || r.weight == t.weight || t.serves() && agree && r.weight > 0 {
+		if r == nil || t.held(v) || r.weight == t.weight || t.serves() && agree && r.weight > 0 || t.weight == 0 && t.trace(v).Back {
 			continue
 		}
 		if err := d.kernel.setWeight(v, r, t.weight); err != nil {

@@ -12,22 +12,51 @@ import (
 type trace struct {
 	Out    bool `json:"out,omitempty"`     // Quell set the weight to 0, or has not given it one yet; stored before Quell does so
 	ByHand bool `json:"by_hand,omitempty"` // somebody else set it to 0
+	// Back says that somebody else ended the 0, and Quell has not given a weight since. Until then Quell does not set the 0 of its last plan,
+	// which would hide a 0 that a checker sets in the meantime.
+	Back   bool `json:"back,omitempty"`
 	weight int  // the last weight that Quell set or left; 0 after a restart
 }
 
-// follow updates the trace from the weight in force. idle says that Quell wants the weight 0.
-func (tr *trace) follow(weight int, idle bool) {
+// follow updates the trace from the weight in force. idle says that Quell wants the weight 0, leaves that the instance drains.
+func (tr *trace) follow(weight int, idle, leaves bool) {
 	switch {
 	case weight > 0:
+		tr.Back = idle && !leaves && (tr.Back || tr.ByHand)
 		tr.ByHand = false
 		tr.Out = tr.Out && idle
-	case !tr.Out && !idle:
-		tr.ByHand = true
+	case !tr.Out && !idle || tr.Back:
+		tr.ByHand, tr.Back = true, false
 	}
 }
 
-// heldHere describes an instance that was taken out in IPVS, which does not record by whom and when.
-func heldHere() *quell.Held { return &quell.Held{By: "lvs"} }
+// ZeroMeans says what a weight of 0 means that Quell did not set. IPVS does not record who set it.
+type ZeroMeans string
+
+// The meanings: a person took the server out, or a checker found it failing, like that of keepalived with inhibit_on_failure.
+const (
+	ZeroHeld   ZeroMeans = "held"
+	ZeroFailed ZeroMeans = "failed"
+)
+
+// zeroText says what becomes of an instance whose weight somebody else set to 0.
+func (d *Driver) zeroText() string {
+	if d.opts.Zero == ZeroFailed {
+		return "the instance has failed until the weight is another one (balancer.lvs.zero: failed)"
+	}
+	return "the instance is held until the weight is another one, and neither replaced nor stopped. If a checker did it, as keepalived with " +
+		"inhibit_on_failure does, set balancer.lvs.zero to failed"
+}
+
+// outByOthers describes in a state that somebody else set the weight 0.
+func (d *Driver) outByOthers(s *quell.BackendState) {
+	s.Weight = 0
+	if d.opts.Zero == ZeroFailed {
+		s.Healthy, s.Health = false, "its weight in IPVS was set to 0, which balancer.lvs.zero takes for a failed check"
+		return
+	}
+	s.ByHand = &quell.Held{By: "lvs"}
+}
 
 // Release puts an instance back in service that a person took out in IPVS. The next Apply carries it out.
 func (d *Driver) Release(_ context.Context, id string) error {

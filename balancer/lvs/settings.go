@@ -14,12 +14,13 @@ import (
 // Kind is Linux Virtual Server (IPVS) in the kernel of the controller's machine.
 var Kind = balancer.Kind{
 	Name: "lvs", About: "Linux Virtual Server (IPVS) in this machine's kernel",
-	Defaults: func() balancer.Settings { return &Settings{} },
+	Defaults: func() balancer.Settings { return &Settings{Zero: ZeroHeld} },
 }
 
 // Settings are its configuration.
 type Settings struct {
 	Services []string // virtual services in front of the instances, as parseVirtual reads them
+	Zero     ZeroMeans
 }
 
 // Keys returns the table of its keys.
@@ -28,6 +29,8 @@ func (s *Settings) Keys() keys.Table {
 		keys.Req("lvs", keys.Table{
 			keys.Req("services", keys.ListOf(&s.Services, "", func(s *string) keys.Value { return keys.Text(s).Then(isVirtual) }).AtLeast(1),
 				"virtual services whose real servers are the instances: 10.0.0.1:80 (TCP), udp:10.0.0.1:53, fwmark:7 or fwmark6:7"),
+			keys.Opt("zero", keys.OneOf(&s.Zero, []ZeroMeans{ZeroHeld, ZeroFailed}),
+				"what a weight of 0 means that Quell did not set: held by a person, or failed, where a checker sets it (inhibit_on_failure)"),
 		}, "the virtual services; they and their real servers are made by others"),
 	}
 }
@@ -59,7 +62,7 @@ func (s *Settings) Where() string { return strings.Join(s.Services, ",") }
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	return balancer.Made(New(Options{
-		Services: s.Services, Members: in.Members, Memory: filepath.Join(in.Data, "lvs.json"), Logger: in.Logger,
+		Services: s.Services, Zero: s.Zero, Members: in.Members, Memory: filepath.Join(in.Data, "lvs.json"), Logger: in.Logger,
 	}))
 }
 
@@ -68,7 +71,7 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 	return []balancer.Part{{
 		About: "IPVS: real servers of " + s.Where(),
 		Open: func() (balancer.Driver, error) {
-			return balancer.Made(New(Options{Services: s.Services, Members: in.Members, Logger: slog.New(slog.DiscardHandler)}))
+			return balancer.Made(New(Options{Services: s.Services, Zero: s.Zero, Members: in.Members, Logger: slog.New(slog.DiscardHandler)}))
 		},
 	}}
 }

@@ -18,7 +18,7 @@ func (d *Driver) states(targets []target, views []*service) (states []quell.Back
 	for i := range targets {
 		t := &targets[i]
 		if s, there := d.join(t, views, taken); there {
-			if kept && t.serves() && s.ByHand == nil {
+			if kept && t.serves() && s.ByHand == nil && s.Healthy {
 				s.Weight = t.share
 			}
 			states = append(states, s)
@@ -70,9 +70,9 @@ func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool
 	state.Draining = t.Drain && out == has
 	state.Held = state.Draining && t.entry.Held
 	if held == has {
-		state.ByHand = heldHere()
+		d.outByOthers(&state)
 	}
-	if state.Draining || state.ByHand != nil {
+	if state.Draining {
 		state.Weight = 0
 	}
 	return state, true
@@ -127,7 +127,7 @@ func (d *Driver) foreign(e *entry, views []*service, taken map[netip.AddrPort]bo
 	}
 	s.Foreign = true
 	if s.Weight == 0 {
-		s.ByHand = heldHere()
+		d.outByOthers(&s)
 	}
 	return []quell.BackendState{s}
 }

@@ -61,6 +61,16 @@ func loadModule(path string) error {
 // of the repository, where `make guest` has put the kernel and the modules into .cache/guest.
 func Run(t *testing.T, root string, modules ...string) {
 	t.Helper()
+	RunWith(t, root, nil, modules...)
+}
+
+// RunWith is Run in a guest that also has these programs of this machine, with their libraries, at the same paths.
+func RunWith(t *testing.T, root string, programs []string, modules ...string) {
+	t.Helper()
+	var files []string
+	for _, name := range programs {
+		files = append(files, withLibraries(t, need.Program(t, name))...)
+	}
 	emulator := need.Program(t, "qemu-system-x86_64")
 	at := filepath.Join(root, ".cache", "guest")
 	kernels, _ := filepath.Glob(filepath.Join(at, "boot", "vmlinuz-*"))
@@ -71,7 +81,7 @@ func Run(t *testing.T, root string, modules ...string) {
 		need.Skip(t, "the guest's kernel is one for amd64")
 	}
 	image := filepath.Join(t.TempDir(), "init.cpio")
-	if err := os.WriteFile(image, imageOf(t, at, modules), 0o600); err != nil {
+	if err := os.WriteFile(image, imageOf(t, at, modules, files), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -89,8 +99,25 @@ func Run(t *testing.T, root string, modules ...string) {
 	}
 }
 
-// imageOf makes the guest's first file system: the package's tests as a static program, and the modules in the order of loading.
-func imageOf(t *testing.T, at string, modules []string) []byte {
+// withLibraries lists a program and the libraries that it loads.
+func withLibraries(t *testing.T, program string) []string {
+	t.Helper()
+	out, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		t.Fatalf("libraries of %s: %v", program, err)
+	}
+	list := []string{program}
+	for _, word := range strings.Fields(string(out)) {
+		if filepath.IsAbs(word) {
+			list = append(list, word)
+		}
+	}
+	return list
+}
+
+// imageOf makes the guest's first file system: the package's tests as a static program, the modules in the order of loading, and further
+// files.
+func imageOf(t *testing.T, at string, modules, files []string) []byte {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "init")
 	build := exec.Command("go", "test", "-c", "-o", program, ".")
@@ -102,6 +129,10 @@ func imageOf(t *testing.T, at string, modules []string) []byte {
 	image.add(t, "init", program)
 	for i, path := range inOrder(t, at, modules) {
 		image.add(t, fmt.Sprintf("%02d.ko", i), path)
+	}
+	for _, path := range files {
+		image.parents(path)
+		image.add(t, path, path)
 	}
 	return image.end()
 }
@@ -169,6 +200,15 @@ func (c *cpio) add(t *testing.T, name, path string) {
 		t.Fatal(err)
 	}
 	c.entry(name, unix.S_IFREG|0o755, data)
+}
+
+// parents adds the folders above a path. The kernel ignores those that it has already.
+func (c *cpio) parents(path string) {
+	for i, r := range path {
+		if r == '/' && i > 0 {
+			c.entry(path[:i], unix.S_IFDIR|0o755, nil)
+		}
+	}
 }
 
 func (c *cpio) entry(name string, mode int, data []byte) {
