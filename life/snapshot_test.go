@@ -160,6 +160,8 @@ func TestVanishedFromTheBalancer(t *testing.T) {
 		in.Note(epoch)
 		return in
 	}
+	briefly := func(in *Instance) { in.Known = true; in.Note(epoch); in.Known = false }
+	back := func(in *Instance) { in.Known, in.Backend.Healthy = true, true }
 	for why, c := range map[string]struct {
 		last   quell.State
 		after  time.Duration
@@ -172,9 +174,9 @@ func TestVanishedFromTheBalancer(t *testing.T) {
 		"a plan removed it":               {quell.Ready, time.Second, func(in *Instance) { in.Leaving = true }, quell.Draining},
 		"a person held it":                {quell.Ready, time.Second, func(in *Instance) { in.Held = &quell.Held{} }, quell.Ready},
 		"the scaler starts it anew":       {quell.Ready, time.Second, func(in *Instance) { in.Member.State = quell.Starting }, quell.Starting},
-		"it is there again":               {quell.Ready, time.Second, func(in *Instance) { in.Known, in.Backend.Healthy = true, true }, quell.Ready},
+		"it is there again":               {quell.Ready, time.Second, back, quell.Ready},
 		"it is there again, and unwell":   {quell.Ready, time.Second, func(in *Instance) { in.Known = true }, quell.Failed},
-		"it was there for a while since":  {quell.Ready, time.Second, func(in *Instance) { in.Known = true; in.Note(epoch); in.Known = false }, quell.Starting},
+		"it was there for a while since":  {quell.Ready, time.Second, briefly, quell.Starting},
 		"it was started anew in the past": {quell.Ready, time.Second, func(in *Instance) { in.Past = Past{Begun: true} }, quell.Starting},
 	} {
 		in := seen(c.last)

@@ -144,9 +144,13 @@ func TestADeletedBackend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const one, two = `{"id":"i1","address":"h:1","weight":0.5,"healthy":true}`, `{"id":"i2","address":"h:2","weight":0.5,"healthy":true}`
+	const (
+		one = `{"id":"i1","address":"h:1","weight":0.5,"healthy":true}`
+		two = `{"id":"i2","address":"h:2","weight":0.5,"healthy":true}`
+	)
 	d := driver(t, Options{Command: []string{"true"}, StateCommand: []string{"cat", list}})
-	if err := d.Apply(t.Context(), []quell.Backend{{ID: "i1", Address: "h:1", Weight: .5}, {ID: "i2", Address: "h:2", Weight: .5}}); err != nil {
+	both := []quell.Backend{{ID: "i1", Address: "h:1", Weight: .5}, {ID: "i2", Address: "h:2", Weight: .5}}
+	if err := d.Apply(t.Context(), both); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]int{"[" + one + "," + two + "]": 2, "[" + one + "]": 1} {

@@ -50,8 +50,8 @@ func newFleet(t *testing.T, zero ZeroMeans) *fleet {
 
 func (f *fleet) apply(one, two float64) {
 	f.t.Helper()
-	err := f.d.Apply(f.t.Context(), []quell.Backend{{ID: "web-1", Address: realOne, Weight: one}, {ID: "web-2", Address: realTwo, Weight: two}})
-	if err != nil {
+	list := []quell.Backend{{ID: "web-1", Address: realOne, Weight: one}, {ID: "web-2", Address: realTwo, Weight: two}}
+	if err := f.d.Apply(f.t.Context(), list); err != nil {
 		f.t.Fatal(err)
 	}
 }
