@@ -106,28 +106,31 @@ type Controller struct {
 	noModels error          // why the configured policy does not run; until it does, shares are equal
 	mem      memory
 	leading  bool
-	looked   bool            // scaler and balancer have both answered at least once
-	refused  error           // the balancer obeys another controller
-	adopt    bool            // the balancer's present weights must be adopted
-	forgot   bool            // the memory was empty at the start: drains that people set at the balancer are adopted, too
-	begun    bool            // the group has had instances
-	stepped  time.Time       // when the last step began
-	held     map[string]hold // instances that a person took out of rotation, when scaler and balancer were last asked
-	first    bool            // the memory was empty: this is a first start, unless own instances are found
-	marked   int             // orders counted in the stored mark
-	unsaved  error           // why the memory could not be stored
-	behind   error           // why this controller is not the leader
-	finished []string        // drained instances that are stopped when the step is over
-	ending   map[string]bool // instances that the scaler was told to stop
-	members  []quell.Member
-	unlisted map[string]*unlisted // instances that the scaler no longer lists
-	status   Status               // as of the last decision
-	told     string               // the last decision that was logged
-	counts   counts
-	turn     string                 // what the present replacement waits for
-	last     map[string]quell.State // states of instances in the last snapshot
-	limits   insideActuator
-	settings insideActuator
+	looked   bool  // scaler and balancer have both answered at least once
+	refused  error // the balancer obeys another controller
+
+	missed      map[string]time.Time // instances that are above the objective, and since when
+	missedSince time.Time            // since when some instance is
+	adopt       bool                 // the balancer's present weights must be adopted
+	forgot      bool                 // the memory was empty at the start: drains that people set at the balancer are adopted, too
+	begun       bool                 // the group has had instances
+	stepped     time.Time            // when the last step began
+	held        map[string]hold      // instances that a person took out of rotation, when scaler and balancer were last asked
+	first       bool                 // the memory was empty: this is a first start, unless own instances are found
+	marked      int                  // orders counted in the stored mark
+	unsaved     error                // why the memory could not be stored
+	behind      error                // why this controller is not the leader
+	finished    []string             // drained instances that are stopped when the step is over
+	ending      map[string]bool      // instances that the scaler was told to stop
+	members     []quell.Member
+	unlisted    map[string]*unlisted // instances that the scaler no longer lists
+	status      Status               // as of the last decision
+	told        string               // the last decision that was logged
+	counts      counts
+	turn        string                 // what the present replacement waits for
+	last        map[string]quell.State // states of instances in the last snapshot
+	limits      insideActuator
+	settings    insideActuator
 
 	background sync.WaitGroup // goroutines that outlive a step
 	beat       tick.Beat      // of the loop in Run

@@ -67,7 +67,8 @@ func (c *Controller) restore(ctx context.Context) error {
 	if err != nil {
 		m = newMemory()
 	} else if found {
-		c.log.Info("continues from the stored state", "policy", m.State.Policy, "instances", len(m.State.Instances), "paused", m.Paused)
+		c.log.Info("continues from the stored state", "policy", c.opts.Service.Policy.Name, "stored_by", m.State.Policy,
+			"instances", len(m.State.Instances), "paused", m.Paused)
 		if lost := m.State.Unread; lost != nil {
 			c.log.Warn("what was learned about the service cannot be read: it is learned again", "error", lost)
 		}

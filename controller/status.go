@@ -34,11 +34,14 @@ type Status struct {
 	Standby         bool                 `json:"standby,omitempty"`     // it is not the leader because another controller is
 	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
 	Overrides       map[string]float64   `json:"overrides,omitempty"`
-	Models          string               `json:"models"`              // one of the constants below, or why there are none
-	Learned         []string             `json:"learned,omitempty"`   // how well each resource is known on each type of instance
-	Authority       quell.Authority      `json:"authority,omitempty"` // how far the policy may go at present; absent: no limit
-	TakenBack       string               `json:"taken_back,omitempty"`
+	Models          string               `json:"models"`               // one of the constants below, or why there are none
+	Learned         []string             `json:"learned,omitempty"`    // how well each resource is known on each type of instance
+	Authority       quell.Authority      `json:"authority,omitempty"`  // how far the policy may go at present; absent: no limit
+	TakenBack       string               `json:"taken_back,omitempty"` // the last change that was taken back
+	TakenBackAt     time.Time            `json:"taken_back_at,omitzero"`
 	SLO             string               `json:"slo"`
+	ThresholdMS     float64              `json:"threshold_ms"`
+	MissedSince     time.Time            `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
 	ArrivalRate     *float64             `json:"arrival_rate,omitempty"`
 	Load            float64              `json:"load"`     // summed utilisation
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
@@ -93,8 +96,10 @@ type InstanceStatus struct {
 	Utilization *float64    `json:"utilization,omitempty"`
 	Severity    *float64    `json:"severity,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
-	Limiter     string      `json:"limiter,omitempty"`    // what limits its capacity: one of several resources, or another reason
-	LatencyMS   *float64    `json:"latency_ms,omitempty"` // the SLO's metric
+	Limiter     string      `json:"limiter,omitempty"`       // what limits its capacity: one of several resources, or another reason
+	CanTakeRate *float64    `json:"can_take_rate,omitempty"` // requests per second within the objective: the capacity, by what requests use
+	LatencyMS   *float64    `json:"latency_ms,omitempty"`    // the SLO's metric
+	MissedSince *time.Time  `json:"missed_since,omitempty"`  // since when that has been above the objective in each period
 	PredictedMS *float64    `json:"predicted_ms,omitempty"`
 	Replaces    string      `json:"replaces,omitempty"`      // the instance that it will replace
 	Missing     *time.Time  `json:"missing_since,omitempty"` // since when the scaler does not list it although the balancer finds it healthy
@@ -182,6 +187,7 @@ func (c *Controller) show() {
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.glanced
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
+	s.ThresholdMS = c.opts.Service.SLO.ThresholdMS()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
@@ -200,7 +206,8 @@ func (c *Controller) show() {
 		s.Models = modelsLearned
 		s.Learned = c.learned()
 	}
-	s.Authority, s.TakenBack = c.mem.State.Trust.Level, c.mem.State.Trust.Harm
+	trust := &c.mem.State.Trust
+	s.Authority, s.TakenBack, s.TakenBackAt = trust.Level, trust.Harm, trust.HarmAt
 	if c.noModels != nil {
 		s.Models = c.missing()
 	} else if c.opts.Models == nil && !c.engine.Learns() {
@@ -256,6 +263,8 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		}
 		s.Capacity = &sum
 	}
+	c.markMissed(&s)
+	canTake(s.Instances)
 	c.status = s
 }
 
@@ -275,9 +284,14 @@ func (c *Controller) learned() (texts []string) {
 			texts = append(texts, text)
 		}
 	}
+	threshold := c.opts.Service.SLO.ThresholdMS()
 	if c := learned.Coverage(); c.Windows >= leastTold {
-		texts = append(texts, fmt.Sprintf("%.0f%% of %.0f response times stayed within the margin that should hold %.0f%%, on average %.1f ms",
-			100*c.Share, c.Windows, 100*model.CoverageGoal, c.WidthMS))
+		useless := ""
+		if c.WidthMS >= threshold {
+			useless = ", wider than the objective: predictions are of no use yet"
+		}
+		texts = append(texts, fmt.Sprintf("%.0f%% of %.0f predictions held (goal %.0f%%), with margins of %.1f ms on average%s",
+			100*c.Share, c.Windows, 100*model.CoverageGoal, c.WidthMS, useless))
 	}
 	return texts
 }

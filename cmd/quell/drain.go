@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
@@ -19,15 +21,18 @@ const drainPoll = 200 * time.Millisecond
 
 func drainCommand() *cobra.Command {
 	var path string
-	var force, noWait bool
+	var force, noWait, check bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "drain INSTANCE [--config FILE]",
+		Use:   "drain INSTANCE [--check] [--config FILE]",
 		Short: "Take an instance out of rotation until undrain, and wait until it is empty",
 		Long: "Take an instance out of rotation: it gets no new requests and counts as no capacity. It is neither stopped nor replaced.\n" +
 			"The command waits until its open requests have ended. It stays out, also when this command ends early, until quell undrain.",
 		Args: named("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if check {
+				return checkDrain(cmd, path, args[0])
+			}
 			done, err := askDone(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force})
 			if err != nil {
 				return err
@@ -41,9 +46,62 @@ func drainCommand() *cobra.Command {
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().BoolVar(&force, "force", false, "do it even if no other instance is left in rotation")
+	cmd.Flags().BoolVar(&check, "check", false, "change nothing: only say whether the other instances can take the load")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; quell status says when the instance is empty")
 	durationFlag(cmd.Flags(), &timeout, "timeout", 5*time.Minute, "how long to wait for open requests; 0s waits as long as it takes")
 	return cmd
+}
+
+// checkDrain says whether the others can take an instance's load. It is an error if they cannot, or if that is not known.
+func checkDrain(cmd *cobra.Command, path, instance string) error {
+	reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
+	if err != nil {
+		return err
+	}
+	var s controller.Status
+	if err := json.Unmarshal(reply, &s); err != nil {
+		return fmt.Errorf("reading the status: %w", err)
+	}
+	printable(&s)
+	text, err := withoutInstance(&s, instance)
+	if err == nil {
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	}
+	return err
+}
+
+// withoutInstance compares the load with what the other instances in rotation can take.
+func withoutInstance(s *controller.Status, instance string) (string, error) {
+	var load, can float64
+	left, known, unknown := 0, false, []string{}
+	for _, row := range s.Instances {
+		if row.RequestRate != nil {
+			load += *row.RequestRate
+		}
+		if row.ID == instance {
+			known = true
+			continue
+		}
+		if row.State != quell.Ready || row.Held != nil || row.Health != "" {
+			continue
+		}
+		if left++; row.CanTakeRate == nil {
+			unknown = append(unknown, row.ID)
+		} else {
+			can += *row.CanTakeRate
+		}
+	}
+	switch {
+	case !known:
+		return "", userErrorf("service %s has no instance %q; quell status --all lists them", s.Service, instance)
+	case left == 0:
+		return "", fmt.Errorf("no: without %s no instance is in rotation", instance)
+	case len(unknown) > 0:
+		return "", fmt.Errorf("not known: what %s can take within the objective is not known yet", strings.Join(unknown, ", "))
+	case load > can:
+		return "", fmt.Errorf("no: the other %d can take %s within the objective, and there are %s", left, rate(can), rate(load))
+	}
+	return fmt.Sprintf("yes: the other %d can take %s within the objective, and there are %s", left, rate(can), rate(load)), nil
 }
 
 func undrainCommand() *cobra.Command {
@@ -144,7 +202,7 @@ func openAt(s controller.Status, instance string) (int64, error) {
 
 // heldText is what the status shows of an instance that a person took out of rotation.
 func heldText(row controller.InstanceStatus) string {
-	text := fmt.Sprintf(", held by %s since %s", row.Held.By, row.Held.Since.Local().Format(time.DateTime))
+	text := fmt.Sprintf(", held by %s since %s", row.Held.By, clock(row.Held.Since))
 	if row.Held.Why != "" {
 		text += " (" + row.Held.Why + ")"
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -147,8 +148,11 @@ func (e *explanation) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s of service %s, %s\n", row.ID, e.Service, at)
 	line := func(what, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "%-12s %s\n", what, text)
+		for i, part := range wrapped(text, statusWidth-explainIndent) {
+			if i > 0 {
+				what = ""
+			}
+			fmt.Fprintf(w, "%-*s%s\n", explainIndent, what, part)
 		}
 	}
 	line("state", stateText(row))
@@ -178,6 +182,28 @@ func (e *explanation) write(w io.Writer) error {
 	}
 	line("not applied", e.Idle)
 	return nil
+}
+
+// explainIndent is the width of the first column of an explanation.
+const explainIndent = 13
+
+// wrapped divides a text into lines at its spaces; none if it is empty.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 func stateText(row *controller.InstanceStatus) string {
@@ -261,6 +287,9 @@ func capacityText(row *controller.InstanceStatus) string {
 		return "not known"
 	}
 	text := fmt.Sprintf("%.3f within the objective", *row.Capacity)
+	if row.CanTakeRate != nil {
+		text += ", " + rate(*row.CanTakeRate)
+	}
 	if row.Limiter != "" {
 		text += ", limited by " + row.Limiter
 	}
@@ -275,6 +304,9 @@ func (e *explanation) responseText() string {
 	}
 	if row.PredictedMS != nil {
 		predicted = fmt.Sprintf("predicted %.1f ms at the planned load", *row.PredictedMS)
+	}
+	if row.MissedSince != nil {
+		measured += ", above the objective since " + row.MissedSince.UTC().Format(time.DateTime) + " UTC"
 	}
 	return fmt.Sprintf("%s, %s; objective %s", measured, predicted, e.SLO)
 }

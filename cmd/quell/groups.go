@@ -19,7 +19,7 @@ var commandGroups = []struct {
 		{"doctor", "show which sensors this machine offers, and what is missing"},
 	}},
 	{"Look:", []listed{
-		{"status", "show instances, load, severity, capacity and weights"},
+		{"status", "say whether it is well, and what each instance can take"},
 		{"explain", "say why an instance has its weight"},
 		{"journal", "show what was decided, and why"},
 		{"plan", "decide again over recorded snapshots"},

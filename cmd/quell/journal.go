@@ -24,7 +24,7 @@ import (
 func journalCommand() *cobra.Command {
 	var path, dir, service string
 	var since time.Duration
-	var asJSON, all, snapshots, local bool
+	var asJSON, all, brief, snapshots, local bool
 	cmd := &cobra.Command{
 		Use:   "journal [--config FILE | --dir DIR] [--local] [--since 1h] [--service NAME]",
 		Short: "Show what was decided and why; --local: by the policy of this machine's agent",
@@ -33,7 +33,11 @@ func journalCommand() *cobra.Command {
 			if since < 0 {
 				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
 			}
-			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all}
+			if brief && (asJSON || snapshots) {
+				return userErrorf("--brief is for people: leave out --json and --snapshots")
+			}
+			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all, brief: brief}
+			defer w.writeBrief()
 			from := time.Now().Add(-since)
 			if local && (dir != "" || service != "" || snapshots) {
 				return userErrorf("--local excludes --dir, --service and --snapshots: it reads the entries in the agent's folder")
@@ -78,6 +82,7 @@ func journalCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print whole entries as JSON lines")
 	cmd.Flags().BoolVar(&snapshots, "snapshots", false, "print the recorded snapshots instead, as quell plan reads them")
 	cmd.Flags().BoolVar(&all, "all", false, "show plans that changed nothing, too")
+	cmd.Flags().BoolVar(&brief, "brief", false, "one line for each of the last 20 entries")
 	return cmd
 }
 
@@ -181,6 +186,8 @@ func isDir(path string) bool {
 type journalWriter struct {
 	w              io.Writer
 	json, all      bool
+	brief          bool
+	last           []string // with brief: the newest lines
 	advice         string
 	shown, skipped int
 }
@@ -217,6 +224,10 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	j.shown++
 	printable(&e)
 	at := e.At.Local().Format(time.DateTime)
+	if e.Kind == bus.EventEntry && j.brief {
+		j.keep(at + "  " + e.Text)
+		return nil
+	}
 	if e.Kind == bus.EventEntry {
 		_, err := fmt.Fprintf(j.w, "%s  %s\n", at, e.Text)
 		return err
@@ -235,6 +246,10 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if e.Applied {
 		what = e.Plan.Policy + "  " + what
 	}
+	if j.brief {
+		j.keep(at + "  " + what)
+		return nil
+	}
 	if _, err := fmt.Fprintf(j.w, "%s  %s\n", at, what); err != nil {
 		return err
 	}
@@ -248,6 +263,26 @@ func (j *journalWriter) entry(e bus.Entry) error {
 		}
 	}
 	return nil
+}
+
+// mostBrief is how many entries --brief shows.
+const mostBrief = 20
+
+// keep stores a line for the end, and drops the oldest of too many.
+func (j *journalWriter) keep(line string) {
+	if j.last = append(j.last, cutText(line, statusWidth)); len(j.last) > mostBrief {
+		j.last = j.last[1:]
+	}
+}
+
+// writeBrief prints the lines that were kept.
+func (j *journalWriter) writeBrief() {
+	if earlier := j.shown - len(j.last); j.brief && earlier > 0 {
+		fmt.Fprintf(j.w, "%d earlier entries: leave out --brief\n", earlier)
+	}
+	for _, line := range j.last {
+		fmt.Fprintln(j.w, line)
+	}
 }
 
 // reported describes a plan of an agent, which reports or limits control groups. An agent writes a plan into its journal when its reasons

@@ -34,11 +34,11 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 		Changes: []string{"e"}, ChangedAt: time.Now(),
 		LastFailure: map[string]string{"f": "g"}, LastFailureAt: map[string]time.Time{"f": time.Now()}}, &s
 	var want, got bytes.Buffer
-	if err := writeStatus(&want, clean); err != nil {
+	if err := writeStatus(&want, clean, true); err != nil {
 		t.Fatal(err)
 	}
 	printable(hit)
-	if err := writeStatus(&got, *hit); err != nil {
+	if err := writeStatus(&got, *hit, true); err != nil {
 		t.Fatal(err)
 	}
 	wantHarmless(t, got.String(), strings.Count(want.String(), "\n"))
