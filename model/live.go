@@ -310,7 +310,7 @@ func (l Live) describe(d *describer) error {
 
 // Text says in a few words how well the law is known.
 func (w *Law) Text() string {
-	return fmt.Sprintf("%.0f%% known; up to %.0f%% (+- %.0f%%) usable within the objective; from %d windows", 100*w.Known,
+	return fmt.Sprintf("learned %.0f%%: up to %.0f%% (+- %.0f%%) usable within the objective; from %d windows", 100*w.Known,
 		100*w.Capacity, 100*w.CapacityHalf, w.N)
 }
 
