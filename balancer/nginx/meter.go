@@ -15,47 +15,32 @@ import (
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/logsocket"
-	"github.com/quellhq/quell/internal/tick"
 )
 
 // meter makes readings of a driver's instances from nginx's log. nginx has no counters of its servers, so a request counts when it ends.
 type meter struct {
-	driver  *Driver
-	in      balancer.Service
-	health  health.Options
-	log     net.PacketConn // nil: there is none
-	publish func([]quell.Reading)
-	pace    measure.Pace
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	watch   balancer.ClassWatch
-	long    map[string]*measure.Stretch // since the sampling period began
-	ever    bool                        // lines have arrived
+	driver   *Driver
+	in       balancer.Service
+	health   health.Options
+	log      net.PacketConn // nil: there is none
+	recorder *measure.Recorder
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	heard   heard
+	ever    bool  // lines in the right format have arrived
 	problem error // why not everything was measured in the last period
 }
 
-// heard is what arrived in the log in one window.
+// heard is what arrived in the log in one period.
 type heard struct {
-	servers map[netip.AddrPort]*tally
-	lines   int64  // in the right format
-	other   int64  // in another one
-	sample  string // the first of them
+	lines, other int64  // in the right format, and in another one
+	sample       string // the first of the others
 }
-
-type tally struct {
-	*measure.Tally
-	open time.Duration // summed time of all requests
-}
-
-// mostServers limits memory. It is exceeded only by servers of other upstreams.
-const mostServers = 4096
 
 func newMeter(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Reading)) (*meter, error) {
-	m := &meter{driver: d, in: in, health: s.Health, publish: publish, heard: newHeard(), long: map[string]*measure.Stretch{}}
-	m.pace.Set(in.Period, in.Fast)
+	m := &meter{driver: d, in: in, health: s.Health, recorder: measure.NewRecorder(in, publish)}
 	if s.Log == "" {
 		m.problem = errors.New("balancer.nginx.log is not set, and nginx counts no response times: set it, and add the access_log line of " +
 			"docs/balancers/nginx.md")
@@ -66,10 +51,8 @@ func newMeter(d *Driver, s *Settings, in balancer.Service, publish func([]quell.
 	return m, err
 }
 
-func newHeard() heard { return heard{servers: map[netip.AddrPort]*tally{}} }
-
 // Pace implements balancer.Meter.
-func (m *meter) Pace(period, fast time.Duration) { m.pace.Set(period, fast) }
+func (m *meter) Pace(period, fast time.Duration) { m.recorder.Pace(period, fast) }
 
 // Err implements balancer.Meter.
 func (m *meter) Err() error {
@@ -92,48 +75,24 @@ func (m *meter) run(ctx context.Context) {
 	reader.Go(m.listen)
 	defer reader.Wait()
 	defer m.log.Close()
-	began, period := time.Now(), newHeard()
-	for tick.Sleep(ctx, tick.Until(time.Now(), m.pace.Shortest())) {
-		now := time.Now()
-		h := m.take()
-		m.window(ctx, &h, now, now.Sub(began))
-		began = now
-		period.lines, period.other = period.lines+h.lines, period.other+h.other
-		if period.sample == "" {
-			period.sample = h.sample
-		}
-		if !m.pace.Fast() || m.pace.Ends(now) {
-			m.judge(ctx, &period)
-			period = newHeard()
-		}
-	}
-}
-
-// take ends the log's present window.
-func (m *meter) take() heard {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	h := m.heard
-	m.heard = newHeard()
-	return h
+	m.recorder.Run(ctx, m.driver.servers, m.judge)
 }
 
 // judge finds out whether everything was measured in a period.
-func (m *meter) judge(ctx context.Context, h *heard) {
-	var problem error
-	switch {
-	case h.other > 0:
-		problem = fmt.Errorf("%d of %d lines of nginx's log are not in the format quell: give the access_log of balancer.nginx.log that "+
-			"format; the first was %q", h.other, h.lines+h.other, shorten(h.sample))
-	case h.lines > 0:
-		m.ever = true
-	case !m.ever && m.driver.busy(ctx):
-		problem = errors.New("nginx has connections to the instances, and no line of its log arrived: check that access_log sends the format " +
-			"quell to balancer.nginx.log")
-	}
+func (m *meter) judge(ctx context.Context) {
+	busy := m.driver.busy(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.problem = problem
+	h := m.heard
+	m.heard, m.ever, m.problem = heard{}, m.ever || h.lines > 0, nil
+	switch {
+	case h.other > 0:
+		m.problem = fmt.Errorf("%d of %d lines of nginx's log are not in the format quell: give the access_log of balancer.nginx.log that "+
+			"format; the first was %q", h.other, h.lines+h.other, shorten(h.sample))
+	case !m.ever && busy:
+		m.problem = errors.New("nginx has connections to the instances, and no line of its log arrived: check that access_log sends the " +
+			"format quell to balancer.nginx.log")
+	}
 }
 
 func shorten(s string) string {
@@ -159,152 +118,72 @@ func (m *meter) listen() {
 // hear counts one message of the log.
 func (m *meter) hear(message []byte) {
 	l, err := parseLine(message)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.note(message, err)
 	if err != nil {
-		if m.heard.other++; m.heard.sample == "" {
-			m.heard.sample = string(message)
-		}
 		return
 	}
-	m.heard.lines++
 	attempts := l.given()
 	for i := range attempts {
-		t := m.heard.of(attempts[i].server, m.in.Classes)
-		if t == nil {
-			continue
-		}
-		if i < len(attempts)-1 {
-			t.passed(&attempts[i], m.in.FirstByte)
-		} else {
-			m.finish(t, &l, &attempts[i], i > 0)
+		a := &attempts[i]
+		switch server := plain(a.server); {
+		case server == "":
+		case i == len(attempts)-1:
+			m.recorder.Count(server, m.request(&l, a, i > 0))
+		case !a.connected:
+			m.recorder.Moved(server)
+		default:
+			m.recorder.Count(server, measure.Request{Verdict: a.verdict(), Took: m.took(a), Open: a.all})
 		}
 	}
 }
 
-// of returns the counts of a server; nil if there are too many, or if it has no address.
-func (h *heard) of(server string, classes balancer.Classes) *tally {
-	a, err := netip.ParseAddrPort(server)
-	if err != nil {
-		return nil
-	}
-	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-	if h.servers[a] == nil && len(h.servers) < mostServers {
-		h.servers[a] = &tally{Tally: measure.New(classes.Names()...)}
-	}
-	return h.servers[a]
-}
-
-// passed counts an attempt after which nginx asked another server.
-func (t *tally) passed(a *attempt, firstByte bool) {
-	if !a.connected {
-		t.Moved++
+func (m *meter) note(message []byte, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		m.heard.lines++
 		return
 	}
-	took := a.all
-	if firstByte {
-		took = a.first
+	if m.heard.other++; m.heard.sample == "" {
+		m.heard.sample = string(message)
 	}
-	t.Arrived++
-	t.Answered++
-	t.open += a.all
-	t.Finish(a.verdict(), "", took)
 }
 
-// finish counts a request at the server that was the last to get it.
-func (m *meter) finish(t *tally, l *logged, a *attempt, moved bool) {
+// plain returns a numeric address in the form in which all are compared; empty if it is none.
+func plain(server string) string {
+	a, err := netip.ParseAddrPort(server)
+	if err != nil {
+		return ""
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()
+}
+
+// request describes a request at the server that was the last to get it.
+func (m *meter) request(l *logged, a *attempt, moved bool) measure.Request {
 	class := m.in.Classes.Of(l.target)
 	e := l.ending(a, moved)
 	e.Aside, e.FirstByte = m.in.Classes.Aside(class), m.in.FirstByte
-	took := a.all
+	return measure.Request{Verdict: measure.Judge(e), Class: class, Took: m.took(a), Connect: a.connect, Connected: a.connected, Open: a.all}
+}
+
+func (m *meter) took(a *attempt) time.Duration {
 	if m.in.FirstByte {
-		took = a.first
+		return a.first
 	}
-	t.Arrived++
-	t.Answered++
-	t.open += a.all
-	if a.connected {
-		t.Connect(a.connect)
-	}
-	verdict := measure.Judge(e)
-	t.Finish(verdict, class, took)
-	if class != "" && verdict != measure.Nothing {
-		t.Class(class).Arrived++
-	}
+	return a.all
 }
 
-// window publishes the readings of a window, and at the end of a sampling period also those of the whole period.
-func (m *meter) window(ctx context.Context, h *heard, now time.Time, length time.Duration) {
-	fast := m.pace.Fast()
-	ends := !fast || m.pace.Ends(now)
-	var short, whole []quell.Reading
-	arrived := map[string]int64{}
-	for id, addresses := range m.driver.instances(ctx) {
-		t := h.join(addresses, m.in.Classes)
-		meanOpen := t.open.Seconds() / length.Seconds()
-		if fast {
-			short = append(short, m.reading(id, true, func() (quell.Reading, error) { return t.Reading(now.UTC(), length, meanOpen) }))
-		}
-		if m.long[id] == nil {
-			m.long[id] = &measure.Stretch{}
-		}
-		m.long[id].Add(t.Tally, length, meanOpen)
-		for class, n := range t.Arrivals() {
-			arrived[class] += n
-		}
-		if ends {
-			whole = append(whole, m.reading(id, false, func() (quell.Reading, error) { return m.long[id].Reading(now.UTC()) }))
-		}
-	}
-	if fast {
-		m.publish(byID(short))
-	}
-	for _, mistake := range m.watch.Add(m.in.Classes, arrived) {
-		m.in.Logger.Warn(mistake)
-	}
-	if ends {
-		m.publish(byID(whole))
-		clear(m.long)
-	}
-}
-
-func byID(list []quell.Reading) []quell.Reading {
-	slices.SortFunc(list, func(a, b quell.Reading) int {
-		if a.Instance < b.Instance {
-			return -1
-		}
-		return 1
-	})
-	return list
-}
-
-// join sums the counts of all addresses of an instance.
-func (h *heard) join(addresses []netip.AddrPort, classes balancer.Classes) tally {
-	sum := tally{Tally: measure.New(classes.Names()...)}
-	for _, a := range addresses {
-		if t := h.servers[a]; t != nil {
-			sum.Merge(t.Tally)
-			sum.open += t.open
-		}
-	}
-	return sum
-}
-
-func (m *meter) reading(id string, fast bool, read func() (quell.Reading, error)) quell.Reading {
-	r, err := read()
-	if err != nil {
-		m.in.Logger.Error("histogram not encoded", "error", err)
-	}
-	r.Service, r.Instance, r.Sender, r.Fast = m.in.Name, id, m.in.Balancer, fast
-	return r
-}
-
-// instances returns the addresses of all instances.
-func (d *Driver) instances(ctx context.Context) map[string][]netip.AddrPort {
+// servers returns the numeric addresses of all instances.
+func (d *Driver) servers(ctx context.Context) map[string][]string {
 	at := d.addresses()
-	list := make(map[string][]netip.AddrPort, len(at))
+	list := make(map[string][]string, len(at))
 	for id, address := range at {
-		list[id] = d.names.of(ctx, withPort(address))
+		for _, a := range d.names.of(ctx, withPort(address)) {
+			list[id] = append(list[id], a.String())
+		}
+		if list[id] == nil {
+			list[id] = []string{} // its reading says that it got no requests
+		}
 	}
 	return list
 }
@@ -333,8 +212,8 @@ func (d *Driver) busy(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	for _, addresses := range d.instances(ctx) {
-		if slices.ContainsFunc(addresses, func(a netip.AddrPort) bool { return open[a] > 0 }) {
+	for _, address := range d.addresses() {
+		if slices.ContainsFunc(d.names.of(ctx, withPort(address)), func(a netip.AddrPort) bool { return open[a] > 0 }) {
 			return true
 		}
 	}
