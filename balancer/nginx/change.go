@@ -275,7 +275,7 @@ func (d *Driver) states(ctx context.Context, f *file) (states []quell.BackendSta
 	for i := range list {
 		if t := &list[i]; t.line != nil || t.held() {
 			s := t.state(sum, d.asked != nil)
-			s.Healthy, s.Health = d.checks.health(t.ID)
+			s.Healthy, s.Health = d.checks.Of(t.ID)
 			s.Base = bases[t.ID]
 			for _, a := range d.names.of(ctx, withPort(t.Address)) {
 				s.InFlight += open[a]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -46,7 +47,7 @@ type Driver struct {
 	master master
 	conns  func() (map[netip.AddrPort]int64, error)
 	names  names
-	checks *checks // nil: nobody checks the instances
+	checks *health.Checks // nil: nobody checks the instances
 
 	mu       sync.Mutex
 	entries  []*entry
@@ -99,9 +100,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err := d.assign(ctx, f, backends); err != nil {
 		return err
 	}
-	if d.checks != nil {
-		d.checks.follow(d.known())
-	}
+	d.checks.Follow(d.known())
 	defer d.remember()
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && !e.Unsure && d.find(ctx, f, e.Address) == nil })
 	return d.change(ctx, f, d.wanted(ctx, f))

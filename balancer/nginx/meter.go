@@ -66,7 +66,7 @@ func (m *meter) Stop() { m.cancel(); m.running.Wait() }
 
 // run publishes readings at the end of every period until ctx ends, then closes the log.
 func (m *meter) run(ctx context.Context) {
-	defer m.driver.watch(ctx, m.health)()
+	defer m.driver.watch(ctx, m.health).Wait()
 	if m.log == nil {
 		<-ctx.Done()
 		return
@@ -76,6 +76,15 @@ func (m *meter) run(ctx context.Context) {
 	defer reader.Wait()
 	defer m.log.Close()
 	m.recorder.Run(ctx, m.driver.servers, m.judge)
+}
+
+// watch checks the health of all instances until ctx ends: nginx itself only notices failing requests, and tells nobody.
+func (d *Driver) watch(ctx context.Context, o health.Options) *health.Checks {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.checks = health.NewChecks(ctx, o)
+	d.checks.Follow(d.known())
+	return d.checks
 }
 
 // judge finds out whether everything was measured in a period.

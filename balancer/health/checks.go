@@ -1,19 +1,17 @@
-package nginx
+package health
 
 import (
 	"context"
 	"sync"
-
-	"github.com/quellhq/quell/balancer/health"
 )
 
 // manyChecks is how many instances are checked at the same time.
 const manyChecks = 64
 
-// checks are the health checks of all instances. nginx itself only notices failing requests, and tells nobody.
-type checks struct {
-	opts    health.Options
-	checker *health.Checker
+// Checks are the health checks of all instances of a service. Its methods may be called concurrently, and on nil, for which all are well.
+type Checks struct {
+	opts    Options
+	checker *Checker
 	ctx     context.Context
 	running sync.WaitGroup
 
@@ -25,18 +23,21 @@ type checks struct {
 type checked struct {
 	address string
 	stop    context.CancelFunc
-	state   health.State
+	state   State
 	asked   bool   // a check has ended
 	failed  string // the last check's request and answer if it failed
 }
 
-// newChecks prepares checks that go on until ctx ends.
-func newChecks(ctx context.Context, o health.Options) *checks {
-	return &checks{opts: o, ctx: ctx, checker: health.NewChecker(o, nil, make(chan struct{}, manyChecks)), of: map[string]*checked{}}
+// NewChecks prepares checks that go on until ctx ends.
+func NewChecks(ctx context.Context, o Options) *Checks {
+	return &Checks{opts: o, ctx: ctx, checker: NewChecker(o, nil, make(chan struct{}, manyChecks)), of: map[string]*checked{}}
 }
 
-// follow checks exactly these instances from now on.
-func (c *checks) follow(addresses map[string]string) {
+// Follow checks exactly these instances from now on.
+func (c *Checks) Follow(addresses map[string]string) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, known := range c.of {
@@ -52,7 +53,7 @@ func (c *checks) follow(addresses map[string]string) {
 	}
 }
 
-func (c *checks) begin(id, address string) {
+func (c *Checks) begin(id, address string) {
 	ctx, stop := context.WithCancel(c.ctx)
 	k := &checked{address: address, stop: stop}
 	c.of[id] = k
@@ -72,8 +73,8 @@ func (c *checks) begin(id, address string) {
 	})
 }
 
-// health returns whether an instance is well, and what its last check got if not. Before its first check it counts as well.
-func (c *checks) health(id string) (well bool, failed string) {
+// Of returns whether an instance is well, and what its last check got if not. Before its first check it counts as well.
+func (c *Checks) Of(id string) (well bool, failed string) {
 	if c == nil {
 		return true, ""
 	}
@@ -86,12 +87,5 @@ func (c *checks) health(id string) (well bool, failed string) {
 	return false, k.failed
 }
 
-// watch checks the health of all instances until ctx ends.
-func (d *Driver) watch(ctx context.Context, o health.Options) (wait func()) {
-	c := newChecks(ctx, o)
-	d.mu.Lock()
-	d.checks = c
-	d.mu.Unlock()
-	c.follow(d.addresses())
-	return func() { c.follow(nil); c.running.Wait() }
-}
+// Wait returns when no instance is checked any more.
+func (c *Checks) Wait() { c.running.Wait() }

@@ -1,0 +1,58 @@
+package envoy
+
+import (
+	"time"
+
+	accesslog "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/quellhq/quell/balancer/measure"
+)
+
+// logged is a request in an Envoy's access log.
+type logged struct {
+	address     string // of the instance; empty: no instance had it
+	end         measure.Ending
+	first, took time.Duration // since the request was sent to the instance: to the first and to the last byte of its answer
+	target      string
+}
+
+// read describes an entry of the log.
+func read(e *accesslog.HTTPAccessLogEntry) logged {
+	p, flags := e.GetCommonProperties(), e.GetCommonProperties().GetResponseFlags()
+	sent := after(p.GetTimeToFirstUpstreamTxByte())
+	l := logged{address: plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(),
+		first: max(0, after(p.GetTimeToFirstUpstreamRxByte())-sent), took: max(0, after(p.GetTimeToLastUpstreamRxByte())-sent)}
+	begun := p.GetTimeToFirstUpstreamRxByte() != nil
+	l.end = measure.Ending{Status: int(e.GetResponse().GetResponseCode().GetValue()), Patience: measure.Patience,
+		Moved: p.GetUpstreamRequestAttemptCount() > 1, Stream: measure.IsStream(e.GetResponse().GetResponseHeaders()["content-type"])}
+	l.end.Waited = max(0, after(p.GetDuration())-sent)
+	if l.end.Phase = measure.InWaiting; begun {
+		l.end.Phase = measure.InAnswer
+	}
+	l.end.By = endedBy(flags, begun)
+	return l
+}
+
+// after returns a time since the request's start; 0 if it was not reached.
+func after(d *durationpb.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.AsDuration()
+}
+
+// endedBy translates Envoy's response flags.
+func endedBy(f *accesslog.ResponseFlags, begun bool) measure.Ender {
+	switch {
+	case f.GetDownstreamConnectionTermination(), f.GetDownstreamRemoteReset(), f.GetDownstreamProtocolError(), f.GetStreamIdleTimeout() && begun:
+		return measure.ByClient
+	case f.GetUpstreamConnectionFailure(), f.GetUpstreamConnectionTermination(), f.GetUpstreamRemoteReset(), f.GetUpstreamRequestTimeout(),
+		f.GetUpstreamProtocolError(), f.GetUpstreamMaxStreamDurationReached(), f.GetDurationTimeout(), f.GetStreamIdleTimeout(), f.GetLocalReset():
+		return measure.ByInstance
+	case f.GetUpstreamOverflow(), f.GetNoHealthyUpstream(), f.GetNoRouteFound(), f.GetRateLimited(), f.GetFaultInjected(), f.GetOverloadManager(),
+		f.GetNoClusterFound(), f.GetResponseFromCacheFilter(), f.GetUnauthorizedDetails() != nil:
+		return measure.ByBalancer
+	}
+	return measure.ByNobody
+}

@@ -1,0 +1,104 @@
+package envoy
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// Kind is one or several Envoys that ask the controller for the endpoints of clusters.
+var Kind = balancer.Kind{
+	Name: "envoy", About: "Envoys that run already and get their endpoints from the controller",
+	Defaults: func() balancer.Settings {
+		return &Settings{Health: health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}}
+	},
+}
+
+// Settings are their configuration.
+type Settings struct {
+	Listen     string   // where Envoys connect to
+	Clusters   []string // the clusters whose endpoints are the instances
+	Cert, Key  string   // certificate of the controller and its key, in PEM; empty: no TLS
+	ClientCA   string   // certificates that sign those of Envoys; empty: they need none
+	Scheduling quell.Scheduling
+	Health     health.Options
+}
+
+// Keys returns the table of its keys.
+func (s *Settings) Keys() keys.Table {
+	return keys.Table{
+		keys.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys get no requests to those that fail, whatever they check themselves"),
+		keys.Req("envoy", keys.Table{
+			keys.Req("listen", keys.ListenAddress(&s.Listen), "address to which Envoys connect for endpoints, and with their access log and load reports"),
+			keys.Req("clusters", keys.ListOf(&s.Clusters, "", func(s *string) keys.Value { return keys.Text(s) }).AtLeast(1),
+				"names of the clusters (or their service_name) whose endpoints are the instances; others are never touched"),
+			keys.Opt("cert", keys.Text(&s.Cert), "certificate of the controller, in PEM").Or("none: without TLS, only on this machine"),
+			keys.Opt("key", keys.Text(&s.Key), "its key").Or("none"),
+			keys.Opt("client_ca", keys.Text(&s.ClientCA), "certificates of those who sign Envoys' certificates; Envoys then need one").Or("none"),
+			keys.Opt("balance", keys.OneOf(&s.Scheduling, Balances),
+				"lb_policy of the clusters: what a group can carry is learned sooner; leastconn stands for LEAST_REQUEST").
+				Or("unknown"),
+		}, "how Envoys reach the controller, and their clusters"),
+	}
+}
+
+// Balances are the policies of Envoy that are known to Quell.
+var Balances = []quell.Scheduling{quell.RoundRobin, quell.LeastConn}
+
+// Distributes returns the rule by which requests are distributed; empty if it is unknown.
+func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
+
+// Check reports keys that contradict each other.
+func (s *Settings) Check(d *keys.Decoder) {
+	const at = "balancer.envoy."
+	if (s.Cert == "") != (s.Key == "") && d.Sound(at+"cert", at+"key") {
+		d.Refuse(at+"cert", "give both or none", "a certificate and its key belong together")
+	}
+	if s.ClientCA != "" && s.Cert == "" && d.Sound(at+"client_ca") {
+		d.Refuse(at+"client_ca", "set cert and key, too", "without TLS nobody shows a certificate")
+	}
+	if s.Cert == "" && !loopback(s.Listen) && d.Sound(at+"listen") {
+		d.Refuse(at+"listen", "set cert, key and client_ca, or listen on 127.0.0.1",
+			"anybody who reaches %s could read the endpoints and report false response times", s.Listen)
+	}
+}
+
+// loopback returns whether only this machine reaches an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// Where returns the address and the clusters, as text for people.
+func (s *Settings) Where() string { return s.Listen + " " + strings.Join(s.Clusters, ",") }
+
+// Files returns the paths that are relative to the configuration.
+func (s *Settings) Files(string) []*string { return []*string{&s.Cert, &s.Key, &s.ClientCA} }
+
+// New makes the driver.
+func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
+	return balancer.Made(New(Options{Clusters: s.Clusters, Members: in.Members, Drain: in.Drain, Memory: filepath.Join(in.Data, "envoy.json"),
+		Logger: in.Logger}))
+}
+
+// CheckHealth makes one health check of an instance in the same way as the controller.
+func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
+	return "GET " + s.Health.Path, health.NewChecker(s.Health, nil, make(chan struct{}, 1)).Check(ctx, address)
+}
+
+// Measure serves endpoints to Envoys, makes readings from what they report, and publishes them until the meter is stopped.
+func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
+	return serve(driver.(*Driver), s, in, publish)
+}
