@@ -49,6 +49,8 @@ var mayImport = map[string][]string{
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/logsocket", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
 	"balancer/lvs": {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
+	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/outage", "internal/tick",
+		"internal/atomicfile"},
 	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/lockfile", "internal/logsocket",
 		"internal/outage", "internal/program", "internal/tick", "internal/atomicfile"},
 	"scaler":         {".", "config/keys"},

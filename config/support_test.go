@@ -4,6 +4,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/envoy"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/balancer/nginx"
@@ -18,7 +19,7 @@ import (
 
 // drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
 var drivers = Drivers{
-	Balancers: []balancer.Kind{builtin.Kind, command.Kind, haproxy.Kind, lvs.Kind, nginx.Kind},
+	Balancers: []balancer.Kind{builtin.Kind, command.Kind, envoy.Kind, haproxy.Kind, lvs.Kind, nginx.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, process.Kind, scalercommand.Kind},
 	Servers:   []middleware.Kind{middleware.Apache, middleware.PHPFPM, middleware.Nginx, middleware.Template},
 	Credits:   []credits.Kind{cloudwatch.Kind},

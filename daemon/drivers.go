@@ -6,6 +6,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	balancercommand "github.com/quellhq/quell/balancer/command"
+	"github.com/quellhq/quell/balancer/envoy"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/balancer/nginx"
@@ -26,6 +27,7 @@ func Drivers() config.Drivers {
 		Balancers: []balancer.Kind{
 			builtin.Kind,
 			balancercommand.Kind,
+			envoy.Kind,
 			haproxy.Kind,
 			lvs.Kind,
 			nginx.Kind,

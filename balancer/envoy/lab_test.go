@@ -37,14 +37,16 @@ type lab struct {
 }
 
 const (
-	sotw  = "{resource_api_version: V3, api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: quell}}]}}"
-	delta = "{resource_api_version: V3, api_config_source: {api_type: DELTA_GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: quell}}]}}"
-	ads   = "{resource_api_version: V3, ads: {}}"
+	source = "transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: quell}}]}"
+	sotw   = "{resource_api_version: V3, api_config_source: {api_type: GRPC, " + source + "}"
+	delta  = "{resource_api_version: V3, api_config_source: {api_type: DELTA_GRPC, " + source + "}"
+	ads    = "{resource_api_version: V3, ads: {}}"
 )
 
 func newLab(t testing.TB) *lab {
 	t.Helper()
-	l := &lab{t: t, program: need.Envoy(t), dir: t.TempDir(), traffic: freeAddress(t), admin: freeAddress(t), quell: freeAddress(t), cluster: "web"}
+	l := &lab{t: t, program: need.Envoy(t), dir: t.TempDir(), cluster: "web",
+		traffic: freeAddress(t), admin: freeAddress(t), quell: freeAddress(t)}
 	t.Cleanup(l.stop)
 	return l
 }
@@ -59,7 +61,7 @@ func (l *lab) start(eds, policy, tls string) {
 	l.t.Helper()
 	aggregated := ""
 	if eds == ads {
-		aggregated = "dynamic_resources: {ads_config: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: quell}}]}}\n"
+		aggregated = "dynamic_resources: {ads_config: {api_type: GRPC, " + source + "}\n"
 	}
 	config := filepath.Join(l.dir, "envoy.yaml")
 	text := fmt.Sprintf(`node: {id: front-1, cluster: front}

@@ -45,13 +45,15 @@ func after(d *durationpb.Duration) time.Duration {
 // endedBy translates Envoy's response flags.
 func endedBy(f *accesslog.ResponseFlags, begun bool) measure.Ender {
 	switch {
-	case f.GetDownstreamConnectionTermination(), f.GetDownstreamRemoteReset(), f.GetDownstreamProtocolError(), f.GetStreamIdleTimeout() && begun:
+	case f.GetDownstreamConnectionTermination(), f.GetDownstreamRemoteReset(), f.GetDownstreamProtocolError(),
+		f.GetStreamIdleTimeout() && begun:
 		return measure.ByClient
-	case f.GetUpstreamConnectionFailure(), f.GetUpstreamConnectionTermination(), f.GetUpstreamRemoteReset(), f.GetUpstreamRequestTimeout(),
-		f.GetUpstreamProtocolError(), f.GetUpstreamMaxStreamDurationReached(), f.GetDurationTimeout(), f.GetStreamIdleTimeout(), f.GetLocalReset():
+	case f.GetUpstreamConnectionFailure(), f.GetUpstreamConnectionTermination(), f.GetUpstreamRemoteReset(),
+		f.GetUpstreamRequestTimeout(), f.GetUpstreamProtocolError(), f.GetUpstreamMaxStreamDurationReached(), f.GetDurationTimeout(),
+		f.GetStreamIdleTimeout(), f.GetLocalReset():
 		return measure.ByInstance
-	case f.GetUpstreamOverflow(), f.GetNoHealthyUpstream(), f.GetNoRouteFound(), f.GetRateLimited(), f.GetFaultInjected(), f.GetOverloadManager(),
-		f.GetNoClusterFound(), f.GetResponseFromCacheFilter(), f.GetUnauthorizedDetails() != nil:
+	case f.GetUpstreamOverflow(), f.GetNoHealthyUpstream(), f.GetNoRouteFound(), f.GetRateLimited(), f.GetFaultInjected(),
+		f.GetOverloadManager(), f.GetNoClusterFound(), f.GetResponseFromCacheFilter(), f.GetUnauthorizedDetails() != nil:
 		return measure.ByBalancer
 	}
 	return measure.ByNobody

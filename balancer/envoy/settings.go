@@ -35,9 +35,10 @@ type Settings struct {
 // Keys returns the table of its keys.
 func (s *Settings) Keys() keys.Table {
 	return keys.Table{
-		keys.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys get no requests to those that fail, whatever they check themselves"),
+		keys.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys send no requests to those that fail"),
 		keys.Req("envoy", keys.Table{
-			keys.Req("listen", keys.ListenAddress(&s.Listen), "address to which Envoys connect for endpoints, and with their access log and load reports"),
+			keys.Req("listen", keys.ListenAddress(&s.Listen),
+				"address to which Envoys connect for endpoints, and with their access log and load reports"),
 			keys.Req("clusters", keys.ListOf(&s.Clusters, "", func(s *string) keys.Value { return keys.Text(s) }).AtLeast(1),
 				"names of the clusters (or their service_name) whose endpoints are the instances; others are never touched"),
 			keys.Opt("cert", keys.Text(&s.Cert), "certificate of the controller, in PEM").Or("none: without TLS, only on this machine"),

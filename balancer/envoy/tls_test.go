@@ -39,8 +39,8 @@ func newAuthority(t testing.TB, dir string) *authority {
 func (a *authority) make(name string, parent *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil, BasicConstraintsValid: true}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil, BasicConstraintsValid: true}
 	signer, with := template, key
 	if parent != nil {
 		signer, with = parent, a.key
@@ -48,7 +48,9 @@ func (a *authority) make(name string, parent *x509.Certificate) (*x509.Certifica
 	der, failed := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, with)
 	private, encoding := x509.MarshalECPrivateKey(key)
 	cert, parsing := x509.ParseCertificate(der)
-	for suffix, block := range map[string]*pem.Block{".pem": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "EC PRIVATE KEY", Bytes: private}} {
+	for suffix, block := range map[string]*pem.Block{
+		".pem": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "EC PRIVATE KEY", Bytes: private},
+	} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(a.dir, name+suffix), pem.EncodeToMemory(block), 0o600))
 	}
 	if err := errors.Join(err, failed, encoding, parsing); err != nil {
@@ -69,7 +71,8 @@ func TestCertificates(t *testing.T) {
 			a.make("front", a.cert)
 			own := ""
 			if known {
-				own = fmt.Sprintf("\n          tls_certificates: [{certificate_chain: {filename: %[1]s/front.pem}, private_key: {filename: %[1]s/front.key}}]", l.dir)
+				own = "\n          tls_certificates: [{certificate_chain: {filename: DIR/front.pem}, private_key: {filename: DIR/front.key}}]"
+				own = strings.ReplaceAll(own, "DIR", l.dir)
 			}
 			l.start(sotw, "ROUND_ROBIN", fmt.Sprintf(`    transport_socket:
       name: tls
@@ -127,7 +130,8 @@ func TestMistakes(t *testing.T) {
 	if err := os.WriteFile(memory, []byte(`[{"id":"a","address":"x","numeric":"nowhere","share":1}]`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{Clusters: []string{"web"}, Memory: memory}); err == nil || !strings.Contains(err.Error(), "is damaged: delete it") {
+	_, err = New(Options{Clusters: []string{"web"}, Memory: memory})
+	if err == nil || !strings.Contains(err.Error(), "is damaged: delete it") {
 		t.Errorf("a damaged memory: %v", err)
 	}
 }

@@ -440,6 +440,7 @@ func TestExamples(t *testing.T) {
 		"golden/*.yaml":     func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"haproxy/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"lvs/*.yaml":        func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"envoy/quell.yaml":  func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"nginx/*.yaml":      func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"middleware/*.yaml": func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"scenarios/*.yaml":  func(path string) error { _, err := scenario.Load(path); return err },
