@@ -44,8 +44,9 @@ var mayImport = map[string][]string{
 	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
 	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program", "internal/atomicfile"},
 	"balancer/measure": {".", "balancer", "internal/tick"},
+	"balancer/health":  {"config/keys", "internal/webcheck"},
 	"balancer/builtin": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "route", "internal/connlimit",
-		"internal/outage", "internal/tick", "internal/atomicfile"},
+		"internal/outage", "internal/tick", "internal/atomicfile", "internal/webcheck"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/logsocket", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
 	"balancer/lvs": {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
@@ -56,7 +57,7 @@ var mayImport = map[string][]string{
 	"scaler":         {".", "config/keys"},
 	"scaler/*":       {".", "config/keys", "scaler"},
 	"scaler/command": {".", "config/keys", "scaler", "internal/program"},
-	"scaler/process": {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile"},
+	"scaler/process": {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile", "internal/webcheck"},
 	"limit":          {".", "internal/cgroup", "internal/lockfile"},
 	"middleware":     {".", "config/keys", "internal/atomicfile", "internal/lockfile", "internal/program"},
 
@@ -82,6 +83,7 @@ var mayImport = map[string][]string{
 
 	// Small shared packages. Some of them are only for tests.
 	"internal/*":        {},
+	"internal/webcheck": {"config/keys"},
 	"internal/figure":   {"internal/atomicfile"},
 	"internal/lifeline": {"."},
 	"internal/golden":   {".", "config/keys"},

@@ -12,7 +12,8 @@ type Observation struct {
 	WindowS          float64                 `json:"window_s,omitempty"`
 	RequestRate      *float64                `json:"request_rate,omitempty"`
 	ErrorRate        *float64                `json:"error_rate,omitempty"`
-	ShedRate         *float64                `json:"shed_rate,omitempty"` // requests refused with 429 or 503, over all; absent: none
+	ShedRate         *float64                `json:"shed_rate,omitempty"`    // requests refused with 429 or 503, over all; absent: none
+	LimitedRate      *float64                `json:"limited_rate,omitempty"` // of those, the ones with 429, over all; absent: none
 	InFlight         *float64                `json:"in_flight,omitempty"`
 	AnsweredRate     *float64                `json:"answered_rate,omitempty"` // answers that began, and requests that ended without one, per second
 	RequestRates     map[string]float64      `json:"request_rates,omitempty"`

@@ -178,6 +178,7 @@ func (o *Observation) check(p *problems) {
 	p.optional("request_rate", o.RequestRate, maxRate)
 	p.optional("error_rate", o.ErrorRate, 1)
 	p.optional("shed_rate", o.ShedRate, 1)
+	p.optional("limited_rate", o.LimitedRate, 1)
 	p.optional("answered_rate", o.AnsweredRate, maxRate)
 	p.optional("in_flight", o.InFlight, maxRate)
 	for class, v := range sorted(o.RequestRates) {

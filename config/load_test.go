@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"github.com/quellhq/quell/internal/webcheck"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -73,7 +74,8 @@ func TestFullFile(t *testing.T) {
 			Classes: balancer.Classes{{Name: "home", Path: "/"}, {Name: "tags", Path: "/tag/*"}},
 			Settings: &builtin.Settings{
 				Listen: ":80", Admin: "/etc/quell/run/admin.sock", Metrics: "0.0.0.0:9000", Scheduling: quell.Random2,
-				Health: health.Options{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1},
+				Health: health.Options{Path: "/up", Interval: 500 * time.Millisecond, Timeout: 250 * time.Millisecond, Fall: 3, Rise: 1,
+					Request: webcheck.Request{Host: "shop.example", Headers: []string{"X-Forwarded-Proto: https"}}},
 				Timeouts: builtin.Timeouts{
 					Connect: 100 * time.Millisecond, ResponseHeader: 5 * time.Second, Idle: time.Minute, ReadHeader: 2 * time.Second,
 					UpstreamIdle: 4 * time.Second, Body: 20 * time.Second, Write: time.Minute, Upgrade: time.Hour,
@@ -88,7 +90,8 @@ func TestFullFile(t *testing.T) {
 		Scaler: Scaler{Kind: "process", Settings: &process.Settings{
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
 			Address: "10.0.{slot}.2:80", ProbeAddress: "10.0.{slot}.2:{probe_port}",
-			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: process.Ready{Path: "/ready", Timeout: 45 * time.Second},
+			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: process.Ready{Path: "/ready", Timeout: 45 * time.Second,
+				Request: webcheck.Request{Host: "shop.example:8080", Headers: []string{"Accept: text/plain"}}},
 			Drain: 15 * time.Second, Lifeline: true,
 		}},
 		Probe: Probe{
@@ -235,7 +238,7 @@ func TestDefaults(t *testing.T) {
 		"train.interval":                {f.Train.Interval, 0.05},
 		"train.confidence":              {f.Train.Confidence, 0.95},
 	} {
-		if c.got != c.want {
+		if !reflect.DeepEqual(c.got, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.got, c.want)
 		}
 	}
@@ -256,7 +259,8 @@ train: {plan: custom, levels: [50%], interference: [0], repeat: 7}
 	if f.Probe.Timeout != time.Second {
 		t.Errorf("probe.timeout %v, want the sampling period", f.Probe.Timeout)
 	}
-	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 4 || s.Ready != (process.Ready{Path: "/healthz", Timeout: 5 * time.Second}) {
+	ready := process.Ready{Path: "/healthz", Timeout: 5 * time.Second}
+	if s := f.Scaler.Settings.(*process.Settings); s.Slots != 4 || !reflect.DeepEqual(s.Ready, ready) {
 		t.Errorf("slots %d, ready %+v, want one more than group.max, and group.startup", s.Slots, s.Ready)
 	}
 	if f.Train.Resource != quell.Disk {

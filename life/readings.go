@@ -182,7 +182,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 	}
 	sum := &struct{ rate, inFlight, answered float64 }{}
 	told := true
-	var failed, shed share
+	var failed, shed, limited share
 	var latency, connect histograms
 	for i := range readings {
 		r := &readings[i]
@@ -195,6 +195,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		told = told && r.Observation.AnsweredRate != nil
 		failed.add(r.Observation.ErrorRate, r.Requests)
 		shed.addOrNone(r.Observation.ShedRate, r.Requests)
+		limited.addOrNone(r.Observation.LimitedRate, r.Requests)
 		for _, err := range []error{latency.add(r.LatencyHDR), connect.add(r.ConnectHDR)} {
 			if err != nil {
 				damaged = append(damaged, &DamagedError{r.Reading, err})
@@ -202,6 +203,7 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		}
 	}
 	o.RequestRate, o.InFlight, o.ErrorRate, o.ShedRate = &sum.rate, &sum.inFlight, failed.mean(), shed.unlessNone()
+	o.LimitedRate = limited.unlessNone()
 	if told {
 		o.AnsweredRate = &sum.answered
 	}

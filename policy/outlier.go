@@ -150,10 +150,8 @@ func (j *judgement) windows(g *group) {
 		if mem.At = o.At; o.ErrorRate != nil {
 			w.errors = *o.ErrorRate
 		}
-		if o.ShedRate != nil {
-			w.errors = math.Min(1, w.errors+*o.ShedRate)
-		}
-		w.requests = finished(o, w.errors)
+		w.requests = finished(o, math.Min(1, w.errors+refused(o)))
+		w.errors = math.Min(1, w.errors+refused(o)-orNone(o.LimitedRate)) // clients that ask too often are no fault of the instance
 		if w.fresh {
 			mem.MS, w.tells = j.responseTime(o, mem)
 		}

@@ -25,6 +25,7 @@ type flock struct {
 // shown is the measurements of an instance in one second.
 type shown struct {
 	ms, open, errors float64
+	shed, limited    float64 // refused with 503 or 429, and of those with 429
 	n                int
 }
 
@@ -60,6 +61,9 @@ func (c *flock) second() quell.Plan {
 	for i, w := range c.windows {
 		rate, weight, failed := 50.0, 1/float64(len(c.windows)), w.errors
 		o := &quell.Observation{At: c.now, WindowS: 1, RequestRate: &rate, InFlight: &w.open, ErrorRate: &failed}
+		if w.shed > 0 {
+			o.ShedRate, o.LimitedRate = &w.shed, &w.limited
+		}
 		if w.n > 0 {
 			o.LatencyMS = &quell.Latency{Mean: &w.ms, N: w.n}
 		}
@@ -107,6 +111,9 @@ func TestOutlierCuts(t *testing.T) {
 		"one of two fails":                   {2, func(w []shown) { w[0].errors = .5 }, nil, 1, "i1", 0},
 		"nearly everything fails":            {5, func(w []shown) { w[4] = shown{errors: 1, open: 1} }, nil, 1, "i5", 0},
 		"a tenth fails":                      {5, func(w []shown) { w[4].errors = .1 }, nil, 2, "i5", 0},
+		"half is refused (503)":              {5, func(w []shown) { w[4].shed = .5 }, nil, 1, "i5", 0},
+		"clients of one ask too often (429)": {5, func(w []shown) { w[4].shed, w[4].limited = .5, .5 }, nil, 0, "", 0},
+		"both, and few with 503":             {5, func(w []shown) { w[4].shed, w[4].limited = .5, .48 }, nil, 0, "", 0},
 		"as many fail everywhere":            {5, func(w []shown) { each(w, func(w *shown) { w.errors = .3 }) }, nil, 0, "", 0},
 		"one request failed":                 {5, func(w []shown) { w[2].errors = .02 }, nil, 0, "", 0},
 		"stuck: nothing finishes":            {5, func(w []shown) { w[3] = shown{open: 20} }, nil, 1, "i4", 0.1},

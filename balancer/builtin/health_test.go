@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 // record is a log that can be read while it is written.
@@ -55,6 +56,11 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 	ln.Close()
 	for name, c := range map[string]struct{ address, path, want string }{
 		"no such file": {server(http.NotFound), "/healthz", `GET /healthz: 404 Not Found, body "404 page not found"`},
+		"another name": {server(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "unknown host", http.StatusMisdirectedRequest)
+		}),
+			"/up", `GET /up: 421 Misdirected Request, body "unknown host"; it was asked with ` + "`Host: ADDRESS`" +
+				": if it answers to another name only, set balancer.health.host"},
 		"no body": {server(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), "/up",
 			"GET /up: 503 Service Unavailable, no body"},
 		"a long page": {server(func(w http.ResponseWriter, _ *http.Request) {
@@ -69,6 +75,7 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 			s := start(t, Options{Health: health.Options{Path: c.path, Interval: 5 * time.Millisecond, Fall: 2}, Logger: log.logger()})
 			apply(t, s, quell.Backend{ID: "i1", Address: c.address, Weight: 1})
 			waitFor(t, "two checks", func() bool { return strings.Contains(log.String(), "has not passed a health check yet") })
+			c.want = strings.ReplaceAll(c.want, "ADDRESS", c.address)
 			if got := stateOf(t, s, "i1"); got.Healthy || got.Health != c.want {
 				t.Errorf("healthy %v, it says %s, want %s", got.Healthy, got.Health, c.want)
 			}
@@ -77,6 +84,24 @@ func TestFailingCheckSaysWhatItGot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An instance that answers to its own name only is healthy if it is asked with that name.
+func TestCheckByName(t *testing.T) {
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "shop.example" || r.Header.Get("X-Forwarded-Proto") != "https" {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	h := health.Options{Path: "/up", Interval: 5 * time.Millisecond}
+	s := start(t, Options{Health: h})
+	apply(t, s, in.backend(1))
+	waitFor(t, "a refused check", func() bool { return strings.Contains(stateOf(t, s, "i1").Health, "GET /up: 400 Bad Request") })
+	h.Request = webcheck.Request{Host: "shop.example", Headers: []string{"X-Forwarded-Proto: https"}}
+	if err := s.Reconfigure(Options{Listen: s.opts.Listen, Health: h}); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a check by name", func() bool { return stateOf(t, s, "i1").Healthy })
 }
 
 // However many requests fail at an instance, the log has one line as long as they fail.

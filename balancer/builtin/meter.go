@@ -137,7 +137,7 @@ func (m *instanceMetrics) observe(r result) {
 	switch r.verdict {
 	case measure.Response:
 		m.latency.Observe(r.took.Seconds())
-	case measure.Shed:
+	case measure.Shed, measure.Limited:
 		m.shed.Inc()
 	}
 }

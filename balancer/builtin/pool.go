@@ -67,7 +67,7 @@ func newPool(o *Options, m *metrics, d descriptors) (*pool, error) {
 func (p *pool) configure(o *Options) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed := p.opts.Health != o.Health
+	changed := !p.opts.Health.Equal(&o.Health)
 	p.opts = o
 	p.patience.Store(int64(o.Health.Timeout))
 	for _, b := range append(slices.Clone(p.listed), p.leaving...) {

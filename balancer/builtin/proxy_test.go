@@ -283,7 +283,7 @@ func TestHowExchangesAreJudged(t *testing.T) {
 		{"an answer", exchange{status: 200, whole: true}, here, result{code: "2xx"}},
 		{"the client's mistake is an answer", exchange{status: 404, whole: true}, here, result{code: "4xx"}},
 		{"the instance's own failure", exchange{status: 500, whole: true}, here, result{code: "5xx", verdict: measure.Failure}},
-		{"too many requests", exchange{status: 429, whole: true}, here, result{code: "4xx", verdict: measure.Shed}},
+		{"too many requests", exchange{status: 429, whole: true}, here, result{code: "4xx", verdict: measure.Limited}},
 		{"the instance is overloaded", exchange{status: 503, whole: true}, here, result{code: "5xx", verdict: measure.Shed}},
 		{"no instance can be reached", exchange{status: 503, refused: true, whole: true}, here, result{code: "5xx", verdict: measure.Failure}},
 		{"an upgraded connection has no response time", exchange{status: 101, whole: true, endless: true}, here,

@@ -9,7 +9,9 @@ import (
 )
 
 // bad returns whether the instance failed or refused the request. Then a short time says nothing good about it.
-func (r *result) bad() bool { return r.verdict == measure.Failure || r.verdict == measure.Shed }
+func (r *result) bad() bool {
+	return r.verdict == measure.Failure || r.verdict == measure.Shed || r.verdict == measure.Limited
+}
 
 // settle notes whether the response is a stream or an upgraded connection, which no longer counts as an open request.
 func (x *exchange) settle(resp *http.Response) {

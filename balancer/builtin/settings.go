@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 // Kind is Quell's own balancer, which runs in a process of its own.
@@ -77,7 +77,7 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("upstream", keys.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
 			"what instances speak: http1, or h2c for HTTP/2 without TLS, as gRPC needs; health checks use the same"),
 		keys.Opt("name_instance", keys.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
-		keys.Opt("default_host", keys.Text(&s.DefaultHost).Then(hostProblem),
+		keys.Opt("default_host", keys.Text(&s.DefaultHost).Then(webcheck.HostProblem),
 			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
 		keys.Opt("upgrades", keys.ListOf(&s.Upgrades, "", func(p *string) keys.Value { return keys.Text(p).Then(tokenProblem) }),
 			"protocols to which a client may change with Upgrade; for others the header is removed").Or("[websocket]"),
@@ -92,14 +92,6 @@ func tlsKeys(t *TLS) keys.Table {
 }
 
 func perClient(n *int) keys.Value { return keys.Whole(n).AtLeast(0) }
-
-// hostProblem returns what is wrong with a value of the header Host.
-func hostProblem(s string) string {
-	if u, err := url.Parse("http://" + s); err != nil || u.Host != s {
-		return fmt.Sprintf("%q is no host name", keys.Shorten(s))
-	}
-	return ""
-}
 
 // tokenProblem returns what is wrong with the name of a protocol, which may have a version behind a slash.
 func tokenProblem(s string) string {

@@ -79,7 +79,7 @@ func (in *instance) backend(weight float64) quell.Backend {
 func start(t testing.TB, o Options) *Server {
 	t.Helper()
 	o.Listen, o.NameInstance, o.Upgrades = "127.0.0.1:0", true, []string{"websocket", "echo"}
-	if o.Health == (health.Options{}) {
+	if o.Health.Equal(&health.Options{}) {
 		o.Health = health.Options{Path: "/health", Interval: 5 * time.Millisecond}
 	}
 	s, err := New(o)

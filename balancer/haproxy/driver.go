@@ -29,6 +29,7 @@ type Driver struct {
 	changed bool                     // traces (see hands.go) differ from the stored ones
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	since   map[string]time.Time     // when each server began to leave
+	out     map[string]bool          // servers, by process, that were held since the last Apply
 	away    map[string]string        // by instance: what keeps it out of service, if that is no command of a person
 	// recognised are the instances of a fixed group that declared servers stand for, before the first Apply.
 	recognised map[string]string
@@ -43,7 +44,7 @@ func New(o Options) (*Driver, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}}
+	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}, out: map[string]bool{}}
 	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
 	d.remembered = outage.Log{Logger: d.opts.Logger, What: "keeping which server stands for which instance"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
@@ -88,6 +89,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	unplaced := d.assign(ctx, backends, views)
+	clear(d.out)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
 		d.asked[b.ID] = b
@@ -243,10 +245,25 @@ func (d *Driver) settle(targets []target, views []*view) {
 		return
 	}
 	for i, v := range views {
-		if v != nil {
+		if v != nil && !d.anyBack(i, v, targets) {
 			d.processes[i].watchWeights(faithful(v, targets))
 		}
 	}
+}
+
+// anyBack returns whether a server has come back into service since the last Apply, which therefore did not ask for the weight that it has.
+func (d *Driver) anyBack(i int, v *view, targets []target) (back bool) {
+	for k := range targets {
+		t := &targets[k]
+		key := fmt.Sprint(i, t.server)
+		switch {
+		case t.held(v):
+			d.out[key] = true
+		case d.out[key]:
+			back = true
+		}
+	}
+	return back
 }
 
 // warn reports settings of the backend that prevent Quell from controlling it, each only once. It is known only after the first Apply which

@@ -38,7 +38,9 @@ func TestCheckOf(t *testing.T) {
 	columns := map[string]int{"check_status": 0, "check_code": 1, "check_desc": 2, "last_chk": 3}
 	for want, fields := range map[string][]string{
 		"": {"", "", "", ""},
-		"HAProxy's check: L7STS/404, Layer7 wrong status, Not Found":          {"L7STS", "404", "Layer7 wrong status", "Not Found"},
+		"HAProxy's check: L7STS/404, Layer7 wrong status, Not Found": {"L7STS", "404", "Layer7 wrong status", "Not Found"},
+		"HAProxy's check: L7STS/400, Layer7 wrong status, Bad Request; if the server answers to another name only, add " +
+			"`http-check send hdr Host NAME` to the backend": {"L7STS", "400", "Layer7 wrong status", "Bad Request"},
 		"HAProxy's check: L4CON, Layer4 connection problem":                   {"* L4CON", "", "Layer4 connection problem", ""},
 		"HAProxy's check: L4TOUT, Layer4 timeout, at initial connection step": {"L4TOUT", "0", "Layer4 timeout", "at initial connection step"},
 	} {

@@ -25,7 +25,7 @@ func TestWhatLinesCountAs(t *testing.T) {
 		{`0/0/3003/9/3012 200 512 - - ---- 4/4/1/0/3 0/0 "GET / HTTP/1.1"`, measure.Response, measure.Response},
 		{`0/0/1/3/30004 200 8123 - - ---- 4/4/1/0/0 0/0 {} {text/event-stream} "GET / HTTP/1.1"`, measure.Demand, measure.Response},
 		{`0/0/1/5/+6 200 +99 - - ---- 4/4/1/0/0 0/0 "GET / HTTP/1.1"`, measure.Demand, measure.Response},
-		{`0/0/1/5/6 429 99 - - ---- 4/4/1/0/0 0/0 "GET / HTTP/1.1"`, measure.Shed, measure.Shed},
+		{`0/0/1/5/6 429 99 - - ---- 4/4/1/0/0 0/0 "GET / HTTP/1.1"`, measure.Limited, measure.Limited},
 		{`0/0/1/5/6 503 99 - - ---- 4/4/1/0/0 0/0 "GET / HTTP/1.1"`, measure.Shed, measure.Shed},
 		{`0/0/-1/-1/3003 503 99 - - SC-- 4/4/1/0/3 0/0 "GET / HTTP/1.1"`, measure.Failure, measure.Failure},
 		{`0/5000/-1/-1/5000 503 99 - - sQ-- 4/4/1/0/0 0/1 "GET / HTTP/1.1"`, measure.Demand, measure.Demand},

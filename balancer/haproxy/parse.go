@@ -171,7 +171,11 @@ func checkOf(r *row) string {
 			text += ", " + words
 		}
 	}
-	return shorten(text)
+	text = shorten(text)
+	if code := r.text("check_code"); code == "400" || code == "421" {
+		text += "; if the server answers to another name only, add `http-check send hdr Host NAME` to the backend"
+	}
+	return text
 }
 
 // info is the part of `show info` that is used.

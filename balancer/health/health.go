@@ -14,6 +14,7 @@ import (
 	"unicode"
 
 	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 // Options configure health checks. An instance is unhealthy until its first check succeeds. After that, Fall failures in a row make it
@@ -23,17 +24,24 @@ type Options struct {
 	Interval   time.Duration
 	Timeout    time.Duration
 	Fall, Rise int
+	Request    webcheck.Request
+}
+
+// Equal returns whether two options lead to the same checks.
+func (o *Options) Equal(other *Options) bool {
+	return o.Path == other.Path && o.Interval == other.Interval && o.Timeout == other.Timeout && o.Fall == other.Fall &&
+		o.Rise == other.Rise && o.Request.Equal(&other.Request)
 }
 
 // Keys returns the table of their keys.
 func (o *Options) Keys() keys.Table {
-	return keys.Table{
+	return append(keys.Table{
 		keys.Opt("path", keys.URLPath(&o.Path), "path that answers 200 while an instance is well"),
 		keys.Opt("interval", keys.Duration(&o.Interval).AtLeast(10*time.Millisecond), "time between checks"),
 		keys.Opt("timeout", keys.Duration(&o.Timeout).Above(0), "a slower answer is a failed check"),
 		keys.Opt("fall", keys.Whole(&o.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
 		keys.Opt("rise", keys.Whole(&o.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
-	}
+	}, o.Request.Keys()...)
 }
 
 // State counts successes and failures in a row.
@@ -118,6 +126,7 @@ func (c *Checker) Check(ctx context.Context, address string) error {
 		return err
 	}
 	req.Header.Set("User-Agent", "quell-health")
+	c.opts.Request.Fill(req)
 	resp, err := c.client.Do(req)
 	if err != nil {
 		var asked *url.Error // its text repeats the address, so only its cause is shown
@@ -128,7 +137,11 @@ func (c *Checker) Check(ctx context.Context, address string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 399 {
-		return fmt.Errorf("GET %s: %s%s", c.opts.Path, printable(resp.Status), bodyStart(resp.Body))
+		text := fmt.Sprintf("GET %s: %s%s", c.opts.Path, printable(resp.Status), bodyStart(resp.Body))
+		if hint := webcheck.Refused(req, resp.StatusCode, "balancer.health"); hint != "" {
+			text += "; " + hint
+		}
+		return errors.New(text)
 	}
 	return nil
 }

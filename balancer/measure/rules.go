@@ -14,13 +14,14 @@ const (
 	Response Verdict = iota // its time is a response time
 	Failure                 // the instance failed
 	Shed                    // the instance refused it to protect itself: neither a failure nor a response time
+	Limited                 // the same, because its client asks too often: this is no sign of an instance's trouble
 	Demand                  // it says nothing about how fast or how well the instance answers
 	Nothing                 // it is not the instance's
 )
 
 // String returns the verdict as docs/what-counts.md calls it.
 func (v Verdict) String() string {
-	return [...]string{"response", "failure", "shed", "demand only", "nothing"}[v]
+	return [...]string{"response", "failure", "shed", "shed (limited)", "demand only", "nothing"}[v]
 }
 
 // Ender is who ended a request.
@@ -107,9 +108,12 @@ var Rules = []Rule{
 	{"the instance failed", Failure, "it gave no connection, no answer in time, or no valid and whole one",
 		"`SC`, `sC`, `SH`, `sH`, `SD`, `sD`, `PH`, `PD`, `D`", "502, 503 (no connection), 504, or a response that broke off",
 		func(e *Ending) bool { return e.By == ByInstance }},
-	{"it is answered 429 or 503", Shed, "a fast refusal is no fast success",
+	{"it is answered 503", Shed, "a fast refusal is no fast success",
 		"the status", "the status",
-		func(e *Ending) bool { return e.Status == 429 || e.Status == 503 }},
+		func(e *Ending) bool { return e.Status == 503 }},
+	{"it is answered 429", Limited, "the same, but its client asks too often: no instance is cut for that",
+		"the status", "the status",
+		func(e *Ending) bool { return e.Status == 429 }},
 	{"it is answered with another status from 500 on, or with none below 100", Failure, "the client did not get what it asked for",
 		"the status", "the status",
 		func(e *Ending) bool { return e.Status >= 500 || e.Status < 100 }},

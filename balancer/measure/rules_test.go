@@ -57,7 +57,7 @@ func TestJudge(t *testing.T) {
 	}{
 		{"an answer", Ending{Status: 200}, Response},
 		{"not found", Ending{Status: 404}, Response},
-		{"too many requests", Ending{Status: 429}, Shed},
+		{"too many requests", Ending{Status: 429}, Limited},
 		{"refused after it was moved", Ending{Status: 503, Moved: true}, Shed},
 		{"the instance's 500", Ending{Status: 500}, Failure},
 		{"no valid status", Ending{Status: 0}, Failure},
@@ -112,14 +112,14 @@ func TestEveryRuleDecides(t *testing.T) {
 // Requests are counted by their verdicts, also by class, and windows can be merged.
 func TestFinish(t *testing.T) {
 	tally, whole := New("a"), New("a")
-	for _, v := range []Verdict{Response, Failure, Shed, Shed, Demand, Nothing} {
+	for _, v := range []Verdict{Response, Failure, Shed, Limited, Demand, Nothing} {
 		tally.Finish(v, "a", 10*time.Millisecond)
 	}
 	whole.Merge(tally)
 	for _, x := range []*Tally{tally, whole} {
 		o := x.Observation(time.Unix(1, 0), time.Second, 0)
-		if x.Requests != 5 || x.Errors != 1 || x.Shed != 2 || *o.ErrorRate != 0.2 || *o.ShedRate != 0.4 || o.LatencyMS.N != 1 ||
-			o.LatencyByClassMS["a"].N != 1 || x.Class("a").Requests != 5 {
+		if x.Requests != 5 || x.Errors != 1 || x.Shed != 2 || *o.ErrorRate != 0.2 || *o.ShedRate != 0.4 || *o.LimitedRate != 0.2 ||
+			o.LatencyMS.N != 1 || o.LatencyByClassMS["a"].N != 1 || x.Class("a").Requests != 5 {
 			t.Errorf("%+v, %+v", x, o)
 		}
 	}

@@ -27,6 +27,7 @@ type Tally struct {
 	Requests int64 // requests that finished
 	Errors   int64 // requests that finished and failed
 	Shed     int64 // requests that finished and were refused by the instance to protect itself
+	Limited  int64 // of those, requests whose clients asked too often
 	Moved    int64 // attempts that failed before the instance got the request, which was then tried again or moved to another instance
 
 	latency, connect *Durations
@@ -125,6 +126,9 @@ func (t *Tally) Finish(v Verdict, class string, took time.Duration) {
 		t.Errors++
 	case Shed:
 		t.Shed++
+	case Limited:
+		t.Shed++
+		t.Limited++
 	case Response:
 		t.Latency(took)
 	}
@@ -155,7 +159,7 @@ func (t *Tally) Reset() {
 func (t *Tally) Merge(o *Tally) {
 	t.Arrived, t.Requests = t.Arrived+o.Arrived, t.Requests+o.Requests
 	t.Answered += o.Answered
-	t.Errors, t.Shed, t.Moved = t.Errors+o.Errors, t.Shed+o.Shed, t.Moved+o.Moved
+	t.Errors, t.Shed, t.Limited, t.Moved = t.Errors+o.Errors, t.Shed+o.Shed, t.Limited+o.Limited, t.Moved+o.Moved
 	t.latency.Merge(o.latency)
 	t.connect.Merge(o.connect)
 	for _, name := range slices.Sorted(maps.Keys(o.classes)) {
@@ -198,6 +202,10 @@ func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64
 	if t.Shed > 0 {
 		rate := float64(t.Shed) / float64(t.Requests)
 		o.ShedRate = &rate
+	}
+	if t.Limited > 0 {
+		rate := float64(t.Limited) / float64(t.Requests)
+		o.LimitedRate = &rate
 	}
 	o.LatencyMS = t.latency.Summary()
 	t.observeClasses(&o, window)

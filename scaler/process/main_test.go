@@ -61,7 +61,12 @@ func runInstance(mode string, args []string) {
 		}
 		child = strconv.Itoa(c.Process.Pid)
 	}
-	http.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, args) })
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if mode == "named" && (r.Host != "shop.example" || r.Header.Get("X-Forwarded-Proto") != "https") {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		fmt.Fprint(w, args)
+	})
 	http.HandleFunc("/child", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, child) })
 	http.HandleFunc("/crash", func(http.ResponseWriter, *http.Request) { os.Exit(3) })
 	fmt.Println(http.ListenAndServe("127.0.0.1:"+args[0], nil))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 // Options describes an instance and where its state is kept. Command, Slots and Dir have no defaults.
@@ -48,6 +49,7 @@ type Ready struct {
 	Path     string        // "/" by default
 	Interval time.Duration // between tries; 50 ms by default
 	Timeout  time.Duration // an instance that is not ready after this time is killed and counts as failed; 30 s by default
+	Request  webcheck.Request
 }
 
 // prefixRule makes ids valid as file names. A prefix must not end with a digit, because a number follows it.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 func TestLifeOfAnInstance(t *testing.T) {
@@ -175,6 +176,26 @@ func TestNotReadyInTime(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "connection refused") {
 		t.Errorf("the log does not say why:\n%s", log.String())
+	}
+}
+
+// An instance that answers to its own name only is ready if it is asked with that name. Otherwise the log says what it was asked with.
+func TestReadyByName(t *testing.T) {
+	var log lockedBuffer
+	o := options(t.TempDir(), "named")
+	o.Ready.Request = webcheck.Request{Host: "shop.example", Headers: []string{"X-Forwarded-Proto: https"}}
+	startReady(t, open(t, o), 1)
+
+	o = options(t.TempDir(), "named")
+	o.Ready.Timeout = 300 * time.Millisecond
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	d := open(t, o)
+	start(t, d, 1)
+	eventually(t, "failed", func() bool { return countState(d, quell.Failed) == 1 })
+	for _, want := range []string{"it answers 400 Bad Request; it was asked with `Host: 127.0.0.1:", "set scaler.ready.host"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %q in\n%s", want, log.String())
+		}
 	}
 }
 

@@ -50,10 +50,10 @@ func (s *Settings) Keys() keys.Table {
 		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "largest number of instances at once").
 			Or("group.max and one for a replacement; group.max where {slot} or {host} is used"),
 		keys.Opt("ports", keys.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
-		keys.Opt("ready", keys.Table{
+		keys.Opt("ready", append(keys.Table{
 			keys.Opt("path", keys.URLPath(&s.Ready.Path), "path that answers 200 once an instance can serve"),
 			keys.Opt("timeout", keys.Duration(&s.Ready.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
-		}, "how a starting instance shows that it can serve"),
+		}, s.Ready.Request.Keys()...), "how a starting instance shows that it can serve"),
 		keys.Opt("drain", keys.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
 		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "whether instances end at once when the controller ends"),
 		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "instances end when no controller has run for this long; 0s: they never do"),

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/internal/webcheck"
 )
 
 // startOne starts an instance. If it fails, nothing remains except that the id is not used again.
@@ -245,13 +246,18 @@ func (d *Driver) answers(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+	d.opts.Ready.Request.Fill(req)
 	resp, err := d.client.Do(req)
 	if err != nil {
 		return err
 	}
 	resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
-		return errors.New("it answers " + resp.Status)
+		text := "it answers " + resp.Status
+		if hint := webcheck.Refused(req, resp.StatusCode, "scaler.ready"); hint != "" {
+			text += "; " + hint
+		}
+		return errors.New(text)
 	}
 	return nil
 }
