@@ -3,35 +3,69 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 )
 
-// Restore gives the backends shares by the base weights that the state command tells, and ends drains of Quell. Without such weights it
-// changes nothing and says so.
+// bases fills in the base weights that the state command does not tell, from the weights of before Quell.
+func (h *hands) bases(states []quell.BackendState) {
+	if h.before == nil || slices.ContainsFunc(states, func(s quell.BackendState) bool { return s.Base != nil }) {
+		return
+	}
+	var sum float64
+	n, least, most := 0, math.Inf(1), 0.0
+	for _, s := range states {
+		if w, known := h.before.Weights[s.ID]; known {
+			sum, n, least, most = sum+w, n+1, min(least, w), max(most, w)
+		}
+	}
+	if n == 0 || most-least <= quell.SumTolerance*most {
+		return
+	}
+	for i := range states {
+		if w, known := h.before.Weights[states[i].ID]; known {
+			base := w * float64(n) / sum
+			states[i].Base = &base
+		}
+	}
+}
+
+// Restore gives the backends the weights that they had before Quell, by the base weights that the state command tells or by Quell's own
+// record, and ends drains of Quell. Without either it changes nothing and says so.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
+	d.hands.new = false // what is in force now may be Quell's, so it is not recorded
 	states, err := d.State(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var sum float64
-	for _, s := range states {
-		if s.Base == nil {
-			return []string{"state_command tells no base weight of " + s.ID + ", and no driver knows what the weights were: set them yourself"}, nil
-		}
-		sum += *s.Base
-	}
-	if sum == 0 {
+	if len(states) == 0 {
 		return nil, errors.New("balancer command: no backends are known: state_command is needed")
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	var sum float64
 	list := make([]quell.Backend, len(states))
 	for i, s := range states {
 		list[i] = s.Backend
-		list[i].Weight, list[i].Draining, list[i].Held = *s.Base/sum, false, false
+		list[i].Draining, list[i].Held = false, false
+		switch {
+		case s.Base != nil:
+			list[i].Weight = *s.Base
+		case d.hands.before != nil && d.hands.before.Weights[s.ID] > 0:
+			list[i].Weight = d.hands.before.Weights[s.ID]
+		default:
+			return []string{fmt.Sprintf("state_command tells no base weight of %s, and what it was before Quell is not recorded: nothing was "+
+				"changed, set the weights yourself", s.ID)}, nil
+		}
+		sum += list[i].Weight
 	}
+	for i := range list {
+		list[i].Weight /= sum
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return nil, d.tell(ctx, list)
 }
 

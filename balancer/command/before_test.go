@@ -10,7 +10,7 @@ func TestWeightsOfBefore(t *testing.T) {
 	for why, tc := range map[string]struct{ prints, applied, unknown, fails string }{
 		"base weights": {`[{"id":"a","address":"h:1","weight":0.9,"base":30},{"id":"b","address":"h:2","weight":0.1,"base":90}]`,
 			`"id":"a","address":"h:1","weight":0.25`, "", ""},
-		"none":      {`[{"id":"a","address":"h:1","weight":1}]`, "", "no base weight of a", ""},
+		"none":      {`[{"id":"a","address":"h:1","weight":1}]`, "", "tells no base weight of a, and what it was before Quell is not recorded", ""},
 		"no weight": {`[{"id":"a","address":"h:1","weight":1,"base":0}]`, "", "", "base 0 must be above 0"},
 		"nothing":   {`[]`, "", "", "no backends are known"},
 	} {

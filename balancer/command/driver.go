@@ -115,7 +115,8 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("balancer command %s: %w", d.opts.StateCommand[0], err)
 	}
-	d.keeps.Report(d.hands.found(states))
+	d.keeps.Report(d.hands.found(states, time.Now()))
+	d.hands.bases(states)
 	return states, nil
 }
 

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,88 +9,168 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
-// hands distinguishes drains by somebody else from Quell's own. A backend counts as held by a person if it drains although it was in
-// service before and Quell has not drained it since.
+// hands distinguishes what somebody else did from Quell's own work. A backend counts as held by a person if it drains, or has the weight 0,
+// although it was in service before and Quell has not taken it out since; or if it was so before Quell first changed anything.
 type hands struct {
-	path     string          // file that keeps the field serving over restarts of the controller; empty: none
+	path     string          // file that keeps what restarts of the controller must not lose; empty: none
+	new      bool            // Quell has never changed or seen this balancer
 	serving  map[string]bool // backends seen in service since Quell last took them out
-	held     map[string]bool // backends held by a person
+	idle     map[string]bool // backends whose weight of 0 is Quell's, or the rounding of a small share that Quell gave
+	before   *before         // what the balancer had before Quell; nil: there was nothing, or it is not known
+	held     map[string]state
 	released map[string]bool // put back by an operator, but not yet seen in service
 }
 
+// before is what a balancer had before Quell first changed it.
+type before struct {
+	At      time.Time          `json:"at"`
+	Weights map[string]float64 `json:"weights"` // above 0
+}
+
+// state is how a person took a backend out.
+type state int
+
+const (
+	drained state = iota
+	zeroed        // its weight is 0
+)
+
+// smallShare is a share that a balancer may round to 0.
+const smallShare = 0.01
+
+// record is the content of the file. Earlier versions kept the list of ids only.
+type record struct {
+	Serving []string `json:"serving"`
+	Idle    []string `json:"idle,omitempty"`
+	Before  *before  `json:"before,omitempty"`
+}
+
 func recall(path string) (*hands, error) {
-	h := &hands{path: path, serving: map[string]bool{}, held: map[string]bool{}, released: map[string]bool{}}
+	h := &hands{path: path, serving: map[string]bool{}, idle: map[string]bool{}, held: map[string]state{}, released: map[string]bool{}}
 	if path == "" {
 		return h, nil
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
+		h.new = true
 		return h, nil
 	}
-	var ids []string
-	if err == nil {
-		err = quell.DecodeStrict(data, &ids)
+	var r record
+	if err == nil && bytes.HasPrefix(data, []byte("[")) {
+		err = quell.DecodeStrict(data, &r.Serving)
+	} else if err == nil {
+		err = quell.DecodeStrict(data, &r)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading which backends were in service: delete %s if it is damaged: %w", path, err)
 	}
-	for _, id := range ids {
+	for _, id := range r.Serving {
 		h.serving[id] = true
 	}
+	for _, id := range r.Idle {
+		h.idle[id] = true
+	}
+	h.before = r.Before
 	return h, nil
 }
 
 // asked records what Quell is about to apply, before it is applied. It returns the list with the held backends out of service.
 func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
-	before := maps.Clone(h.serving)
+	old := h.record()
 	list, listed := slices.Clone(backends), map[string]bool{}
 	for i := range list {
 		b := &list[i]
 		listed[b.ID] = true
+		how, held := h.held[b.ID]
 		switch {
 		case b.Draining:
 			delete(h.serving, b.ID)
-		case h.held[b.ID]:
+		case held && how == drained:
 			b.Weight, b.Draining, b.Held = 0, true, true
+		case held:
+			b.Weight = 0
+		case b.Weight < smallShare:
+			h.idle[b.ID] = true
 		}
 	}
-	for _, ids := range []map[string]bool{h.serving, h.held, h.released} {
-		maps.DeleteFunc(ids, func(id string, _ bool) bool { return !listed[id] })
+	gone := func(id string) bool { return !listed[id] }
+	for _, ids := range []map[string]bool{h.serving, h.idle, h.released} {
+		maps.DeleteFunc(ids, func(id string, _ bool) bool { return gone(id) })
 	}
-	return list, h.keep(before)
+	maps.DeleteFunc(h.held, func(id string, _ state) bool { return gone(id) })
+	return list, h.keep(old)
 }
 
-// found learns what is in force, and marks backends that somebody else drained.
-func (h *hands) found(states []quell.BackendState) error {
-	before := maps.Clone(h.serving)
+// found learns what is in force, and marks backends that somebody else took out. If all weights are 0, the balancer does not tell them.
+func (h *hands) found(states []quell.BackendState, now time.Time) error {
+	old := h.record()
+	weighed := slices.ContainsFunc(states, func(s quell.BackendState) bool { return s.Weight > 0 })
+	h.adopt(states, now)
 	for i := range states {
 		s := &states[i]
+		zero := weighed && s.Weight == 0 && !s.Draining
 		switch {
-		case !s.Draining:
+		case !s.Draining && !zero:
 			h.serving[s.ID] = true
+			delete(h.idle, s.ID)
 			delete(h.held, s.ID)
 			delete(h.released, s.ID)
 		case h.released[s.ID]: // the balancer has not put it back yet: it will be told again
 			s.Draining, s.Address = false, ""
+		case zero && h.isHeld(s.ID, drained): // put back: the weight of 0 came with the drain
+			delete(h.held, s.ID)
+			h.idle[s.ID] = true
+		case zero && h.idle[s.ID]:
 		case h.serving[s.ID]:
-			h.held[s.ID] = true
-			s.Weight, s.Draining, s.Held, s.ByHand = 0, false, false, &quell.Held{By: "balancer"}
+			h.held[s.ID] = drained
+			by := &quell.Held{By: "balancer"}
+			if zero {
+				h.held[s.ID], by.Why = zeroed, "its weight is 0"
+			}
+			s.Weight, s.Draining, s.Held, s.ByHand = 0, false, false, by
 		}
 	}
-	return h.keep(before)
+	return h.keep(old)
 }
 
-// keep stores which backends are in service, if that changed.
-func (h *hands) keep(before map[string]bool) error {
-	if h.path == "" || maps.Equal(before, h.serving) {
+func (h *hands) isHeld(id string, how state) bool {
+	is, held := h.held[id]
+	return held && is == how
+}
+
+// adopt records what the balancer has before Quell changes anything. Whatever is out then, somebody else took out.
+func (h *hands) adopt(states []quell.BackendState, now time.Time) {
+	if !h.new || len(states) == 0 {
+		return
+	}
+	h.new, h.before = false, &before{now.UTC(), map[string]float64{}}
+	for _, s := range states {
+		h.serving[s.ID] = true
+		if s.Weight > 0 && !s.Draining {
+			h.before.Weights[s.ID] = s.Weight
+		}
+	}
+}
+
+// record returns the content of the file.
+func (h *hands) record() record {
+	return record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before}
+}
+
+// keep stores the record if it changed.
+func (h *hands) keep(old record) error {
+	h.new = false
+	now := h.record()
+	if h.path == "" || slices.Equal(old.Serving, now.Serving) && slices.Equal(old.Idle, now.Idle) && old.Before == now.Before {
 		return nil
 	}
-	data, err := json.Marshal(slices.Sorted(maps.Keys(h.serving)))
+	data, err := json.Marshal(now)
 	if err == nil {
 		err = atomicfile.Write(h.path, append(data, '\n'), 0o600)
 	}
@@ -103,7 +184,7 @@ func (h *hands) keep(before map[string]bool) error {
 func (d *Driver) Release(ctx context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.hands.held[id] {
+	if _, held := d.hands.held[id]; !held {
 		return fmt.Errorf("nobody holds %s", id)
 	}
 	delete(d.hands.held, id)

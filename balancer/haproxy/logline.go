@@ -24,6 +24,7 @@ type logged struct {
 	first           time.Duration // time until the response began, if the line shows it
 	begun           bool          // it shows it
 	end             measure.Ending
+	refused         refusal
 }
 
 var (
@@ -114,9 +115,9 @@ func parseRequest(path string, t times, rest []string) (logged, error) {
 		return logged{}, errMalformed
 	}
 	if strings.HasPrefix(server, "<") {
-		return logged{}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
+		return logged{backend: backend, refused: refusalOf(server, status, ended)}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
 	}
-	l := logged{backend: backend, server: server, class: classOf(rest)}
+	l := logged{backend: backend, server: server, class: classOf(rest), refused: refusalOf(server, status, ended)}
 	l.end.Moved, l.end.Stream = isMoved(after(rest, ended)), showsStream(rest)
 	return judge(l, t, status, ended), nil
 }

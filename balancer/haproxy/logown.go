@@ -64,8 +64,10 @@ func (v *fields) logged() (logged, error) {
 	}
 	l := logged{backend: v[aBackend], server: v[aServer], frontend: strings.TrimSuffix(v[aFrontend], "~"), target: unescaped(v[aTarget])}
 	if strings.HasPrefix(l.server, "<") {
-		return logged{frontend: l.frontend}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
+		refused := refusalOf(l.server, status, v[aState])
+		return logged{backend: l.backend, frontend: l.frontend, refused: refused}, errNotRequest // <NOSRV>, <STATS>: no instance was involved
 	}
+	l.refused = refusalOf(l.server, status, v[aState])
 	if v[aRequest] != "" {
 		l.target = targetOf([]byte(v[aRequest]))
 	}

@@ -61,6 +61,7 @@ type heardOf struct {
 	malformed int64           // number of lines that look like requests and cannot be read
 	sample    string          // the first of them
 	pathless  int64           // number of lines without the request's path
+	refused   [refusals]int64 // number of requests that HAProxy itself refused
 	early     int64           // number of lines that were written before the request's end
 }
 
@@ -124,7 +125,7 @@ func (m *monitor) check(ctx context.Context, w *window) {
 	switch {
 	case m.opts.Log != nil:
 		lines := m.whole.judge(w, func() []string { return m.driver.frontends(ctx) })
-		problem = errors.Join(lines, w.unclassed(m.opts.Classes), w.unfinished(m.opts.FirstByte))
+		problem = errors.Join(lines, w.unclassed(m.opts.Classes), w.unfinished(m.opts.FirstByte), w.refused(m.driver.opts.Backend))
 	case m.opts.Exact:
 		problem = errors.New("the objective is a percentile, and HAProxy's counters have none: set balancer.haproxy.log")
 	}
@@ -181,6 +182,9 @@ func (w *window) add(next *window) {
 	maps.Copy(w.log.frontends, next.log.frontends)
 	w.log.pathless += next.log.pathless
 	w.log.early += next.log.early
+	for i, n := range next.log.refused {
+		w.log.refused[i] += n
+	}
 	w.length += next.length
 }
 
@@ -209,6 +213,9 @@ func (m *monitor) hear(message []byte) {
 		}
 	case (err == nil || l.frontend != "") && len(m.heard.frontends) < maxServers:
 		m.heard.frontends[l.frontend] = true
+	}
+	if l.backend == m.driver.opts.Backend && l.refused != noRefusal {
+		m.heard.refused[l.refused]++
 	}
 	if err != nil || l.backend != m.driver.opts.Backend {
 		return

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,6 +77,79 @@ func TestReadingsFromTheLog(t *testing.T) {
 				t.Errorf("2 ms and 30 ms became %v and %v", f, s)
 			}
 		})
+	}
+}
+
+// TestMovedAndRefusedRequests checks at a real HAProxy to which server it books attempts that failed and requests that it moved: to the one
+// that was left, and never to the one that answered, whose response times do not show the wait either. Requests that HAProxy itself refuses
+// are counted apart.
+func TestMovedAndRefusedRequests(t *testing.T) {
+	good := newInstance(t, time.Millisecond)
+	l := newLab(t, "")
+	address := filepath.Join(l.dir, "log.sock")
+	conn, err := listen(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.configure("balance roundrobin\nretries 1\ntimeout connect 100ms\ntimeout queue 50ms\n"+
+		"server dead "+freeAddress(t)+"\nserver good "+good.address()+" maxconn 1", "log "+address+" local0")
+	l.start()
+	d := l.driver(nil)
+	apply(t, d, quell.Backend{ID: "dead", Address: l.servers()["dead"].address, Weight: 0.25}, backend("good", good, 0.75))
+	m := newMonitor(d, monitorOptions{Service: "s", Log: conn})
+	go m.listen()
+	t.Cleanup(func() { conn.Close() })
+	heard := func(lines int64) {
+		t.Helper()
+		await(t, "the lines", func() (bool, any) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			got := m.heard.lines + m.heard.refused[queued] + m.heard.refused[unserved]
+			return got >= lines, got
+		})
+	}
+	take := func() window { return window{m.counts(context.Background()), m.takeLog(), time.Second} }
+	_ = take()
+	const requests = 8
+	for range requests {
+		if why := get(http.DefaultClient, "http://"+l.traffic+"/"); why != "" {
+			t.Fatal(why)
+		}
+	}
+	heard(requests)
+	w := take()
+	moved := w.counts["dead"].moved
+	if moved < 1 || moved == requests || w.counts["good"].moved != 0 {
+		t.Errorf("moved away: %d from the dead one, %d from the other", moved, w.counts["good"].moved)
+	}
+	for _, r := range m.readings(&w, time.Now(), false) {
+		o := r.Observation
+		timed := 0
+		if o.LatencyMS != nil {
+			timed = o.LatencyMS.N
+		}
+		dead := r.Instance == "dead"
+		if dead != (*o.ErrorRate > 0) || !dead && (r.Requests != requests || timed != requests-int(moved)) {
+			t.Errorf("%s: %d requests, error rate %v, %d response times, %d moved", r.Instance, r.Requests, *o.ErrorRate, timed, moved)
+		}
+	}
+	l.ask("set server app/dead state maint")
+	var slow sync.WaitGroup
+	for range 2 { // one is served, the other waits in vain
+		slow.Go(func() { get(&http.Client{Transport: &http.Transport{}}, "http://"+l.traffic+"/slow") })
+	}
+	slow.Wait()
+	heard(2)
+	l.ask("set server app/good state maint")
+	get(http.DefaultClient, "http://"+l.traffic+"/")
+	heard(3)
+	w = take()
+	if err := w.refused("app"); err == nil || !strings.Contains(err.Error(), "refused 2 requests to backend app") ||
+		!strings.Contains(err.Error(), "1 waited too long in its queue, for 1 no server was up") {
+		t.Errorf("%v, %+v", err, w.log.refused)
+	}
+	if n := w.log.servers["good"].tally; n.Errors != 0 {
+		t.Errorf("the instance failed %d times", n.Errors)
 	}
 }
 

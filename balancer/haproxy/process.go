@@ -206,7 +206,7 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 		case c.ok(answers[i]):
 			done = true
 		case err == nil && !c.later: // report only the first one, because it may be the reason for the others
-			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refusal(c.text, answers[i]))
+			err = fmt.Errorf("HAProxy at %s: %w", p.socket.address, refused(c.text, answers[i]))
 		}
 	}
 	if err != nil && done {
@@ -215,8 +215,8 @@ func (p *process) carryOut(ctx context.Context, todo []command) error {
 	return err
 }
 
-// refusal explains a refused command.
-func refusal(command, answer string) error {
+// refused explains a refused command.
+func refused(command, answer string) error {
 	hint := ""
 	switch {
 	case strings.Contains(answer, "Permission denied"):

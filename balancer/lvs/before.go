@@ -8,13 +8,17 @@ import (
 	"github.com/quellhq/quell/balancer"
 )
 
-// recordBefore records the weights of an instance's real servers before Quell changes them.
+// recordBefore records the weights of an instance's real servers before Quell changes them. In a fixed group, a person set a weight of 0.
 func (d *Driver) recordBefore(e *entry, views []*service) {
 	for i, view := range views {
 		if view == nil {
 			continue
 		}
-		if r := view.find(e.Numeric); r != nil && r.weight > 0 {
+		r := view.find(e.Numeric)
+		if r != nil && r.weight == 0 && d.fixed(e.ID) {
+			e.trace(d.services[i]).ByHand = true
+		}
+		if r != nil && r.weight > 0 {
 			if e.Before == nil {
 				e.Before = map[string]int{}
 			}

@@ -40,3 +40,19 @@ func TestWeightsOfBeforeComeBack(t *testing.T) {
 		t.Errorf("without the memory: not known %v, %v", unknown, err)
 	}
 }
+
+// A weight of 0 from before Quell is a hold, also if the first request is for a share of 0 there.
+func TestAZeroOfBeforeIsAHold(t *testing.T) {
+	k := newTable()
+	k.put(web, "10.0.0.11:80", 1)
+	k.put(web, "10.0.0.12:80", 0)
+	k.put(web, "10.0.0.13:80", 1)
+	r := newRig(t, k, web)
+	for range 2 {
+		if s := r.states()["i2"]; s.ByHand == nil {
+			t.Fatalf("%+v", s)
+		}
+		r.apply(backends(0.5, 0, 0.5))
+		r.restart()
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -90,6 +91,7 @@ func TestInGuest(t *testing.T) {
 		return
 	}
 	t.Run("weights", guestWeights)
+	t.Run("before", guestBefore)
 	t.Run("forwarding", guestForwarding)
 	t.Run("marks", guestMarks)
 	t.Run("many", guestMany)
@@ -209,6 +211,68 @@ func guestWeights(t *testing.T) {
 	edit(t, v, one, 0) // somebody else takes a real server out, which stays so
 	if s := apply(0.5, 0.5); s["a"].ByHand == nil || weightOf(t, v, one) != 0 {
 		t.Errorf("held: %+v", s)
+	}
+}
+
+// guestBefore checks that weights that people gave, 30 and 60, are left while the shares agree with them, and come back after the
+// controller was killed. A weight of 0 from before Quell stays. Without the memory nothing is guessed.
+func guestBefore(t *testing.T) {
+	const vip, one, two, idle = "10.9.0.1:81", "10.9.0.11:81", "10.9.0.12:81", "10.9.0.12:82"
+	t.Setenv("TMPDIR", "/") // the guest has no /tmp
+	v, err := parseVirtual(vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	makeService(t, v)
+	masquerading := []attr{{destMethod, nl.Uint32Attr(0)}, {destUpper, nl.Uint32Attr(0)}, {destLower, nl.Uint32Attr(0)}}
+	for address, weight := range map[string]int{one: 30, two: 60, idle: 0} {
+		makeReal(t, v, address, weight, masquerading...)
+	}
+	o := Options{Services: []string{vip}, Memory: filepath.Join(t.TempDir(), "lvs.json"),
+		Members: []quell.Member{{ID: "a", Address: one}, {ID: "b", Address: two}, {ID: "c", Address: idle}}}
+	start := func() *Driver {
+		d, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	want := func(when string, first, second int) {
+		t.Helper()
+		if a, b, c := weightOf(t, v, one), weightOf(t, v, two), weightOf(t, v, idle); a != first || b != second || c != 0 {
+			t.Errorf("%s: weights %d, %d and %d, want %d, %d and 0", when, a, b, c, first, second)
+		}
+	}
+	apply := func(d *Driver, first, second float64) {
+		t.Helper()
+		states, err := d.State(t.Context())
+		if err != nil || len(states) != 3 || states[2].ByHand == nil || *states[1].Base != 2**states[0].Base {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		list := []quell.Backend{{ID: "a", Address: one, Weight: first}, {ID: "b", Address: two, Weight: second}, {ID: "c", Address: idle}}
+		if err := d.Apply(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := start()
+	apply(d, 1./3, 2./3)
+	want("shares by base weight", 30, 60)
+	apply(d, 0.5, 0.5)
+	apply(start(), 0.75, 0.25) // the other was killed
+	if unknown, err := start().Restore(t.Context()); err != nil || len(unknown) > 0 {
+		t.Errorf("released: not known %v, %v", unknown, err)
+	}
+	want("released", 30, 60)
+	apply(start(), 0.75, 0.25)
+	if err := os.Remove(o.Memory); err != nil {
+		t.Fatal(err)
+	}
+	unknown, err := start().Restore(t.Context())
+	if err != nil || !strings.Contains(strings.Join(unknown, " "), "record of the virtual services is missing") {
+		t.Errorf("the memory is lost: %v, %v", unknown, err)
+	}
+	if a, b := weightOf(t, v, one), weightOf(t, v, two); a != 3*b {
+		t.Errorf("the memory is lost, and the weights became %d and %d", a, b)
 	}
 }
 
