@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/quellhq/quell/lab/experiment"
 )
@@ -13,6 +16,55 @@ import (
 type mixFigures struct {
 	Machine string `json:"machine"`
 	*experiment.MixRecord
+}
+
+// Rate is the mean rate of ordinary requests.
+func (mixFigures) Rate() float64 { return experiment.HourOfMix.Rate }
+
+// Settling is the time after a server came back that is left out, in seconds.
+func (f mixFigures) Settling() float64 { return 3 * f.SamplingS }
+
+// HeldEnds is the number of servers that were stopped while they were taken out.
+func (f mixFigures) HeldEnds() (n int) {
+	for _, e := range f.Ends {
+		if e.Held != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// mixKind is how often something happened.
+type mixKind struct {
+	Name string
+	N    int
+}
+
+// Kinds are the ways in which servers were out, by name.
+func (f mixFigures) Kinds() (kinds []mixKind) {
+	times := map[string]int{}
+	for _, a := range f.Happened() {
+		times[a.Act]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(times)) {
+		kinds = append(kinds, mixKind{name, times[name]})
+	}
+	return kinds
+}
+
+// mixSaw is how often clients of a kind saw an outcome.
+type mixSaw struct {
+	Kind, Outcome string
+	N             int
+}
+
+// Saw is what clients saw, by kind and outcome.
+func (f mixFigures) Saw() (saw []mixSaw) {
+	for _, key := range slices.Sorted(maps.Keys(f.Clients)) {
+		kind, outcome, _ := strings.Cut(key, " ")
+		saw = append(saw, mixSaw{kind, outcome, f.Clients[key]})
+	}
+	return saw
 }
 
 // mixPage plays the hour, writes its figures, and then the page. What was measured before is kept, because it takes an hour.

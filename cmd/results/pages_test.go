@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/train"
 )
@@ -89,6 +90,7 @@ func TestPages(t *testing.T) {
 		"acs":      newACSFigures(someACS()),
 		"ice":      someICE(t),
 		"stranger": someStranger(),
+		"mix":      someMix(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })
 	}
@@ -100,6 +102,17 @@ func TestPages(t *testing.T) {
 	t.Run("speed-unmeasured", func(t *testing.T) {
 		checkPage(t, "speed-unmeasured", "speed", speedFigures{place: somewhere, AgentError: errors.New("no Linux"), Benchmarks: "none\n"})
 	})
+}
+
+func someMix() mixFigures {
+	return mixFigures{Machine: somewhere.Machine, MixRecord: &experiment.MixRecord{
+		LengthS: 3600, SamplingS: 5, Plans: 720, Starts: 9, Named: 1, Clients: map[string]int{"ordinary 200": 1000, "limited 429": 7},
+		Acts: []experiment.MixAct{{Act: "soft stop", Instance: "web-4", Seen: true}, {Act: "soft stop", Instance: "web-4", Lost: "gone"}},
+		Ends: []experiment.MixEnd{{Instance: "web-7"}, {Instance: "web-4", Held: "soft stop"}},
+		Shares: []experiment.MixShare{{Instance: "web-1", Judged: 3000, Mean: 1.01, Below: 12, Longest: 5, Cuts: 3},
+			{Instance: "web-6", Lame: true, Judged: 2000, Mean: 0.3, Below: 1900, Longest: 600, Cuts: 600}},
+		Counters: []experiment.MixCounters{{Server: "web-6", Requests: 2000, Retries: 30, Redispatch: 60, Failed: 12}},
+	}}
 }
 
 func someLearning() (d learnData) {

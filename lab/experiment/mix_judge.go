@@ -13,7 +13,7 @@ type MixShare struct {
 	Instance string  `json:"instance"`
 	Lame     bool    `json:"lame,omitempty"` // it refuses connections for moments: this is a fault
 	Judged   int     `json:"judged"`         // seconds that were judged
-	Mean     float64 `json:"mean"`           // its share over an equal one, on average; 1: an equal share
+	Mean     float64 `json:"mean"`           // its share over the mean of those without a fault, on average
 	Below    int     `json:"below"`          // seconds in which it had less than nine tenths of an equal share
 	Longest  int     `json:"longest"`        // the most of them in a row
 	Cuts     int     `json:"cuts"`           // plans that held it back as an outlier
@@ -28,11 +28,7 @@ func (r *MixRecord) shares() []MixShare {
 	settling := time.Duration(3 * r.SamplingS * float64(time.Second))
 	found, since, run := map[string]*MixShare{}, map[string]time.Time{}, map[string]int{}
 	for _, look := range r.Looks {
-		sum := 0
-		for _, w := range look.Weights {
-			sum += w
-		}
-		equal := float64(sum) / float64(max(1, inService(look.Weights)))
+		equal := equalWeight(look.Weights)
 		maps.DeleteFunc(since, func(id string, _ time.Time) bool { return look.Weights[id] == 0 })
 		for id, w := range look.Weights {
 			if w == 0 {
@@ -45,7 +41,7 @@ func (r *MixRecord) shares() []MixShare {
 				continue
 			}
 			if found[id] == nil {
-				found[id] = &MixShare{Instance: id, Cuts: r.Cuts[id], Lame: id == fmt.Sprintf("web-%d", mixLame)}
+				found[id] = &MixShare{Instance: id, Cuts: r.Cuts[id], Lame: id == mixLameID}
 			}
 			found[id].add(float64(w)/equal, run)
 		}
@@ -57,13 +53,17 @@ func (r *MixRecord) shares() []MixShare {
 	return shares
 }
 
-func inService(weights map[string]int) (n int) {
-	for _, w := range weights {
-		if w > 0 {
-			n++
+var mixLameID = fmt.Sprintf("web-%d", mixLame)
+
+// equalWeight is the mean weight of the instances without a fault that get requests.
+func equalWeight(weights map[string]int) float64 {
+	sum, n := 0, 0
+	for id, w := range weights {
+		if w > 0 && id != mixLameID {
+			sum, n = sum+w, n+1
 		}
 	}
-	return n
+	return float64(sum) / float64(max(1, n))
 }
 
 // add adds a second with this part of an equal share.

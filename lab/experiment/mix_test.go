@@ -2,8 +2,10 @@ package experiment
 
 import (
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,5 +45,56 @@ func TestMix(t *testing.T) {
 		if r.Clients[kind] == 0 {
 			t.Errorf("no client saw %q: %v", kind, r.Clients)
 		}
+	}
+}
+
+// Shares are judged while an instance gets requests and has had them for a while. One without a fault that lost more than a tenth is wrong,
+// and so is a stop of one that was taken out.
+func TestMixIsJudged(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &MixRecord{SamplingS: 1, Cuts: map[string]int{"web-2": 7}}
+	for s := range 20 {
+		weights := map[string]int{"web-1": 100, "web-2": 100, "web-3": 0, "web-6": 1}
+		switch {
+		case s >= 10: // web-2 is cut, and web-3 comes back step by step
+			weights["web-2"], weights["web-3"] = 10, min(100, 30*(s-9))
+		case s == 5:
+			delete(weights, "web-1")
+		}
+		r.Looks = append(r.Looks, MixLook{began.Add(time.Duration(s) * time.Second), weights})
+	}
+	r.Shares = r.shares()
+	want := map[string]struct{ judged, below, longest int }{
+		"web-1": {20 - 3 - 1 - 3, 0, 0}, "web-2": {17, 10, 10}, "web-3": {7, 0, 0}, "web-6": {17, 17, 17},
+	}
+	for _, s := range r.Shares {
+		got := want[s.Instance]
+		if s.Judged != got.judged || s.Below != got.below || s.Longest != got.longest || s.Lame != (s.Instance == "web-6") {
+			t.Errorf("%+v, want %+v", s, got)
+		}
+	}
+	if len(r.Shares) != len(want) || r.Shares[1].Cuts != 7 || math.Abs(r.Shares[0].Mean-1.416) > 0.001 {
+		t.Errorf("%+v", r.Shares)
+	}
+	r.Ends = []MixEnd{{Instance: "web-4"}, {Instance: "web-5", Held: "soft stop"}}
+	wrong := r.Wrong()
+	if len(wrong) != 2 || !strings.HasPrefix(wrong[0], "web-2 has no fault") || wrong[1] != "web-5 was stopped during: soft stop" {
+		t.Errorf("%q", wrong)
+	}
+}
+
+// An act is named if the journal has its instance and its reason, once for each time.
+func TestMixActsAreNamed(t *testing.T) {
+	act := func(n int, instance string) MixAct {
+		return MixAct{Act: mixActs[n].name, Instance: instance, Seen: true}
+	}
+	r := &MixRecord{Acts: []MixAct{act(0, "web-2"), act(0, "web-2"), act(2, "web-4"), act(5, "web-3"), {Act: "soft stop", Lost: "gone"}},
+		Events: []string{
+			"web-2 is out of rotation at haproxy: it tracks infra/web-2, which is in maintenance. It gets no requests until that ends",
+			"web-3 was taken out of rotation by hand at haproxy: it gets no requests until it is put back there",
+			"web-44 is out of rotation at haproxy: it took itself out: its health check is answered with 404",
+		}}
+	if got := r.named(); got != 2 || len(r.Happened()) != 4 {
+		t.Errorf("%d of %d acts are named, want 2 of 4", got, len(r.Happened()))
 	}
 }
