@@ -213,7 +213,7 @@ func (gd *guarded) bound(m *member, even, low, high float64, give eased) (float6
 	}
 	most := 1.0
 	if m.failing && !give.errors {
-		most = m.weight()
+		most = gd.mostOfFailing(m, even)
 		low, high = math.Min(low, most), math.Min(high, most)
 	}
 	if m.kept && !give.stale {
@@ -233,6 +233,24 @@ func (gd *guarded) bound(m *member, even, low, high float64, give eased) (float6
 		high = math.Min(high, math.Max(low, gd.ramp(m)))
 	}
 	return low, high
+}
+
+// muchRefused is a share of refused requests that clients who ask too often, and stick to one instance, do not explain.
+const muchRefused = 0.25
+
+// mostOfFailing returns the largest share of an instance that fails or refuses requests. It gains none. If it refuses many, and a balancer
+// that looks for idle instances therefore sends it more than an even share, it loses some.
+func (gd *guarded) mostOfFailing(m *member, even float64) float64 {
+	if !m.drawsMore(even) {
+		return m.weight()
+	}
+	part := math.Max(0.5, even / *m.Share)
+	return math.Min(m.weight(), math.Max(m.weight()*part, gd.in.Service.Guard.Floor*even))
+}
+
+// drawsMore returns whether an instance refuses many requests and gets more than an even share of them.
+func (m *member) drawsMore(even float64) bool {
+	return refused(m.Observation) >= muchRefused && m.Share != nil && *m.Share > even*(1+quell.SumTolerance)
 }
 
 // waiting returns whether an instance has no weight yet because nothing is known about it.
@@ -273,11 +291,15 @@ func (gd *guarded) least(give func(part float64) eased) eased {
 }
 
 // reasonOfErrors says why an instance gains no weight.
-func (gd *guarded) reasonOfErrors(m *member) {
+func (gd *guarded) reasonOfErrors(i int, m *member) {
 	if failed, refused := failed(m.Observation), refused(m.Observation); failed >= refused {
 		gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", failed*100)
 	} else {
-		gd.reason("refused", m.ID, "it refuses %.1f%% of its requests (429, 503): it gains no weight", refused*100)
+		effect := "gains no weight"
+		if m.drawsMore(gd.equal() * gd.sizes()[i]) {
+			effect = fmt.Sprintf("got %.2f of all, more than an even share, so it loses weight", *m.Share)
+		}
+		gd.reason("refused", m.ID, "it refuses %.1f%% of its requests (429, 503): it %s", refused*100, effect)
 	}
 }
 
@@ -288,8 +310,8 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 		if m.fixed != nil {
 			continue
 		}
-		if m.failing && !give.errors && !m.kept && want > m.weight() {
-			gd.reasonOfErrors(m)
+		if m.failing && !give.errors && !m.kept && want > gd.mostOfFailing(m, gd.equal()*gd.sizes()[i]) {
+			gd.reasonOfErrors(i, m)
 		}
 		if ramp := gd.ramp(m); ramp < want && !give.slowStart {
 			gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), ramp/want*100)

@@ -95,6 +95,10 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 			o.LatencyMS.N = int(v)
 		case "err":
 			o.ErrorRate = &v
+		case "refused":
+			o.ShedRate = &v
+		case "got":
+			in.Share = &v
 		case "probe":
 			o.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: v, N: 10}}
 		case "seen":

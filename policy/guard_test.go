@@ -50,6 +50,16 @@ func TestGuardOnce(t *testing.T) {
 		{"errors: a loss is all right", "prima", errorRate(.05), []string{
 			"i1 weight=0.5 use=0.3 cap=0.2 err=0.5", "i2 weight=0.5 use=0.3 cap=0.5",
 		}, "i1=0.286 i2=0.714 shift"},
+		{"refusals: a fast no draws more than an even share, so it loses weight", "static", errorRate(.05),
+			[]string{"i1 weight=0.5 refused=0.5 got=0.625", "i2 weight=0.5 got=0.375"}, "i1=0.4 i2=0.6 refused"},
+		{"refusals: at most half of it at once", "static", errorRate(.05),
+			[]string{"i1 weight=0.5 refused=0.9 got=1", "i2 weight=0.5 got=0"}, "i1=0.25 i2=0.75 refused"},
+		{"refusals: an even share is all right", "static", errorRate(.05),
+			[]string{"i1 weight=0.5 refused=0.5 got=0.5", "i2 weight=0.5 got=0.5"}, "i1=0.5 i2=0.5"},
+		{"refusals: a few are explained by clients that ask too often", "static", errorRate(.05),
+			[]string{"i1 weight=0.5 refused=0.2 got=0.7", "i2 weight=0.5 got=0.3"}, "i1=0.5 i2=0.5"},
+		{"refusals: no gain while there are any", "static", errorRate(.05),
+			[]string{"i1 weight=0.2 refused=0.2 got=0.2", "i2 weight=0.8 got=0.8"}, "i1=0.2 i2=0.8 refused"},
 		{"errors at the limit are tolerated", "prima", errorRate(.05), []string{
 			"i1 weight=0.3 use=0.1 cap=0.4 err=0.05", "i2 weight=0.7 use=0.35 cap=0.1",
 		}, "i1=0.8 i2=0.2 shift"},

@@ -87,7 +87,7 @@ func TestMovedAndRefusedRequests(t *testing.T) {
 	good := newInstance(t, time.Millisecond)
 	l := newLab(t, "")
 	address := filepath.Join(l.dir, "log.sock")
-	conn, err := listen(address)
+	conn, err := logsocket.Listen(address, "HAProxy")
 	if err != nil {
 		t.Fatal(err)
 	}
