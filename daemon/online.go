@@ -31,9 +31,9 @@ const askWait = 3 * time.Second
 // Online checks every part of a running service that its configuration names: bus, controller, balancers, the
 // instances' health and their probe servers. It changes nothing.
 func Online(ctx context.Context, file *config.File) []Answer {
-	answers := askBus(ctx, file)
+	answers, running := askBus(ctx, file)
 	more, instances := askBalancers(ctx, file)
-	answers = append(answers, more...)
+	answers = append(append(answers, more...), askLog(ctx, file, running)...)
 	if listed, fixed := file.Scaler.Listed(); fixed {
 		instances = listed
 	}
@@ -48,27 +48,58 @@ func said(asked, got string, err error) Answer {
 	return Answer{Asked: asked, Got: got, OK: true}
 }
 
-func askBus(ctx context.Context, file *config.File) []Answer {
+// logWait is how long a request is awaited in a balancer's log, and logPeriod how often the log is compared with the balancer's counts.
+const logWait, logPeriod = 10 * time.Second, time.Second
+
+// askLog checks whether the balancer's log measures all requests. If a controller runs, it tells; otherwise the log is read for a while.
+func askLog(ctx context.Context, file *config.File, running *controller.Status) []Answer {
+	b, ok := file.Balancer.Settings.(interface {
+		LogAt() string
+		AwaitLog(context.Context, balancer.Service, time.Duration) (string, error)
+	})
+	if !ok || b.LogAt() == "" {
+		return nil
+	}
+	asked := "log at " + b.LogAt() + ": requests"
+	if running != nil {
+		var err error
+		if problem := running.LastFailure["measure"]; problem != "" {
+			err = errors.New(problem)
+		}
+		return []Answer{said(asked, "the controller measures all of them", err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, logWait)
+	defer cancel()
+	got, err := b.AwaitLog(ctx, serviceOf(file, slog.New(slog.DiscardHandler)), logPeriod)
+	return []Answer{said(asked, got, err)}
+}
+
+// askBus also returns the controller's status, nil if it did not answer.
+func askBus(ctx context.Context, file *config.File) ([]Answer, *controller.Status) {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	connecting := "bus " + busOf(file) + ": connect"
 	conn, err := Connect(file)
 	if err != nil {
-		return []Answer{said(connecting, "", err)}
+		return []Answer{said(connecting, "", err)}, nil
 	}
 	defer conn.Close()
 	if !conn.Connected() {
-		return []Answer{said(connecting, "", errors.New("nobody answers there; the controller runs this bus unless bus.url is set"))}
+		return []Answer{said(connecting, "", errors.New("nobody answers there; the controller runs this bus unless bus.url is set"))}, nil
 	}
 	s, err := controller.Ask(ctx, conn, file.Service.Name)
 	state := "no decision yet"
 	if !s.At.IsZero() {
 		state = "last decision at " + s.At.UTC().Format(time.RFC3339)
 	}
-	return []Answer{
+	answers := []Answer{
 		said(connecting, "connected", nil),
 		said("controller of "+file.Service.Name+": status", fmt.Sprintf("%d instance(s), %s", len(s.Instances), state), err),
 	}
+	if err != nil {
+		return answers, nil
+	}
+	return answers, &s
 }
 
 // askBalancers asks the balancers for the backends in force, and returns the backends that are instances.

@@ -176,18 +176,18 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 		parts = append(parts, balancer.Part{
 			About: fmt.Sprintf("HAProxy at %s: servers of backend %s", socket, s.Backend),
 			Open: func() (balancer.Driver, error) {
-				return balancer.Made(s.reader(socket, in))
+				return balancer.Made(s.reader([]string{socket}, in))
 			},
 		})
 	}
 	return parts
 }
 
-// reader makes a driver that reports one process's servers. It knows from the controller's memory which instances they stand for: slots of
+// reader makes a driver that reports the servers of some processes. It knows from the controller's memory which instances they stand for: slots of
 // no instance count as leaving. It never writes that memory, and does without if another user may not read it.
-func (s *Settings) reader(socket string, in balancer.Service) (*Driver, error) {
+func (s *Settings) reader(sockets []string, in balancer.Service) (*Driver, error) {
 	o := Options{
-		Sockets: []string{socket}, Backend: s.Backend, Slots: s.Slots, Members: in.Members, Memory: memoryPath(in), Drain: in.Drain,
+		Sockets: sockets, Backend: s.Backend, Slots: s.Slots, Members: in.Members, Memory: memoryPath(in), Drain: in.Drain,
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	d, err := New(o)
@@ -203,21 +203,11 @@ func (s *Settings) reader(socket string, in balancer.Service) (*Driver, error) {
 
 // Measure makes readings of the driver's instances and publishes them until the meter is stopped.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
-	o := monitorOptions{
-		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Classes: in.Classes, Logger: in.Logger,
-		Captured: s.Captured, FirstByte: in.FirstByte,
-		Publish: func(_ context.Context, readings []quell.Reading) { publish(readings) },
-		Exact:   in.Metric != "" && in.Metric != quell.Mean,
-	}
-	var err error
-	if o.Formats, err = s.formats(); err != nil {
+	o, err := s.monitoring(in)
+	if err != nil {
 		return nil, err
 	}
-	if s.Log != "" {
-		if o.Log, err = logsocket.Listen(s.Log, "HAProxy"); err != nil {
-			return nil, err
-		}
-	}
+	o.Publish = func(_ context.Context, readings []quell.Reading) { publish(readings) }
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &meter{monitor: newMonitor(driver.(*Driver), o), cancel: cancel, done: make(chan struct{})}
 	go func() {
@@ -225,6 +215,20 @@ func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish 
 		close(m.done)
 	}()
 	return m, nil
+}
+
+// monitoring returns the options of a monitor, whose log is open.
+func (s *Settings) monitoring(in balancer.Service) (o monitorOptions, err error) {
+	o = monitorOptions{
+		Service: in.Name, Sender: in.Balancer, Period: in.Period, Fast: in.Fast, Classes: in.Classes, Logger: in.Logger,
+		Captured: s.Captured, FirstByte: in.FirstByte,
+		Exact: in.Metric != "" && in.Metric != quell.Mean,
+	}
+	if o.Formats, err = s.formats(); err != nil || s.Log == "" {
+		return o, err
+	}
+	o.Log, err = logsocket.Listen(s.Log, "HAProxy")
+	return o, err
 }
 
 // meter is a running monitor.
