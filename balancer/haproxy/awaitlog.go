@@ -13,8 +13,8 @@ import (
 // LogAt returns where HAProxy's log arrives, "" if it is not read.
 func (s *Settings) LogAt() string { return s.Log }
 
-// AwaitLog reads HAProxy's log in place of a controller, until requests are measured or ctx ends, and returns what it saw. It is an error if
-// HAProxy served requests that could not be measured in two periods in a row, or at the end.
+// AwaitLog reads HAProxy's log in place of a controller, until requests are measured or ctx ends, and returns what it saw. It is an error
+// if HAProxy served requests that could not be measured in two periods in a row, or at the end.
 func (s *Settings) AwaitLog(ctx context.Context, in balancer.Service, period time.Duration) (string, error) {
 	in.Logger = slog.New(slog.DiscardHandler)
 	driver, err := s.reader(s.Sockets, in)

@@ -183,8 +183,8 @@ func (s *Settings) Parts(in balancer.Service) (parts []balancer.Part) {
 	return parts
 }
 
-// reader makes a driver that reports the servers of some processes. It knows from the controller's memory which instances they stand for: slots of
-// no instance count as leaving. It never writes that memory, and does without if another user may not read it.
+// reader makes a driver that reports the servers of some processes. It knows from the controller's memory which instances they stand for:
+// slots of no instance count as leaving. It never writes that memory, and does without if another user may not read it.
 func (s *Settings) reader(sockets []string, in balancer.Service) (*Driver, error) {
 	o := Options{
 		Sockets: sockets, Backend: s.Backend, Slots: s.Slots, Members: in.Members, Memory: memoryPath(in), Drain: in.Drain,
