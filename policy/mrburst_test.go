@@ -429,3 +429,31 @@ func TestMRburstOfAnUnknownUse(t *testing.T) {
 		t.Errorf("after a minute in which anything may have been sent: %+v", b)
 	}
 }
+
+// The limit in force stays on its resource while another one is hardly better. Where use beyond the credits is sold, better means cheaper;
+// elsewhere it means that credits last longer. In this profile a limit of the processor sends a tenth more than one of the network.
+func TestALimitStaysWhileAnotherIsHardlyBetter(t *testing.T) {
+	h := newBurstableHost(t, 50)
+	profile := h.profile(t)
+	for name, c := range map[string]struct {
+		balance float64
+		prices  map[quell.Resource]float64
+		want    quell.Resource
+	}{
+		"credits last a tenth longer":                 {1e5, nil, quell.Network},
+		"a tenth is sold more, and credits are spent": {0, map[quell.Resource]float64{quell.Network: 1e-9}, quell.Network},
+		"both cost the same":                          {1e5, map[quell.Resource]float64{quell.CPU: 0.05}, quell.CPU},
+	} {
+		b := burst{set: MRburstSettings{Profile: profile}, mem: &mrburstMemory{Limited: &quell.Limit{Resource: quell.CPU}}}
+		s := credit.Situation{Load: 50, ObjectiveMS: 20_000, Margin: .03, Prices: c.prices,
+			Buckets:  map[quell.Resource]credit.Bucket{quell.Network: h.bucket, quell.CPU: {Baseline: .01, Burst: 1, PerUse: 1, Cap: 1e9}},
+			Balances: map[quell.Resource]float64{quell.Network: c.balance, quell.CPU: 1e9}}
+		best, ok := profile.Choose(s, quell.Network)
+		if !ok || best.Limited != quell.Network {
+			t.Fatalf("%s: the best choice is %+v, %v", name, best, ok)
+		}
+		if got := b.steady(best, s); got.Limited != c.want {
+			t.Errorf("%s: %s is limited, want %s: %+v, best %+v", name, got.Limited, c.want, got, best)
+		}
+	}
+}
