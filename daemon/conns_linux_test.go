@@ -199,8 +199,8 @@ func TestABalancerNeedsFiles(t *testing.T) {
 	r := newRig(t, "")
 	r.write(plain(reader(t), freeAddress(t), "static"))
 	p := r.withFilesOf("balancer", 64)
-	if status := p.ends(t); status != 2 || !has(p.said(), "the limit of open files is 64, which leaves room for no clients: raise it to 1024 at "+
-		"least (LimitNOFILE= of a systemd unit, or ulimit -n)") {
+	if status := p.ends(t); status != 2 || !has(p.said(), "the limit of open files is 64, which leaves room for no clients: raise it to "+
+		"1024 at least (LimitNOFILE= of a systemd unit, or ulimit -n)") {
 		t.Errorf("it ended with %d and said %s", status, p.said())
 	}
 }
