@@ -171,7 +171,9 @@ type Tenant struct {
 	From      SlowdownFrom `json:"from,omitempty"`      // where the slowdown comes from
 	Wanted    *float64     `json:"wanted,omitempty"`    // processors that it would have used alone
 	Predicted *float64     `json:"predicted,omitempty"` // slowdown that the plan's limits are expected to give
-	Idle      bool         `json:"idle,omitempty"`      // it wants next to nothing: its share goes to the others
+	// Correlation is that of reported slowdowns and how long tasks waited, from -1 to 1 (ACS, Eq. 9); absent before two unlike reports.
+	Correlation *float64 `json:"correlation,omitempty"`
+	Idle        bool     `json:"idle,omitempty"` // it wants next to nothing: its share goes to the others
 }
 
 // SlowdownFrom is the source of a slowdown.

@@ -111,7 +111,8 @@ func (r *reporter) introduce(instance string) error {
 	} else if err := r.started.CheckInstance(r.instance); err != nil {
 		return err
 	}
-	r.own = hostPolicy{name: r.instance, log: r.log, servers: map[string]*progress.Server{}}
+	r.own = hostPolicy{name: r.instance, log: r.log, servers: map[string]*progress.Server{},
+		misses: misses{log: r.log}}
 	r.own.clear(limitsOf(r.started))
 	return nil
 }

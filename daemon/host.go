@@ -31,6 +31,7 @@ type hostPolicy struct {
 	options limit.Options // of limits
 
 	servers map[string]*progress.Server // of progress, by path; they stay open until the agent ends
+	misses  misses
 }
 
 // loop makes the configured loop; nil if the configuration has no policy. balances is nil if no provider shows credits.
@@ -136,6 +137,7 @@ func (p *hostPolicy) idle() {
 
 func (p *hostPolicy) close() error {
 	p.lift()
+	p.misses.close()
 	var errs []error
 	for _, server := range p.servers {
 		errs = append(errs, server.Close())

@@ -10,11 +10,13 @@ import (
 	"github.com/quellhq/quell/sensor"
 )
 
-// reporting adds to the readings of control groups what their programs report of their work.
+// reporting adds to the readings of control groups what their programs report of their work, and what may explain it.
 type reporting struct {
 	*sensor.Groups
 	server *progress.Server
 	paces  map[string]*progress.Pace // by the group's path
+	misses *misses                   // nil: cache misses are not counted
+	events sensor.Options            // how they are counted
 }
 
 // reader returns the reader of a configuration's groups. It listens for progress if that is configured.
@@ -32,6 +34,9 @@ func (p *hostPolicy) reader(file *config.File, groups *sensor.Groups) (*reportin
 		p.servers[path] = server
 	}
 	r.server = p.servers[path]
+	if file.Agent.Counters {
+		r.misses, r.events = &p.misses, sensor.Options{Root: os.DirFS(file.Agent.Root), Events: sensor.KernelEvents(file.Agent.Root)}
+	}
 	return r, nil
 }
 
@@ -63,7 +68,16 @@ func (r *reporting) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
 		}
 	}
 	r.paces = kept
+	if r.misses != nil {
+		failures = append(failures, r.misses.add(now, &s, r.pathOf, r.events)...)
+	}
 	return s, failures
+}
+
+// pathOf returns the path of a group of the last sample.
+func (r *reporting) pathOf(id string) string {
+	path, _, _ := r.Named(id)
+	return path
 }
 
 // enter enters a rate of work over a time into an observation and, if the rate of the group alone is given, the slowdown.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/stats"
 )
 
 // Slowdowns come from scheduling, or from what a group reports of its work, or, if it has stopped reporting, from what was learned of both.
@@ -54,7 +55,7 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	}
 	reported, ok := t.reported(obs, scheduled, window)
 	if !ok {
-		t.foretell(scheduled)
+		t.foretell(t.signals(obs, scheduled))
 		return
 	}
 	t.from = quell.FromProgress
@@ -62,7 +63,27 @@ func (t *acsTenant) measure(obs *quell.Observation, total float64) {
 	if most := scheduled * acsPlausible; t.slowdown > most && !t.blind {
 		t.slowdown, t.doubt = most, reported
 	}
-	t.next.Model = t.before.Model.With([]float64{scheduled - 1}, t.slowdown, acsForget)
+	t.next.Model = t.learned(t.signals(obs, scheduled))
+}
+
+// signals are what the slowdown is predicted from (Eq. 5): how much slower the group is by scheduling, and how many accesses of the last
+// cache miss, if the processors count that.
+func (t *acsTenant) signals(obs *quell.Observation, scheduled float64) []float64 {
+	signals := []float64{scheduled - 1}
+	if rate, counted := obs.Counters[quell.CounterMissRate]; counted {
+		signals = append(signals, rate)
+	}
+	return signals
+}
+
+// learned returns the regression after one more row. If the processors have begun to count cache misses, it begins anew; a row without them
+// is left out.
+func (t *acsTenant) learned(signals []float64) stats.Recursive {
+	model := t.before.Model
+	if n := len(model.Coefficients); n > 0 && n <= len(signals) {
+		model = stats.Recursive{}
+	}
+	return model.With(signals, t.slowdown, acsForget)
 }
 
 // unknown returns whether nothing tells how far the group is slowed down: it does not report its progress, how long it waits is not known,
@@ -115,14 +136,16 @@ func (t *acsTenant) reported(obs *quell.Observation, scheduled, window float64) 
 	return t.next.Best / rate, true
 }
 
-// foretell predicts the slowdown of a group that stopped reporting, from how long it waits (Eq. 5), if that was a good predictor before.
-func (t *acsTenant) foretell(scheduled float64) {
+// foretell predicts the slowdown of a group that stopped reporting, from how long it waits and its cache misses (Eq. 5), if waiting was a
+// good predictor before (Eq. 9).
+func (t *acsTenant) foretell(signals []float64) {
 	model := t.before.Model
 	related, ok := model.Correlation()
 	if !ok || related < acsRelated || model.Rows < acsRows {
 		return
 	}
-	if y, ok := model.Predict([]float64{scheduled - 1}); ok {
+	if y, ok := model.Predict(signals); ok {
+		scheduled := 1 + signals[0]
 		t.slowdown, t.from = max(1, min(y, scheduled*acsPlausible)), quell.FromModel
 	}
 }

@@ -72,8 +72,51 @@ func TestACSForetells(t *testing.T) {
 	if got := plan.Tenants["a"]; got.From != quell.FromModel || math.Abs(*got.Slowdown-slowdown(0.25)) > 0.05 {
 		t.Errorf("%s, want %.2f", text(t, got), slowdown(0.25))
 	}
-	if c, ok := st.Memory.(*acsMemory).Groups["a"].Model.Correlation(); !ok || c < 0.99 {
+	if c := plan.Tenants["a"].Correlation; c == nil || *c < 0.99 {
 		t.Errorf("correlation %v (Eq. 9)", c)
+	}
+}
+
+// Where processors count cache misses, the prediction considers them. Rows without them are left out; those from before they were counted
+// are forgotten.
+func TestACSForetellsByCacheMisses(t *testing.T) {
+	e, st := acsEngine(t, nil), State{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	second := func(wait, misses float64, told bool) *quell.Snapshot {
+		s := during(working("a", 0.5, wait, nil))
+		o := s.Instances[0].Observation
+		if misses > 0 {
+			o.Counters = map[string]float64{quell.CounterMissRate: misses}
+		}
+		if told {
+			slowdown := 1/(1-wait) + misses
+			o.Slowdown = &slowdown
+		}
+		return s
+	}
+	var plan quell.Plan
+	for k := range 120 {
+		misses := 0.1 + 0.3*rng.Float64()
+		if k < 30 || k%10 == 0 {
+			misses = 0
+		}
+		plan, st = e.Decide(second(rng.Float64()/2, misses, true), st)
+		if rows := st.Memory.(*acsMemory).Groups["a"].Model.Rows; k == 40 && rows > 10 {
+			t.Errorf("%d rows after ten with cache misses", rows)
+		}
+	}
+	if c := plan.Tenants["a"].Correlation; c == nil || *c < 0.5 || *c > 0.99 {
+		t.Errorf("correlation %v: waiting does not explain all", c)
+	}
+	for _, misses := range []float64{0.1, 0.4} {
+		plan, _ := e.Decide(second(0.25, misses, false), st)
+		want := 1/0.75 + misses
+		if got := plan.Tenants["a"]; got.From != quell.FromModel || math.Abs(*got.Slowdown-want) > 0.02 {
+			t.Errorf("%s, want %.2f", text(t, got), want)
+		}
+	}
+	if got, _ := e.Decide(second(0.25, 0, false), st); got.Tenants["a"].From != quell.FromScheduling {
+		t.Errorf("without cache misses: %s", text(t, got.Tenants["a"]))
 	}
 }
 

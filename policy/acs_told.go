@@ -58,6 +58,9 @@ func (t *acsTenant) told(total float64) (told quell.Tenant) {
 	}
 	slowdown, want, predicted := t.slowdown, t.want, t.predicted(total)
 	told.Slowdown, told.From, told.Wanted, told.Predicted = &slowdown, t.from, &want, &predicted
+	if related, ok := t.next.Model.Correlation(); ok {
+		told.Correlation = &related
+	}
 	return told
 }
 

@@ -24,8 +24,8 @@ func micros(period int, use float64, credits [3]float64) *quell.Snapshot {
 	return s
 }
 
-// Two of the three suffice for a load of 0.4 at each. The one with 20 credits goes, wherever it is listed, and the plan predicts 21 ms for the
-// others, as if credits did not count. (Once the one with the most credits went, and the plan predicted 84 ms.)
+// Two of the three suffice for a load of 0.4 at each. The one with 20 credits goes, wherever it is listed, and the plan predicts 21 ms for
+// the others, as if credits did not count. (Once one with 100 credits went, and the plan predicted 84 ms.)
 func TestTheMicroWithFewCreditsGoes(t *testing.T) {
 	for poor := range 3 {
 		for _, unlimited := range []bool{false, true} {

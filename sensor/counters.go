@@ -63,11 +63,14 @@ type target struct {
 	processors string // those that are online, as the kernel lists them
 }
 
-// NewCounters returns a sensor that counts with o.Events.
-func NewCounters(o Options) *Counters {
+// NewCounters returns a sensor that counts some pairs with o.Events; without any, it counts all.
+func NewCounters(o Options, only ...Pair) *Counters {
+	if len(only) == 0 {
+		only = []Pair{Instructions, Cache}
+	}
 	c := &Counters{root: o.Root, group: o.Cgroup, open: o.Events}
-	for pair := range pairs {
-		c.pairs = append(c.pairs, &pairSensor{pair: Pair(pair)})
+	for _, pair := range only {
+		c.pairs = append(c.pairs, &pairSensor{pair: pair})
 	}
 	return c
 }

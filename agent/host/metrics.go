@@ -39,6 +39,8 @@ var (
 		[]string{"group", "cause"}, nil)
 	slowdownMetric = prometheus.NewDesc("quell_agent_group_slowdown",
 		"Time per unit of work of a control group, over that of the group alone.", []string{"group"}, nil)
+	correlationMetric = prometheus.NewDesc("quell_agent_group_correlation",
+		"Correlation of the slowdowns that a control group reported with how long its tasks waited for processors.", []string{"group"}, nil)
 	limitMetric = prometheus.NewDesc("quell_agent_group_limit",
 		"Limit that the last plan sets for a control group, in the unit of the resource.", []string{"group", "resource"}, nil)
 )
@@ -52,6 +54,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 	out <- groupsMetric
 	out <- waitsMetric
 	out <- slowdownMetric
+	out <- correlationMetric
 	out <- limitMetric
 }
 
@@ -64,8 +67,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	for group, t := range s.Plan.Tenants {
-		if t.Slowdown != nil {
-			out <- prometheus.MustNewConstMetric(slowdownMetric, prometheus.GaugeValue, *t.Slowdown, strings.ToValidUTF8(group, "?"))
+		for metric, value := range map[*prometheus.Desc]*float64{slowdownMetric: t.Slowdown, correlationMetric: t.Correlation} {
+			if value != nil {
+				out <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, *value, strings.ToValidUTF8(group, "?"))
+			}
 		}
 	}
 	for _, l := range s.Plan.Limits {

@@ -97,15 +97,15 @@ func writeLocalStatus(w io.Writer, s host.Status) error {
 
 // writeTenants prints how much longer groups take for their work than alone, and their caps.
 func writeTenants(t io.Writer, s host.Status) {
-	fmt.Fprintln(t, "GROUP\tPROCESSORS\tWANTS\tSLOWDOWN\tBY\tCAP\tIN FORCE\tPREDICTED\tREASON")
+	fmt.Fprintln(t, "GROUP\tPROCESSORS\tWANTS\tSLOWDOWN\tBY\tRELATED\tCAP\tIN FORCE\tPREDICTED\tREASON")
 	for _, in := range s.Groups {
 		tenant := s.Plan.Tenants[in.ID]
 		by := cmp.Or(string(tenant.From), "-")
 		if tenant.Idle {
 			by = "idle"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), cell(tenant.Wanted, "%.2f"),
-			cell(tenant.Slowdown, "%.2f"), by, capOf(s.Plan, in.ID), quota(in.Limits), cell(tenant.Predicted, "%.2f"), s.ReasonOf(in.ID))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), cell(tenant.Wanted, "%.2f"),
+			cell(tenant.Slowdown, "%.2f"), by, cell(tenant.Correlation, "%.2f"), capOf(s.Plan, in.ID), quota(in.Limits), cell(tenant.Predicted, "%.2f"), s.ReasonOf(in.ID))
 	}
 }
 
