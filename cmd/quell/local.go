@@ -105,7 +105,8 @@ func writeTenants(t io.Writer, s host.Status) {
 			by = "idle"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", in.ID, used(in.Observation), cell(tenant.Wanted, "%.2f"),
-			cell(tenant.Slowdown, "%.2f"), by, cell(tenant.Correlation, "%.2f"), capOf(s.Plan, in.ID), quota(in.Limits), cell(tenant.Predicted, "%.2f"), s.ReasonOf(in.ID))
+			cell(tenant.Slowdown, "%.2f"), by, cell(tenant.Correlation, "%.2f"), capOf(s.Plan, in.ID), quota(in.Limits),
+			cell(tenant.Predicted, "%.2f"), s.ReasonOf(in.ID))
 	}
 }
 
