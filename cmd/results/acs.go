@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/tenants"
 	"github.com/quellhq/quell/policy"
@@ -58,6 +60,8 @@ type acsSize struct {
 	Tenants int      `json:"tenants"`
 	Mixes   int      `json:"mixes"`
 	Runs    []acsRun `json:"runs"`
+	// Related is the correlation of slowdown and waiting (Eq. 9), over all tenants under the kernel's sharing.
+	Related float64 `json:"related"`
 }
 
 // acsRun has the figures of one way to divide the processors, mix by mix.
@@ -147,9 +151,21 @@ func simulateSize(ctx context.Context, n int) (acsSize, error) {
 		if c.policy.Name == "" {
 			kernel[c.around] = outs
 		}
+		if c.policy.Name == "" && c.around == 1 {
+			size.Related = related(outs)
+		}
 		size.Runs = append(size.Runs, newACSRun(c.title, outs, kernel[c.around]))
 	}
 	return size, nil
+}
+
+// related is the correlation over all tenants of how much slower they are than alone with the part of their time in which they waited.
+func related(outs []tenants.Outcome) float64 {
+	var slowdowns, waiting []float64
+	for _, out := range outs {
+		slowdowns, waiting = append(slowdowns, out.Slowdown...), append(waiting, out.Waiting...)
+	}
+	return stat.Correlation(waiting, slowdowns, nil)
 }
 
 func newACSRun(title string, outs, kernel []tenants.Outcome) acsRun {
@@ -192,6 +208,9 @@ type acsPair struct {
 	First  string    `json:"first"`
 	Kernel []float64 `json:"kernel"` // slowdowns of both
 	ACS    []float64 `json:"acs"`
+	// The parts of their time in which they waited.
+	KernelWaits []float64 `json:"kernel_waits"`
+	ACSWaits    []float64 `json:"acs_waits"`
 }
 
 // pairs plays pairs of tenants. The second one uses memory as much as the paper's milc.
@@ -219,7 +238,7 @@ func (d *acsData) pairs(ctx context.Context) error {
 	}
 	d.Pairs = nil
 	for i := range mixes {
-		d.Pairs = append(d.Pairs, acsPair{firsts[i].Name, kernel[i].Slowdown, own[i].Slowdown})
+		d.Pairs = append(d.Pairs, acsPair{firsts[i].Name, kernel[i].Slowdown, own[i].Slowdown, kernel[i].Waiting, own[i].Waiting})
 	}
 	return nil
 }
@@ -296,6 +315,7 @@ type acsFigures struct {
 	Gains, WindowRows     []acsMapRow
 	MapMixes              int
 	PairsKernel, PairsACS float64         // mean unfairness of the pairs
+	PairsRelated          float64         // correlation of slowdown and waiting, over both tenants of the pairs under the kernel's sharing
 	Real                  *acsLiveFigures // nil: not measured yet
 }
 
@@ -350,10 +370,13 @@ func newACSFigures(d acsData) acsFigures {
 	}
 	f.Gains = mapRows(d.Stability, func(c acsCell) string { return fmt.Sprint(c.Gain) })
 	f.WindowRows = mapRows(d.Windows, func(c acsCell) string { return fmt.Sprintf("%g s", c.WindowS) })
+	var slowdowns, waits []float64
 	for _, p := range d.Pairs {
+		slowdowns, waits = append(slowdowns, p.Kernel...), append(waits, p.KernelWaits...)
 		f.PairsKernel += unfair(p.Kernel) / float64(len(d.Pairs))
 		f.PairsACS += unfair(p.ACS) / float64(len(d.Pairs))
 	}
+	f.PairsRelated = stat.Correlation(waits, slowdowns, nil)
 	if d.Live != nil {
 		f.Real = newACSLiveFigures(d.Live)
 	}

@@ -24,8 +24,8 @@ func someACS() acsData {
 			Work: []float64{1, 0.98}, Rates: []float64{1, 0.9}, Worse: 1}
 	}
 	d := acsData{
-		Simulated: []acsSize{{2, 2, []acsRun{run("kernel", 1.7), run("acs", 0.95)}}},
-		Pairs:     []acsPair{{"one task", []float64{1, 2}, []float64{1.5, 1.6}}},
+		Simulated: []acsSize{{2, 2, []acsRun{run("kernel", 1.7), run("acs", 0.95)}, 0.7}},
+		Pairs:     []acsPair{{"one task", []float64{1, 2}, []float64{1.5, 1.6}, []float64{0, 0.4}, []float64{0.3, 0.3}}},
 	}
 	for i, c := range acsTroubles {
 		c.Gain, c.WindowS, c.Unfairness = 0.5, 2, 1+float64(i)/10

@@ -38,6 +38,7 @@ func (o Options) filled() Options {
 // Outcome is the result of a run. Its slowdowns come from the work that was done, never from what the policy estimates.
 type Outcome struct {
 	Slowdown   []float64 // of each tenant: its work alone over its work in the run; 0: alone it would have done none
+	Waiting    []float64 // of each tenant: the part of the time in which its tasks were ready that they waited
 	Unfairness float64   // largest slowdown times share over the smallest
 	Work       float64   // of all tenants, in processor seconds as alone, per second
 	Rates      float64   // sum of the tenants' rates of work, each over its rate alone
@@ -50,6 +51,7 @@ type Period struct {
 	Slowdown []float64          // as in Outcome, of this period only
 	Limits   map[string]float64 // in force after it, by tenant: processors or weights
 	Run      []float64          // processors of each tenant
+	Wait     []float64          // tasks of each tenant that waited for a processor, on average
 }
 
 // Play simulates a run, and each tenant alone.
@@ -117,6 +119,7 @@ func (p *player) step(period int) {
 	one, work := Period{Limits: map[string]float64{}}, []float64(nil)
 	for _, g := range p.machine.groups {
 		one.Run = append(one.Run, g.run/p.Period.Seconds())
+		one.Wait = append(one.Wait, g.wait/p.Period.Seconds())
 		work = append(work, g.work)
 		g.begin()
 	}
@@ -221,10 +224,12 @@ func (p *player) outcome(alone [][]float64) Outcome {
 	}
 	least, most, span := math.Inf(1), 0.0, float64(len(p.done)-settle)*p.Period.Seconds()
 	for i, t := range p.Tenants {
-		own, shared, run := 0.0, 0.0, 0.0
+		own, shared, run, wait := 0.0, 0.0, 0.0, 0.0
 		for period := settle; period < len(p.done); period++ {
 			own, shared, run = own+alone[i][period], shared+p.work[period][i], run+p.done[period].Run[i]*p.Period.Seconds()
+			wait += p.done[period].Wait[i] * p.Period.Seconds()
 		}
+		out.Waiting = append(out.Waiting, wait/max(run+wait, math.SmallestNonzeroFloat64))
 		s := slowdown(own, shared)
 		out.Slowdown = append(out.Slowdown, s)
 		out.Work += shared / span
