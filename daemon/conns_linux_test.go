@@ -100,10 +100,7 @@ func (r *rig) answers(address, path, token string) {
 // decides waits until the controller has decided on n further snapshots.
 func (r *rig) decides() {
 	r.t.Helper()
-	before, err := r.status()
-	for err != nil {
-		before, err = r.status()
-	}
+	before := r.awaitStatus("a status", func(controller.Status) bool { return true })
 	r.awaitStatus("further decisions", func(s controller.Status) bool { return s.At.After(before.At) })
 }
 
