@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -323,4 +324,35 @@ func TestAThousandEndpoints(t *testing.T) {
 	if err := d.Apply(t.Context(), []quell.Backend{{ID: "a", Address: "no port", Weight: 1}}); err == nil {
 		t.Error("an address without a port was taken")
 	}
+}
+
+// Connections that are opened and held keep no Envoy from its endpoints.
+func TestHeldConnections(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	a := newInstance(t, nil)
+	l := newLab(t)
+	control := l.control(nil)
+	control.listener.Limiter.Resize(most)
+	if err := control.Apply(t.Context(), []quell.Backend{backend("a", a, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 * most {
+		conn, err := net.Dial("tcp", l.quell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	l.start(sotw, "ROUND_ROBIN", "")
+	l.serves()
+	for range 4 * most {
+		conn, err := net.Dial("tcp", l.quell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	eventually(t, "the limit holds", func() bool { return control.listener.Limiter.Open() <= most })
+	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
 }

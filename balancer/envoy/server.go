@@ -30,6 +30,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
+	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -37,6 +38,7 @@ const (
 	reportEvery  = time.Second      // how often Envoys report their load
 	refreshEvery = time.Second      // how often they are told about health
 	dead         = 20 * time.Second // after which time without an answer a connection is closed
+	greet        = 5 * time.Second  // within which a connection must begin to speak HTTP/2
 	mostStreams  = 1000             // of one connection
 )
 
@@ -49,7 +51,7 @@ type server struct {
 	settings *Settings
 	in       balancer.Service
 	recorder *measure.Recorder
-	listener net.Listener
+	listener *limited
 	grpc     *grpc.Server
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
@@ -67,13 +69,14 @@ func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Rea
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", s.Listen)
+	open, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listening for Envoy: %w; choose another address or stop what uses it", err)
 	}
+	listener := limit(open, connlimit.Beside(connlimit.Files()), d.opts.Logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &server{driver: d, settings: s, in: in, recorder: measure.NewRecorder(in, publish), listener: listener, cancel: cancel}
-	v.grpc = grpc.NewServer(append(secure, grpc.MaxConcurrentStreams(mostStreams),
+	v.grpc = grpc.NewServer(append(secure, grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: dead / 2, Timeout: dead / 2}))...)
 	eds := xds.NewServer(ctx, only{d.cache}, v.callbacks())
 	discovery.RegisterAggregatedDiscoveryServiceServer(v.grpc, eds)

@@ -229,6 +229,9 @@ func (d *Driver) write(ctx context.Context, f *file, text string) error {
 	if err == nil {
 		return nil
 	}
+	if now, failed := os.ReadFile(d.opts.Include); failed == nil && string(now) != text {
+		return fmt.Errorf("%w; somebody has changed %s meanwhile, which stays as it is", err, d.opts.Include)
+	}
 	if undo := d.put(f.text, f.mode); undo != nil {
 		return errors.Join(err, fmt.Errorf("putting back nginx's servers: %w", undo))
 	}

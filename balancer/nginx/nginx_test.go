@@ -233,6 +233,19 @@ func TestAnInterruptedChangeIsFinished(t *testing.T) {
 	}
 }
 
+// An edit that a person makes while nginx checks a configuration, which it then refuses, is not lost.
+func TestAnEditDuringACheckStays(t *testing.T) {
+	a, b := newInstance(t, nil), newInstance(t, nil)
+	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
+	l.start()
+	edited := "# by hand\nserver " + a.address() + ";\nserver " + b.address() + ";\n"
+	d := l.driver(func(o *Options) { o.Test = []string{"sh", "-c", `printf "$1" >"$2"; exit 1`, "sh", edited, l.include} })
+	err := d.Apply(t.Context(), []quell.Backend{backend("a", a, 0.9), backend("b", b, 0.1)})
+	if err == nil || !strings.Contains(err.Error(), "somebody has changed") || l.lines() != edited {
+		t.Errorf("%v\n%s", err, l.lines())
+	}
+}
+
 // Only one controller changes the file.
 func TestOwner(t *testing.T) {
 	l := newLab(t, "", "server 127.0.0.1:9;")

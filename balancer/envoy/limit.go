@@ -1,0 +1,77 @@
+package envoy
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc/stats"
+
+	"github.com/quellhq/quell/internal/connlimit"
+)
+
+// limited is a listener with a limit of connections. A connection over which an Envoy has a stream is not closed for others.
+type limited struct {
+	connlimit.Listener
+
+	mu    sync.Mutex
+	conns map[string]*connlimit.Conn // by the address of the other end
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	address, counted := conn.RemoteAddr().String(), conn.(*connlimit.Conn)
+	counted.OnClose = func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.conns, address)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns[address] = counted
+	return conn, nil
+}
+
+// limit limits a listener to so many connections.
+func limit(ln net.Listener, most int, log *slog.Logger) *limited {
+	return &limited{Listener: connlimit.Listener{Listener: ln, Limiter: connlimit.New(most, log)}, conns: map[string]*connlimit.Conn{}}
+}
+
+func (l *limited) at(address string) *connlimit.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conns[address]
+}
+
+type addressKey struct{}
+
+// TagConn implements stats.Handler.
+func (l *limited) TagConn(ctx context.Context, i *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, addressKey{}, i.RemoteAddr.String())
+}
+
+// HandleConn implements stats.Handler.
+func (l *limited) HandleConn(context.Context, stats.ConnStats) {}
+
+// TagRPC implements stats.Handler.
+func (l *limited) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler: it notes streams that begin and end.
+func (l *limited) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	address, _ := ctx.Value(addressKey{}).(string)
+	conn := l.at(address)
+	if conn == nil {
+		return
+	}
+	switch s.(type) {
+	case *stats.Begin:
+		conn.Begin()
+	case *stats.End:
+		conn.End()
+	}
+}
