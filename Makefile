@@ -105,7 +105,7 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of (default: all):
-# acs cluster demo dial ice mix outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page.
+# acs cluster demo dial door ice mix outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page.
 # The outlier and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
 # dial:live-calibrate, dial:live-detect, dial:live-classify and dial:live-compare.
 results: build programs envoy store

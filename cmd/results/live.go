@@ -40,7 +40,7 @@ type livePage struct {
 const wholePage = "page"
 
 // wholePages are these pages.
-var wholePages = []string{"cluster", "demo", "scale", "speed", "twin"}
+var wholePages = []string{"cluster", "demo", "door", "scale", "speed", "twin"}
 
 // livePath returns the file. One page is in the folder above the others.
 func livePath(dir string) string {

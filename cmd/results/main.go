@@ -20,6 +20,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"cluster":   clusterPage,
 	"demo":      demoPage,
 	"dial":      dialPage,
+	"door":      doorPage,
 	"group":     groupPage,
 	"haproxy":   haproxyLab().play,
 	"ice":       icePage,

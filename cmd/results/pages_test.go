@@ -68,6 +68,9 @@ func TestPages(t *testing.T) {
 		"twin":    twins,
 		"cluster": cluster,
 		"speed":   speedFigures{place: somewhere, BinaryBytes: 41_300_000, Agent: agent, Benchmarks: "BenchmarkPRIMA 1\n"},
+		"door": doorFigures{place: somewhere, Rounds: 3, Requests: 9000, Clients: 32, Body: 1024, Rows: doorRows(map[doorRun][]float64{
+			{"Quell", doorHTTP1}: {50e-6, 60e-6, 40e-6}, {"HAProxy", doorHTTP1}: {25e-6, 20e-6, 30e-6}, {"Quell", doorHTTP2}: {70e-6, 70e-6, 70e-6},
+		})},
 		"scale": newScaleFigures(somewhere, someCosts(), evidence{
 			results: []quell.Result{someResult(1), someResult(4)}, took: 61 * time.Second, processor: 104 * time.Second, memory: 812_000_000,
 		}),
