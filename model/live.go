@@ -310,8 +310,8 @@ func (l Live) describe(d *describer) error {
 
 // Text says in a few words how well the law is known.
 func (w *Law) Text() string {
-	return fmt.Sprintf("learned %.0f%%: up to %.0f%% (+- %.0f%%) usable within the objective; from %d windows", 100*w.Known,
-		100*w.Capacity, 100*w.CapacityHalf, w.N)
+	return fmt.Sprintf("learned %.0f%%, capacity %.2f +- %.2f of it within the objective, from %d windows", 100*w.Known, w.Capacity,
+		w.CapacityHalf, w.N)
 }
 
 // pictures draws the tables of every resource as the section prima does.
