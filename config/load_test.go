@@ -53,7 +53,7 @@ func TestFullFile(t *testing.T) {
 					InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, Margin: true, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: policy.Tail,
 				Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
-				Credits: policy.CreditSettings{Last: 2 * time.Hour, Type: "t2.micro", Unlimited: true},
+				Credits: policy.CreditSettings{Last: 2 * time.Hour, Type: "t2.micro", Unlimited: new(true)},
 			}, Fast: quell.Fast{
 				Name: "outlier", Sampling: 200 * time.Millisecond,
 				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},

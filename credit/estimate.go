@@ -27,6 +27,7 @@ const (
 	sameStamp  = 30 * time.Second // balances whose own times differ by less are the same one
 	atBaseline = 0.15             // a use that differs from the baseline by at most this fraction of it may be held there by the provider
 	above      = 1.15             // a use of this many times the baseline cannot be had without credits
+	provenBy   = 2 * shownLate    // use beyond an empty balance that is worth what is earned in this time proves that it is not refused
 	absurd     = 1.05             // a shown balance above this many times the cap and the launch credits together is not believed
 	forget     = 0.05             // weight of the newest window in the mean use
 )
@@ -57,6 +58,11 @@ type Track struct {
 	Used    float64   `json:"used,omitempty"`    // use since then, integrated over time
 	Gap     bool      `json:"unseen,omitempty"`  // use was not measured in some time since then
 	Most    float64   `json:"most,omitempty"`    // the largest balance that was shown
+
+	// Sold says whether use beyond an empty balance was had (unlimited mode) or refused; nil: neither was seen.
+	Sold   *bool   `json:"sold,omitempty"`
+	Beyond float64 `json:"beyond,omitempty"` // credits that were spent beyond what was earned since the shown balance has been empty
+	KeptS  float64 `json:"kept_s,omitempty"` // for how long the instance has been slow at its baseline since then, in seconds
 }
 
 // New returns the memory of an instance that has just started, at its launch balance. If neither that nor a cap is published, the balance
@@ -103,13 +109,43 @@ func (t Track) Follow(b *Bucket, r Reading) (Track, *Episode) {
 		}
 		t.Estimate = b.spent(t.Estimate, r.Use, seconds)
 	}
+	var e *Episode
 	if r.Shown != nil && b.Believable(*r.Shown) {
-		return t.show(r, b)
-	}
-	if b != nil {
+		t, e = t.show(r, b)
+	} else if b != nil {
 		t = b.felt(t, r)
 	}
-	return t, nil
+	if b != nil {
+		t = b.proven(t, r, seconds)
+	}
+	return t, e
+}
+
+// Empty returns whether a shown balance may have been 0 when it was true: it is no more than what is earned until a balance is shown.
+func (b Bucket) Empty(shown float64) bool { return shown <= b.Earned()*shownLate.Seconds() }
+
+// AtBaseline returns whether a use may be held at the baseline by the provider.
+func (b Bucket) AtBaseline(use float64) bool {
+	return math.Abs(use-b.Baseline) <= atBaseline*b.Baseline
+}
+
+// proven finds out whether use beyond the credits is had although the provider shows none, or is refused.
+func (b Bucket) proven(t Track, r Reading, seconds float64) Track {
+	if t.Shown == nil || !b.Empty(*t.Shown) {
+		t.Beyond, t.KeptS = 0, 0
+		return t
+	}
+	t.Beyond = math.Max(0, t.Beyond+b.Drain(r.Use)*seconds)
+	if t.KeptS += seconds; !r.Slow || !b.AtBaseline(r.Use) {
+		t.KeptS = 0
+	}
+	switch had, refused := true, false; {
+	case t.Beyond > b.Earned()*provenBy.Seconds():
+		t.Sold = &had
+	case t.KeptS >= shownLate.Seconds():
+		t.Sold = &refused
+	}
+	return t
 }
 
 // show takes a balance that the provider shows.
@@ -192,7 +228,7 @@ func (b Bucket) since(shown float64, past quell.CreditPast, use float64) Estimat
 // felt infers the balance from how fast the instance is.
 func (b Bucket) felt(t Track, r Reading) Track {
 	switch {
-	case r.Slow && math.Abs(r.Use-b.Baseline) <= atBaseline*b.Baseline:
+	case r.Slow && b.AtBaseline(r.Use):
 		t.Known, t.Estimate = true, Estimate{}
 	case t.Known && t.High == 0 && r.Use > above*b.Baseline:
 		t.Estimate = Estimate{High: b.Cap} // it has credits, so the estimate was wrong

@@ -27,8 +27,9 @@ type CreditSettings struct {
 	Own  *credit.Table // types of the user's own; nil: none
 
 	// Unlimited says that instances are not slowed down without credits, but cost money. Then credits limit no capacity. Shares are by credits
-	// all the same: use beyond the credits is sold as soon as one instance has none, while others have some.
-	Unlimited bool
+	// all the same: use beyond the credits is sold as soon as one instance has none, while others have some. Nil: for processors it is so if
+	// an instance was seen to use more than its baseline while the provider shows no credits; if nothing was seen, as the table of types says.
+	Unlimited *bool
 }
 
 func creditKeys(s *CreditSettings) keys.Table {
@@ -36,8 +37,9 @@ func creditKeys(s *CreditSettings) keys.Table {
 		keys.Opt("last", keys.Duration(&s.Last).Between(0, 30*24*time.Hour),
 			"an instance's capacity is at most the use at which its credits last this long; 0s: credits are ignored"),
 		keys.Opt("type", keys.Ident(&s.Type), "instance type of all instances").Or("as the scaler reports"),
-		keys.Opt("unlimited", keys.Bool(&s.Unlimited),
-			"without credits instances are not slowed down, but cost money: only shares follow credits"),
+		keys.Opt("unlimited", keys.Pointer(&s.Unlimited, func(b *bool) keys.Value { return keys.Bool(b) }),
+			"without credits instances are not slowed down, but cost money: only shares follow credits").
+			Or("what their use shows, else as the table of types says"),
 		keys.Opt("types", keys.FileOf(&s.Own, "table of instance types", credit.Read), "file with types that Quell's own table lacks").
 			Or("none"),
 	}
@@ -86,6 +88,26 @@ func TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
 		return credit.Shipped().Type(listed)
 	}
 	return s.Credits.typeOf(cmp.Or(s.Credits.Type, listed))
+}
+
+// unlimited returns whether an instance's processors are not slowed down without credits. sold is what was seen of that, if anything.
+func (s *CreditSettings) unlimited(instanceType string, sold *bool) bool {
+	switch {
+	case s.Unlimited != nil:
+		return *s.Unlimited
+	case sold != nil:
+		return *sold
+	}
+	entry, ok := s.typeOf(cmp.Or(s.Type, instanceType))
+	return ok && entry.CPU != nil && entry.CPU.Unlimited
+}
+
+// unlimited returns whether credits do not limit an instance. Credits of links and disks do, unless the settings say otherwise.
+func (m *member) unlimited(set *CreditSettings, p *purse) bool {
+	if set.Unlimited == nil && p.resource != quell.CPU {
+		return false
+	}
+	return set.unlimited(m.Type, p.track.Sold)
 }
 
 // bucket returns the published credits of an instance, with uses as fractions of the resource. ok is false if its type is not known, or
@@ -268,10 +290,11 @@ func (g *group) loadPerUse() map[quell.Resource]float64 {
 // limitByCredits lowers an instance's capacity to the load at which every kind of its credits lasts for the time in the settings.
 func (m *member) limitByCredits(set *CreditSettings) {
 	m.uncredited = m.capacity
-	if set.Unlimited {
-		return
-	}
-	for _, p := range m.purses {
+	for i := range m.purses {
+		p := &m.purses[i]
+		if m.unlimited(set, p) {
+			continue
+		}
 		if most := p.bucket.Lasting(p.track.Middle(), set.Last.Seconds()) * p.rate; most < m.capacity {
 			m.capacity, m.byCredits = most, true
 		}
@@ -401,7 +424,7 @@ func balanceOf(f credit.Forecast, baseline float64) quell.Balance {
 // replaced together.
 func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
 	below := in.Service.Group.Replace.Below
-	if below == 0 || in.Service.Group.Fixed || set.Unlimited {
+	if below == 0 || in.Service.Group.Fixed {
 		return
 	}
 	if plan.Group != nil && len(plan.Group.Remove) > 0 { // there are too many instances: the ones without credits go first
@@ -415,6 +438,9 @@ func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
 			continue
 		}
 		for _, p := range m.purses {
+			if m.unlimited(set, &p) {
+				continue
+			}
 			least := below * p.most
 			seconds, ends := p.bucket.Depletion(p.track.Middle(), p.track.Use)
 			if ends && p.track.Middle() < least && p.fresh > least && seconds < soonest {

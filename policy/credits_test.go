@@ -228,7 +228,7 @@ func TestScaleInKeepsTheCredits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell(&s, "Credits", CreditSettings{Last: time.Minute, Type: "mine", Own: own, Unlimited: unlimited})
+		tell(&s, "Credits", CreditSettings{Last: time.Minute, Type: "mine", Own: own, Unlimited: &unlimited})
 		s.Group.Max = 3
 		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.34 use=0.2 cap=0.5 credits=60000",
 			"i2 weight=0.33 use=0.2 cap=0.495 credits=1800000", "i3 weight=0.33 use=0.2 cap=0.495 credits=1800000"), State{})
@@ -252,7 +252,7 @@ func TestScaleInWithCreditsPredictsNoMiss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := crediting(t, "mine")
 		s.Group.Max = 8
-		tell(&s, "Credits", CreditSettings{Type: "mine", Own: own, Unlimited: rapid.Bool().Draw(rt, "unlimited"),
+		tell(&s, "Credits", CreditSettings{Type: "mine", Own: own, Unlimited: new(rapid.Bool().Draw(rt, "unlimited")),
 			Last: rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 10 * time.Hour}).Draw(rt, "last")})
 		n := rapid.IntRange(2, 6).Draw(rt, "instances")
 		rows := make([]string, n)

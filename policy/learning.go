@@ -35,7 +35,8 @@ func NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, err
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
+	e := &Engine{service: service, row: r, decides: r.decide(settings), settings: settings}
+	e.senses, e.protected = r.senses(settings), setOf(service.Group.Protected)
 	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
 	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))

@@ -34,7 +34,7 @@ type MRburstSettings struct {
 	Own       *credit.Table // types of the user's own; nil: none
 	Volume    string        // type of the volume that the group uses; "": its operations need no credits
 	GiB       float64       // size of that volume
-	Unlimited bool          // use beyond the credits is sold instead of refused
+	Unlimited *bool         // use beyond the credits is sold instead of refused; nil: as the table says of the type
 	Fresh     bool          // the instance has its launch credits when the agent starts for the first time
 }
 
@@ -57,7 +57,8 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 			keys.Opt("volume", keys.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
 			keys.Opt("gib", keys.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
 			keys.Opt("fresh", keys.Bool(&s.Fresh), "the instance is new when the agent starts for the first time: it has the type's launch credits"),
-			keys.Opt("unlimited", keys.Bool(&s.Unlimited), "use beyond the credits costs money instead of being refused: limits save money"),
+			keys.Opt("unlimited", keys.Pointer(&s.Unlimited, func(b *bool) keys.Value { return keys.Bool(b) }),
+				"use beyond the credits costs money instead of being refused: limits save money").Or("as the table says of the type"),
 		}
 	},
 	agree: func(d *keys.Decoder, path string, s MRburstSettings) {
@@ -68,7 +69,7 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 			d.Refuse(keys.Join(path, "volume"), "", "needs %s: its size says what it earns", gib)
 		}
 		unlimited := keys.Join(path, "unlimited")
-		if entry, ok := table.typeOf(s.Type); ok && s.Unlimited && (entry.CPU == nil || entry.CPU.Surplus == 0) && d.Sound(unlimited) {
+		if entry, ok := table.typeOf(s.Type); ok && s.sold(entry) && (entry.CPU == nil || entry.CPU.Surplus == 0) && d.Sound(unlimited) {
 			d.Refuse(unlimited, "", "the table of types has no price of use beyond the credits (surplus) for %s", s.Type)
 		}
 	},
@@ -357,6 +358,14 @@ func (b *burst) steady(best credit.Choice, s credit.Situation) credit.Choice {
 	return stay
 }
 
+// sold returns whether a type's use beyond the credits is sold.
+func (s *MRburstSettings) sold(t credit.Type) bool {
+	if s.Unlimited != nil {
+		return *s.Unlimited
+	}
+	return t.CPU != nil && t.CPU.Unlimited
+}
+
 // limitable lists the resources that can be limited here.
 func (b *burst) limitable() []quell.Resource {
 	list := []quell.Resource{quell.CPU, quell.Disk}
@@ -369,7 +378,7 @@ func (b *burst) limitable() []quell.Resource {
 // prices returns what an hour of use beyond the credits costs, by resource; nil if it is not sold.
 func (b *burst) prices() map[quell.Resource]float64 {
 	entry, ok := (&CreditSettings{Own: b.set.Own}).typeOf(b.set.Type)
-	if !b.set.Unlimited || !ok || entry.CPU == nil {
+	if !ok || entry.CPU == nil || !b.set.sold(entry) {
 		return nil
 	}
 	return map[quell.Resource]float64{quell.CPU: entry.CPU.Surplus}

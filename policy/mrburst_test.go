@@ -213,7 +213,7 @@ func TestMRburstLimitsWhatItCan(t *testing.T) {
 	if len(plan.Limits) != 1 || plan.Limits[0].Resource != quell.CPU || plan.Limits[0].Instance != "ftp" {
 		t.Errorf("without an interface: %+v, %v", plan.Limits, plan.Reasons)
 	}
-	set.Unlimited = true
+	set.Unlimited = new(true)
 	plan, _ = mrburst(t, set).Decide(s, State{})
 	if len(plan.Reasons) != 1 {
 		t.Errorf("unlimited mode: %+v, %v", plan.Limits, plan.Reasons)

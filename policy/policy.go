@@ -46,6 +46,7 @@ type Engine struct {
 	protected map[string]bool
 	row       row
 	decides   decide
+	settings  any // of the policy
 	senses    Senses
 	contended []contended
 	dial      *model.Dial
@@ -64,7 +65,8 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{service: service, row: r, decides: r.decide(settings), senses: r.senses(settings), protected: setOf(service.Group.Protected)}
+	e := &Engine{service: service, row: r, decides: r.decide(settings), settings: settings}
+	e.senses, e.protected = r.senses(settings), setOf(service.Group.Protected)
 	if models == nil {
 		models = &model.Models{}
 	}
@@ -91,20 +93,27 @@ func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	s, costs := findOwnWork(s, prev.Costs, e.learnedCost(prev.Learned))
-	plan, st := e.decideApart(s, prev)
+	held := e.spent(s, prev.Instances)
+	teaches := withoutInterference(s, held)
+	felt := s
+	if e.row.needs == allModels { // credits limit capacities; other policies shift load only because they feel that an instance is slow
+		felt = teaches
+	}
+	plan, st := e.decideApart(felt, teaches, prev)
+	noteSpent(s, held, &plan)
 	st.Costs = costs
 	return plan, st
 }
 
-// decideApart makes a plan from a snapshot in which own work is told apart from requests.
-func (e *Engine) decideApart(s *quell.Snapshot, prev State) (quell.Plan, State) {
+// decideApart makes a plan from a snapshot in which own work is told apart from requests. Models learn from teaches.
+func (e *Engine) decideApart(s, teaches *quell.Snapshot, prev State) (quell.Plan, State) {
 	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != Plain { // Plain decides while too little is known
 		prev.Trust = prev.Trust.setByHand()
 	}
 	if e.learning == nil {
 		return e.decide(s, prev)
 	}
-	learned, renewed := e.learn(s, prev.Learned)
+	learned, renewed := e.learn(teaches, prev.Learned)
 	if renewed {
 		prev.Trust = prev.Trust.setByHand()
 	}

@@ -215,7 +215,7 @@ func mrburstRuns(sc *scenario.Scenario, f mrburstFigures) []mrburstRun {
 		{Title: "PRIMA, balances shown, earning and spending learned", run: scenario.Run{Policy: prima(policy.CreditSettings{Last: time.Hour})},
 			shown: true},
 		{Title: "PRIMA, balances not shown, type configured",
-			run: scenario.Run{Policy: prima(policy.CreditSettings{Last: time.Hour, Type: "t3.small"})}},
+			run: scenario.Run{Policy: prima(policy.CreditSettings{Last: time.Hour, Type: "t3.small", Unlimited: new(false)})}},
 		{Title: "PRIMA without credits", run: scenario.Run{Policy: prima(policy.CreditSettings{})}},
 		{Title: "equal weights, round robin", run: scenario.Run{Policy: static, Scheduling: quell.RoundRobin}},
 		{Title: "equal weights, least connections", run: scenario.Run{Policy: static}},
@@ -282,7 +282,7 @@ func mrburstBills(ctx context.Context, sc *scenario.Scenario, models *model.Mode
 	credits.Surplus = mrburstPrice
 	for _, r := range mrburstRuns(sc, f) {
 		if settings, ok := r.run.Policy.Settings.(policy.PRIMASettings); ok {
-			settings.Credits.Unlimited = true
+			settings.Credits.Unlimited = new(true)
 			r.run.Policy.Settings = settings
 		}
 		if !r.shown && r.run.Policy.Name != policy.Plain {

@@ -131,7 +131,7 @@ func TestSurplusIsNearTheLeast(t *testing.T) {
 		c.Balance[i] *= 2
 	}
 	settings := sc.PolicyOf(sc.Runs[0]).Settings.(policy.PRIMASettings)
-	settings.Credits.Unlimited = true
+	settings.Credits.Unlimited = new(true)
 	sc.Duration = 3 * time.Hour // the credits last 2.7
 	cores, credits := 0.0, 0.0
 	for i, h := range sc.Hosts {
