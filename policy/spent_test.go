@@ -103,13 +103,13 @@ func TestUnlimitedByDefault(t *testing.T) {
 		periods      int
 		want         string // the limiter
 	}{
-		"by the table":                                {"t3.medium", 0.7, nil, 1, ""},
-		"a type that is slowed down":                  {"t2.medium", 0.7, nil, 1, limitedByCredits},
-		"use above the baseline for ten minutes":      {"t2.medium", 0.7, nil, 60, ""},
-		"it rests":                                    {"t2.medium", 0.1, nil, 60, limitedByCredits},
-		"slow at its baseline, in spite of the table": {"t3.medium", 0.2, nil, 60, limitedByCredits},
-		"the configuration says no":                   {"t3.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(false) }, 60, limitedByCredits},
-		"the configuration says yes":                  {"t2.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(true) }, 1, ""},
+		"by the table":                           {"t3.medium", 0.7, nil, 1, ""},
+		"a type that is slowed down":             {"t2.medium", 0.7, nil, 1, limitedByCredits},
+		"use above the baseline for ten minutes": {"t2.medium", 0.7, nil, 60, ""},
+		"it rests":                               {"t2.medium", 0.1, nil, 60, limitedByCredits},
+		"slow at its baseline":                   {"t3.medium", 0.2, nil, 60, limitedByCredits},
+		"configured: no":                         {"t3.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(false) }, 60, limitedByCredits},
+		"configured: yes":                        {"t2.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(true) }, 1, ""},
 	} {
 		e := engine(t, onProcessors(t, "prima", c.change), twins(goldenModels(t)))
 		var st State
