@@ -66,6 +66,7 @@ type mrburstFigures struct {
 // burstData has all measured figures of the page, as they are in mrburst.json.
 type burstData struct {
 	Simulated *mrburstFigures `json:"simulated,omitempty"`
+	Table2    []burstResource `json:"table_2,omitempty"`
 	Live      *burstLiveData  `json:"live,omitempty"`
 	Store     *burstLiveData  `json:"store,omitempty"`
 }
@@ -108,7 +109,11 @@ func mrburstPagePart(ctx context.Context, dir, part string) error {
 			err = d.collect()
 		}
 	case part == "simulated":
-		d.Simulated, err = simulateMRburst(ctx)
+		if d.Simulated, err = simulateMRburst(ctx); err == nil {
+			d.Table2, err = playTable2()
+		}
+	case part == "table-2":
+		d.Table2, err = playTable2()
 	case part == "page":
 		err = d.collect()
 	default:
@@ -132,11 +137,13 @@ func mrburstPagePart(ctx context.Context, dir, part string) error {
 // burstPage has the figures of all parts of the page; what was not measured is nil.
 type burstPage struct {
 	Simulated   *mrburstFigures
+	Table2      []burstResource
+	Parts       []float64
 	Live, Store *burstFigures
 }
 
 func newMRburstPage(d burstData) burstPage {
-	return burstPage{d.Simulated, newBurstFigures("live", d.Live), newBurstFigures("store", d.Store)}
+	return burstPage{d.Simulated, d.Table2, burstParts, newBurstFigures("live", d.Live), newBurstFigures("store", d.Store)}
 }
 
 // simulateMRburst plays a group of burstable instances over a day in the simulator.

@@ -89,6 +89,7 @@ func TestSimulatedPagesAreNotStale(t *testing.T) {
 		"outlier:simulated": outlierAgain,
 		"learn:prima-lsf":   learnAgain,
 		"mrburst:simulated": mrburstAgain,
+		"mrburst:table-2":   table2Again,
 	} {
 		t.Run(page, func(t *testing.T) {
 			now, stored := again(t)
@@ -195,6 +196,12 @@ func learnAgain(t *testing.T) (now, old any) {
 	trained.Models = ""
 	first := func(r learnRun) [2]float64 { return [2]float64{r.ViolationS[0], r.Cost[0]} }
 	return [][2]float64{play(learningRun, nil), play(trained, models)}, [][2]float64{first(d.Cases[i].Cold), first(d.Cases[i].Trained)}
+}
+
+func table2Again(t *testing.T) (now, old any) {
+	var d burstData
+	stored(t, "mrburst", &d)
+	return must[[]burstResource](t)(playTable2()), d.Table2
 }
 
 // mrburstAgain plays the forecasts of a balance.
