@@ -60,6 +60,7 @@ type fakeBalancer struct {
 	byHand   map[string]quell.Held // a person took these out at the balancer
 	lost     map[string]bool       // somebody deleted these, and Apply does not bring them back
 	foreign  bool                  // the backends were there before Quell
+	base     map[string]float64    // the weights that people gave them
 	applied  [][]quell.Backend
 }
 
@@ -87,6 +88,9 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 		}
 		s := quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]}
 		s.Foreign = b.foreign
+		if base, ok := b.base[x.ID]; ok {
+			s.Base = &base
+		}
 		if held, ok := b.byHand[x.ID]; ok {
 			s.ByHand = &held
 		}

@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 // Weights that people gave are told as base weights, are left while the shares agree with them, and come back: also after the controller
@@ -59,5 +62,46 @@ func TestWeightsOfBeforeComeBack(t *testing.T) {
 		if got := l.weights(); !maps.Equal(got, given) {
 			t.Errorf("memory lost: %v; after the release the weights are %v, want %v", lost, got, given)
 		}
+	}
+}
+
+// An hour of lists with the same shares sends no command: HAProxy is only asked.
+func TestTheSameSharesSendNoCommand(t *testing.T) {
+	state := strings.Split(stateText, "\n")
+	servers := strings.Join(append(state[:2:2], "3 app 1 a 10.0.0.1 2 0 30 30 1 6 3 4 6 0 0 0 - 80 - 0 0 - - 0",
+		"3 app 2 b 10.0.0.2 2 0 60 60 1 6 3 4 6 0 0 0 - 80 - 0 0 - - 0"), "\n")
+	stat := "# svname,scur,stot\na,0,0\nb,0,0\n"
+	var mu sync.Mutex
+	var sent []string
+	path := fake(t, func(command string) (string, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case command == "show info":
+			return "Pid: 7\nVersion: 2.6\n", true
+		case command == "show servers state app":
+			return servers + "\n", true
+		case strings.HasPrefix(command, "show stat"):
+			return stat + "\n", true
+		case command != "prompt":
+			sent = append(sent, command)
+		}
+		return "", true
+	})
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	d, err := New(Options{Sockets: []string{path}, Backend: "app", Memory: filepath.Join(t.TempDir(), "m"), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for end := now.Add(time.Hour); now.Before(end); now = now.Add(10 * time.Second) {
+		states, err := d.State(t.Context())
+		if err != nil || len(states) != 2 || *states[1].Base != 2**states[0].Base {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		apply(t, d, quell.Backend{ID: "a", Address: "10.0.0.1:80", Weight: 1. / 3}, quell.Backend{ID: "b", Address: "10.0.0.2:80", Weight: 2. / 3})
+	}
+	if len(sent) > 0 {
+		t.Errorf("sent %q", sent)
 	}
 }
