@@ -25,9 +25,14 @@ func (mixFigures) Rate() float64 { return experiment.HourOfMix.Rate }
 func (f mixFigures) Settling() float64 { return 3 * f.SamplingS }
 
 // HeldEnds is the number of servers that were stopped while they were taken out.
-func (f mixFigures) HeldEnds() (n int) {
+func (f mixFigures) HeldEnds() int { return f.ends(false) }
+
+// AnywayEnds is the number of servers that were stopped while an act kept them out that had changed nothing.
+func (f mixFigures) AnywayEnds() int { return f.ends(true) }
+
+func (f mixFigures) ends(anyway bool) (n int) {
 	for _, e := range f.Ends {
-		if e.Held != "" {
+		if e.Held != "" && e.Anyway == anyway {
 			n++
 		}
 	}

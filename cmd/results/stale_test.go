@@ -57,7 +57,7 @@ func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mrburst", "outlier", "prima", "resources", "stranger"} {
+	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "prima", "resources", "stranger"} {
 		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

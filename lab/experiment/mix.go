@@ -52,7 +52,8 @@ type MixRecord struct {
 type MixEnd struct {
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance"`
-	Held     string    `json:"held,omitempty"` // the act that kept it out at that time
+	Held     string    `json:"held,omitempty"`   // the act that kept it out at that time
+	Anyway   bool      `json:"anyway,omitempty"` // that act changed nothing: it had just started, and had the weight 0 of Quell's
 }
 
 // Play runs the mix in a folder until its length is over.
@@ -95,6 +96,7 @@ func (m Mix) Play(ctx context.Context, dir string) (r *MixRecord, err error) {
 	r.Clients, r.Acts, r.Looks = crowd(), acts(), looks()
 	r.Ends, r.Starts = f.stops(), f.starts()
 	r.Shares, r.Named = r.shares(), r.named()
+	r.excuse()
 	return r, errors.Join(err, plans)
 }
 

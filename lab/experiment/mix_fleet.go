@@ -241,7 +241,7 @@ func (f *mixFleet) end(ids []string) {
 			continue
 		}
 		f.mu.Lock()
-		f.ended = append(f.ended, MixEnd{time.Now(), in.id, f.holds[in.id]})
+		f.ended = append(f.ended, MixEnd{At: time.Now(), Instance: in.id, Held: f.holds[in.id]})
 		f.mu.Unlock()
 		in.stop()
 	}

@@ -88,11 +88,35 @@ func (r *MixRecord) Wrong() (wrong []string) {
 		}
 	}
 	for _, e := range r.Ends {
-		if e.Held != "" {
+		if e.Held != "" && !e.Anyway {
 			wrong = append(wrong, fmt.Sprintf("%s was stopped during: %s", e.Instance, e.Held))
 		}
 	}
 	return wrong
+}
+
+// excuse notes which of the stopped instances got no requests before the act that took them out, either. HAProxy does not tell a person's
+// weight of 0 from the one that a server was added with.
+func (r *MixRecord) excuse() {
+	for i := range r.Ends {
+		e := &r.Ends[i]
+		for _, a := range r.Acts {
+			if a.Instance == e.Instance && a.Act == e.Held && !e.At.Before(a.From) && !e.At.After(a.To) {
+				e.Anyway = r.weightBefore(a.From, e.Instance) == 0
+			}
+		}
+	}
+}
+
+// weightBefore returns an instance's weight in the last look before a time.
+func (r *MixRecord) weightBefore(at time.Time, id string) (weight int) {
+	for _, look := range r.Looks {
+		if look.At.After(at) {
+			break
+		}
+		weight = look.Weights[id]
+	}
+	return weight
 }
 
 // Happened returns the acts that took place, as HAProxy shows.
