@@ -22,7 +22,7 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 		plan.Capacity[m.ID] = m.capacity
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, planned, m.share*g.load)
+			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.expected(m)*g.load)
 		}
 		if m.marginMS > 0 {
 			if plan.MarginMS == nil {

@@ -27,6 +27,7 @@ type Input struct {
 	ice        *model.ICE                 // nil: the models do not have this section
 	fast       bool                       // the policy runs beside another one, and sets factors instead of shares
 	stepPart   float64                    // guard.step is multiplied by this; 0 means 1
+	following  Following                  // how requests follow the weights
 }
 
 // several returns whether the policy uses more than one resource.
@@ -150,6 +151,8 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	g.gauge(in)
+	st.Following = prev.Following.follow(g, e.service.Scheduling)
+	in.following = st.Following
 	w := watch(in, g, prev.Trust)
 	plan := e.decideRelative(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
@@ -159,6 +162,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	noteHeld(g, &plan)
 	noteLate(in, g, &plan)
 	noteOwnWork(g, &plan)
+	noteFollowing(g, prev.Following, st.Following, &plan)
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)

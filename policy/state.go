@@ -28,6 +28,9 @@ type State struct {
 	// Costs are what requests usually use of each resource of the instances.
 	Costs requestCosts `json:"costs,omitempty"`
 
+	// Following is how requests follow the weights.
+	Following Following `json:"following,omitzero"`
+
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
 
@@ -180,6 +183,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Used        map[quell.Resource]float64 `json:"used"`
 		Usual       map[string]*UsualWaits     `json:"usual"`
 		Costs       requestCosts               `json:"costs"`
+		Following   Following                  `json:"following"`
 		HandingOver bool                       `json:"handing_over"`
 		Learned     json.RawMessage            `json:"learned"`
 		Trust       Trust                      `json:"trust"`
@@ -193,7 +197,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
 	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Trust: raw.Trust}
-	next.Costs = raw.Costs
+	next.Costs, next.Following = raw.Costs, raw.Following
 	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
