@@ -98,9 +98,9 @@ func noteFollowing(g *group, before, now Following, plan *quell.Plan) {
 				worst = m
 			}
 		}
-		addReason(plan, "unfollowed", worst.ID, "requests do not follow the weights: it has weight %.2f and got %.2f of them, and so for %d windows. "+
-			"Clients stick to instances (cookie, stick-table, persistence), few clients keep their connections, or the balancer looks for idle "+
-			"instances. Of a change of weights %.0f%% is expected", worst.weight(), *worst.Share, now.Apart, 100*now.Part)
+		addReason(plan, "unfollowed", worst.ID, "requests do not follow the weights: it has weight %.2f and got %.2f of them, and so for %d "+
+			"windows. Clients stick to instances (cookie, stick-table, persistence), few clients keep their connections, or the balancer looks "+
+			"for idle instances. Of a change of weights %.0f%% is expected", worst.weight(), *worst.Share, now.Apart, 100*now.Part)
 	case before.unfollowed() && !now.unfollowed():
 		addReason(plan, "followed", "", "requests follow the weights again")
 	}

@@ -89,7 +89,8 @@ func TestTheSameSharesSendNoCommand(t *testing.T) {
 		return "", true
 	})
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	d, err := New(Options{Sockets: []string{path}, Backend: "app", Memory: filepath.Join(t.TempDir(), "m"), Now: func() time.Time { return now }})
+	d, err := New(Options{Sockets: []string{path}, Backend: "app", Memory: filepath.Join(t.TempDir(), "m"),
+		Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
