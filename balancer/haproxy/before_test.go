@@ -100,7 +100,8 @@ func TestTheSameSharesSendNoCommand(t *testing.T) {
 		if err != nil || len(states) != 2 || *states[1].Base != 2**states[0].Base {
 			t.Fatalf("%+v, %v", states, err)
 		}
-		apply(t, d, quell.Backend{ID: "a", Address: "10.0.0.1:80", Weight: 1. / 3}, quell.Backend{ID: "b", Address: "10.0.0.2:80", Weight: 2. / 3})
+		apply(t, d, quell.Backend{ID: "a", Address: "10.0.0.1:80", Weight: 1. / 3},
+			quell.Backend{ID: "b", Address: "10.0.0.2:80", Weight: 2. / 3})
 	}
 	if len(sent) > 0 {
 		t.Errorf("sent %q", sent)
