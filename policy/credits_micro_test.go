@@ -31,7 +31,7 @@ func TestTheMicroWithFewCreditsGoes(t *testing.T) {
 		for _, unlimited := range []bool{false, true} {
 			service := learningService("prima")
 			service.Group.Min, service.Group.Max, service.Group.Fixed = 1, 3, false
-			tell(&service, "Credits", CreditSettings{Last: time.Hour, Unlimited: unlimited})
+			tell(&service, "Credits", CreditSettings{Last: time.Hour, Unlimited: &unlimited})
 			tell(&service, "Resources", ResourcesOf(quell.CPU))
 			e, err := NewLearningEngine(service, nil)
 			if err != nil {
