@@ -202,15 +202,16 @@ func openAt(s controller.Status, instance string) (int64, error) {
 
 // heldText is what the status shows of an instance that a person took out of rotation.
 func heldText(row controller.InstanceStatus) string {
-	text := fmt.Sprintf(", held by %s since %s", row.Held.By, clock(row.Held.Since))
-	if row.Held.Why != "" {
-		text += " (" + row.Held.Why + ")"
-	}
+	text := ", held by " + row.Held.By
 	switch {
 	case row.Empty:
-		return text + ", empty"
+		text += ", empty"
 	case row.Open != nil:
-		return text + fmt.Sprintf(", %d open", *row.Open)
+		text += fmt.Sprintf(", %d open", *row.Open)
+	}
+	text += ", since " + clock(row.Held.Since)
+	if row.Held.Why != "" {
+		text += " (" + row.Held.Why + ")"
 	}
 	return text
 }
