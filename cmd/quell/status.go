@@ -197,7 +197,7 @@ func (v *statusView) acting() string {
 	case v.Lost != "":
 		return name + ": changes nothing until quell resume, because the controller's memory was lost"
 	case v.Refused != "":
-		return name + ": changes nothing: " + v.Refused
+		return name + ": changes nothing, because the balancer obeys another controller"
 	case v.Paused:
 		return name + ": changes nothing until quell resume, paused by " + v.PausedBy
 	case !v.Leading && (v.Standby || v.NotLeading == ""):
@@ -424,7 +424,8 @@ func (v *statusView) learning() {
 
 // problems writes what is wrong at present.
 func (v *statusView) problems() {
-	for _, p := range []struct{ what, why string }{{"memory lost", v.Lost}, {"not kept over a restart", v.Store}, {"bus", v.Bus}} {
+	for _, p := range []struct{ what, why string }{{"memory lost", v.Lost}, {"balancer", v.Refused},
+		{"not kept over a restart", v.Store}, {"bus", v.Bus}} {
 		if p.why != "" {
 			v.line("PROBLEM, %s: %s", p.what, p.why)
 		}
