@@ -39,6 +39,7 @@ type Status struct {
 	Authority       quell.Authority      `json:"authority,omitempty"`  // how far the policy may go at present; absent: no limit
 	TakenBack       string               `json:"taken_back,omitempty"` // the last change that was taken back
 	TakenBackAt     time.Time            `json:"taken_back_at,omitzero"`
+	Doubtful        string               `json:"doubtful,omitempty"` // by how much predictions are off, and since when
 	SLO             string               `json:"slo"`
 	ThresholdMS     float64              `json:"threshold_ms"`
 	MissedSince     time.Time            `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
@@ -208,6 +209,7 @@ func (c *Controller) show() {
 	}
 	trust := &c.mem.State.Trust
 	s.Authority, s.TakenBack, s.TakenBackAt = trust.Level, trust.Harm, trust.HarmAt
+	s.Doubtful = trust.Doubt.Text()
 	if c.noModels != nil {
 		s.Models = c.missing()
 	} else if c.opts.Models == nil && !c.engine.Learns() {

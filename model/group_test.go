@@ -137,3 +137,20 @@ func TestWithoutPoolingTheLawIsThatOfToday(t *testing.T) {
 		}
 	})
 }
+
+// TestQueue: the table agrees with the factors that it was made from, in both directions.
+func TestQueue(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		servers, use := rapid.Float64Range(1, mostServers).Draw(t, "servers"), rapid.Float64Range(0, mostUse).Draw(t, "use")
+		q, wait := NewQueue(servers), WaitFactor(servers, use)
+		if got := q.log1p(use); math.Abs(got-math.Log1p(wait)) > 0.01 {
+			t.Errorf("log(1 + wait) at %v of %v servers: %v, want %v", use, servers, got, math.Log1p(wait))
+		}
+		if got := q.UseAt(wait); wait > 1e-3 && use < lawTop && math.Abs(got-use) > 0.01 {
+			t.Errorf("%v servers wait %v at %v, want %v", servers, wait, got, use)
+		}
+	})
+	if q := NewQueue(3); q.UseAt(0) != 0 || q.UseAt(math.Inf(1)) != lawTop {
+		t.Errorf("ends of the table: %v, %v", q.UseAt(0), q.UseAt(math.Inf(1)))
+	}
+}

@@ -350,7 +350,7 @@ func (w *Together) state(rows []answered, slo quell.SLO) {
 	w.Taken, w.Disturbed = neighbours(rows)
 	s := w.station(slo.Metric)
 	if waiting, ok := s.Patience(0, slo.ThresholdMS()); ok {
-		w.Capacity = round(s.Uses(w.Size).At(waiting))
+		w.Capacity = round(NewQueue(s.Servers(w.Size)).UseAt(waiting))
 	}
 }
 

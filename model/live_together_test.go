@@ -45,7 +45,8 @@ func TestPoolingIsLearned(t *testing.T) {
 		}
 		law := lawOf(t, l).Together
 		for _, use := range []float64{0.4, 0.6, 0.75} {
-			got, want := law.station(quell.P90).ResponseMS(Even(6, use), 0), truth.ResponseMS(Even(6, use), 0)
+			s := law.station(quell.P90)
+			got, want := s.ResponseMS(NewQueue(s.Servers(6)), Even(6, use), 0), truth.ResponseMS(Even(6, use), 0)
 			if !near(got, want, 0.15) {
 				t.Errorf("%+v: at a use of %.2f %.1f ms, want %.1f (pooling %.2f, exponent %.2f)", tc, use, got, want, law.Pooling, law.Exponent)
 			}
@@ -83,17 +84,17 @@ func TestPredictionsFollowTheData(t *testing.T) {
 			if metric == quell.Mean {
 				w.Ratio = 1
 			}
-			plain := w.station(metric).ResponseMS(Even(3, 0.5), 0)
+			plain := w.station(metric).ResponseMS(NewQueue(w.station(metric).Servers(3)), Even(3, 0.5), 0)
 			var windows []Window
 			for range 25 {
 				windows = append(windows, Window{Use: 0.5, Size: 3, Crowd: 0.5, ProbeMS: law.probe(0.5), ProbeN: 100, N: 100,
 					MeanMS: factor * 20, MetricMS: factor * plain})
 			}
 			w.refine(law.answers(windows))
-			if got := w.station(metric).ResponseMS(Even(3, 0.5), 0); !near(got, factor*plain, 0.15) {
+			if got := w.station(metric).ResponseMS(NewQueue(w.station(metric).Servers(3)), Even(3, 0.5), 0); !near(got, factor*plain, 0.15) {
 				t.Errorf("%s: 25 windows took %.1f ms, predicted are %.1f", metric, factor*plain, got)
 			}
-			if w.station(metric).ResponseMS(Even(3, 0.9), 0) < plain {
+			if w.station(metric).ResponseMS(NewQueue(w.station(metric).Servers(3)), Even(3, 0.9), 0) < plain {
 				t.Errorf("%s: with more use it gets faster", metric)
 			}
 		}

@@ -197,6 +197,13 @@ func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
 // Station returns the law of the group, nil if nothing was learned in place.
 func (p *Predictor) Station() *Station { return p.station }
 
+// Within returns the predictor whose station takes at most unloadedMS without load and neighbours.
+func (p *Predictor) Within(unloadedMS float64) *Predictor {
+	next := *p
+	next.station = p.station.within(unloadedMS)
+	return &next
+}
+
 // PerRequest returns the utilisation that one request per second causes, and whether it was learned.
 func (p *Predictor) PerRequest() (float64, bool) { return p.perRequest, p.perRequest > 0 }
 
@@ -217,22 +224,6 @@ func (p *Predictor) WithReserve(thresholdMS float64) (ms float64, ok bool) {
 		return thresholdMS, false
 	}
 	return thresholdMS / (1 + min(reservedPart*math.Expm1(max(*p.margin, 0)), mostReserved)), true
-}
-
-// Constants of WithRoom.
-const (
-	roomPart = 0.7
-	mostRoom = 0.5
-	someRoom = 0.25 // while no margin is known
-)
-
-// WithRoom returns the response time, in milliseconds, that may be predicted at most for a group that is a station. The fuller it is, the
-// more single windows vary. So a part of the margin stays free beside headroom, as with WithReserve.
-func (p *Predictor) WithRoom(thresholdMS float64) float64 {
-	if p.margin == nil {
-		return thresholdMS / (1 + someRoom)
-	}
-	return thresholdMS / (1 + min(roomPart*math.Expm1(max(*p.margin, 0)), mostRoom))
 }
 
 // WithMargin returns the response time, in milliseconds, that may be predicted at most so that nine of ten windows stay within the

@@ -8,7 +8,7 @@ import (
 )
 
 // Station predicts the response time of a group's instances by a law that was learned in place (GroupLaw), corrected where there is data.
-// It is immutable; its methods allocate nothing, except Uses.
+// It is immutable; its methods allocate nothing.
 type Station struct {
 	pooling, exponent float64
 	busy              line // logarithm of the metric, in milliseconds, over the logarithm of slowness
@@ -116,16 +116,14 @@ func (l *line) rise() {
 }
 
 // slowness returns the logarithm of the slowness of an instance.
-func (s *Station) slowness(c Crowd) float64 {
-	use := min(s.pooling*c.Use+(1-s.pooling)*c.Own, mostUse)
-	return s.exponent * math.Log1p(WaitFactor(s.servers(c.Size), use))
+func (s *Station) slowness(q *Queue, c Crowd) float64 {
+	return s.exponent * q.log1p(min(s.pooling*c.Use+(1-s.pooling)*c.Own, mostUse))
 }
 
-func (s *Station) servers(size float64) float64 { return math.Pow(max(size, 1), s.pooling) }
-
 // ResponseMS predicts the metric of the response time, in milliseconds, of an instance whose neighbours use the part taken of its resource.
-func (s *Station) ResponseMS(c Crowd, taken float64) float64 {
-	return min(math.Exp(s.busy.at(s.slowness(c))+s.beside.at(taken)), maxValue)
+// The queue is that of groups of this size.
+func (s *Station) ResponseMS(q *Queue, c Crowd, taken float64) float64 {
+	return min(math.Exp(s.busy.at(s.slowness(q, c))+s.beside.at(taken)), maxValue)
 }
 
 // Patience returns the largest waiting factor of a group (see WaitFactor) at which an instance beside neighbours stays within the
@@ -136,12 +134,29 @@ func (s *Station) Patience(taken, thresholdMS float64) (waiting float64, ok bool
 }
 
 // TakenExplaining returns the neighbours' use that explains a response time; 0 if none is needed, at most nearly all.
-func (s *Station) TakenExplaining(c Crowd, ms float64) float64 {
-	taken, ok := s.beside.inverse(math.Log(ms) - s.busy.at(s.slowness(c)))
+func (s *Station) TakenExplaining(q *Queue, c Crowd, ms float64) float64 {
+	taken, ok := s.beside.inverse(math.Log(ms) - s.busy.at(s.slowness(q, c)))
 	if !ok {
 		return 0
 	}
 	return min(max(taken, 0), mostUse)
+}
+
+// UnloadedMS returns the metric of the response time without load and neighbours, in milliseconds.
+func (s *Station) UnloadedMS() float64 { return math.Exp(s.busy.points[0].y) }
+
+// within returns the station that takes at most unloadedMS without load, and otherwise waits as before.
+func (s *Station) within(unloadedMS float64) *Station {
+	shift := math.Log(unloadedMS) - s.busy.points[0].y
+	if shift >= 0 {
+		return s
+	}
+	next := *s
+	next.busy.points = slices.Clone(s.busy.points)
+	for i := range next.busy.points {
+		next.busy.points[i].y += shift
+	}
+	return &next
 }
 
 // Pooling returns how far the group is one station, from 0 to 1.
@@ -150,33 +165,44 @@ func (s *Station) Pooling() float64 { return s.pooling }
 // Held returns the largest use of the group at which the objective was seen to hold; 0 if none was seen.
 func (s *Station) Held() float64 { return s.held }
 
-// Neighbours returns the typical use of the resource by neighbours, and in which part of the windows they are felt.
-func (s *Station) Neighbours() (taken, often float64) { return s.taken, s.disturbed }
+// Queue is a table of how long requests wait in groups of one size (WaitFactor), by the use of the group. Computing that anew for each of
+// thousands of instances would take longer than all the rest of a decision.
+type Queue struct{ logs []float64 } // log(1 + waiting factor), at equal steps of log(1/(1-use)), from a use of 0 to mostUse
 
-// Uses is a table of the use at which a group of one size waits.
-type Uses struct{ waits []float64 } // at uses in equal steps from 0 to lawTop, which rise
+// queueStep is the step of the table. With one server the logarithm is a straight line, and with more it is nearly one where they are busy.
+const queueStep = 0.05
 
-// usesStep is the step of the table.
-const usesStep = 0.0125
-
-// Uses returns the table of groups of a size.
-func (s *Station) Uses(size float64) *Uses {
-	servers, u := s.servers(size), &Uses{}
-	for i := 0; float64(i)*usesStep < lawTop+usesStep/2; i++ {
-		u.waits = append(u.waits, WaitFactor(servers, float64(i)*usesStep))
+// NewQueue returns the table of a number of servers; see Station.Servers.
+func NewQueue(servers float64) *Queue {
+	q, last := &Queue{}, -math.Log1p(-mostUse)
+	for i := 0; float64(i-1)*queueStep < last; i++ {
+		q.logs = append(q.logs, math.Log1p(WaitFactor(servers, -math.Expm1(-float64(i)*queueStep))))
 	}
-	return u
+	return q
 }
 
-// At returns the use at which requests wait for a multiple of their service time, at most lawTop.
-func (u *Uses) At(waiting float64) float64 {
-	i, _ := slices.BinarySearch(u.waits, waiting)
+// log1p returns log(1 + waiting factor) at a use of at most mostUse.
+func (q *Queue) log1p(use float64) float64 {
+	at := max(-math.Log1p(-use), 0) / queueStep
+	i := min(int(at), len(q.logs)-2)
+	return q.logs[i] + (at-float64(i))*(q.logs[i+1]-q.logs[i])
+}
+
+// UseAt returns the use at which requests wait for a multiple of their service time, at most lawTop.
+func (q *Queue) UseAt(waiting float64) float64 {
+	log := math.Log1p(waiting)
+	i, _ := slices.BinarySearch(q.logs, log)
 	switch {
 	case i == 0:
 		return 0
-	case i == len(u.waits):
+	case i == len(q.logs):
 		return lawTop
 	}
-	low, high := u.waits[i-1], u.waits[i]
-	return usesStep * (float64(i-1) + (waiting-low)/(high-low))
+	at := float64(i-1) + (log-q.logs[i-1])/(q.logs[i]-q.logs[i-1])
+	return min(-math.Expm1(-at*queueStep), lawTop)
+}
+
+// Servers returns how many servers a group of a size is like.
+func (s *Station) Servers(size float64) float64 {
+	return min(math.Pow(max(size, 1), s.pooling), mostServers)
 }

@@ -118,7 +118,7 @@ func (m *member) predictBy(in *Input, i int) float64 {
 		return predictor.ResponseTime(s.use, s.severity)
 	}
 	s.interfering = s.takenOf(predictor)
-	return station.ResponseMS(m.sees(i, m.now, s.use*m.rates[i]), s.interfering)
+	return station.ResponseMS(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, s.use*m.rates[i]), s.interfering)
 }
 
 // explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
@@ -126,7 +126,7 @@ func (m *member) predictBy(in *Input, i int) float64 {
 func (m *member) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].of(m.Type).predictor
 	if station := predictor.Station(); station != nil && m.now != nil {
-		taken := station.TakenExplaining(m.sees(i, m.now, use*m.rates[i]), latencyMS)
+		taken := station.TakenExplaining(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, use*m.rates[i]), latencyMS)
 		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.senses[i].severity)
 	}
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.senses[i].severity)

@@ -21,6 +21,7 @@ type Input struct {
 	confirm    int                        // interference counts as gone after this many consecutive readings without it, plus one
 	feels      bool                       // the policy uses severity
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
+	queues     queues                     // tables of stations
 	pooled     bool                       // capacity is a function of the group, if the models say what a group carries
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 	dial       *model.Dial                // nil: the models do not have this section
@@ -163,6 +164,9 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	noteLate(in, g, &plan)
 	noteOwnWork(g, &plan)
 	noteFollowing(g, prev.Following, st.Following, &plan)
+	if text := st.Trust.Doubt.Text(); text != "" {
+		addReason(&plan, "doubtful", "", "%s", text)
+	}
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)
@@ -192,7 +196,8 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
-		dial: e.dial, ice: e.ice, pooled: e.senses.Pooling.on(), feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+		dial: e.dial, ice: e.ice, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
+		pooled: e.senses.Pooling.on() && !stormy(prev.Memory),
 	}
 }
 

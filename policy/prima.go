@@ -40,11 +40,14 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	if p.margins = set.Margin && in.knowsMargins(); p.margins {
 		p.set.Headroom = 1
 	}
+	p.mem.Watch = max(0, p.mem.Watch-1)
 	p.station()
+	p.followBudget()
 	p.freshCapacity = p.fresh()
 	for _, m := range g.rated {
 		m.rate(in)
 	}
+	p.followVisits()
 	p.sorted = p.bestFirst()
 	keepCredited(&set.Credits, p.sorted)
 	p.rateAll()
@@ -59,7 +62,8 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
-		*p.mem = primaMemory{Laws: p.mem.Laws} // nothing is known yet: the guard keeps the group at its minimum
+		// nothing is known yet: the guard keeps the group at its minimum
+		*p.mem = primaMemory{Laws: p.mem.Laws, Visits: p.mem.Visits, Storm: p.mem.Storm, Budget: p.mem.Budget}
 		if len(g.ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -187,6 +191,9 @@ func (p *primaPlan) drowns(factor float64) bool {
 			m.carry = math.Max(m.capacity, p.carriesAt(m, threshold))
 		}
 		sum += m.carry
+	}
+	if p.stations != nil && !quell.AtMost(load, sum) {
+		return true // not yet what the group keeps together
 	}
 	for _, m := range p.sorted {
 		if m.fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*m.left) {
@@ -409,7 +416,7 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 	p.rateKept(kept)
 	p.divideAmong(kept)
 	p.share(kept, 0)
-	p.plan.Group = &quell.GroupChange{Remove: ids}
+	p.plan.Group, p.mem.Watch = &quell.GroupChange{Remove: ids}, watchedSteps
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.loadText,
 		strings.Join(ids, ", "))
 }
@@ -487,8 +494,10 @@ func proportions(members []*member) (parts []float64, total float64) {
 	}
 	parts = make([]float64, len(members))
 	for i, m := range members {
-		if parts[i] = m.even(members); total > 0 {
+		if total > 0 {
 			parts[i] = m.carry / total
+		} else {
+			parts[i] = m.even(members)
 		}
 	}
 	return parts, total

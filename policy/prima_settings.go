@@ -107,6 +107,11 @@ type primaMemory struct {
 	ScaleIn  int `json:"scale_in,omitempty"`  // too much
 	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
 	Calm     int `json:"calm,omitempty"`      // snapshots without neighbours; see comeBack
+	Watch    int `json:"watch,omitempty"`     // for how many snapshots the last removal is still watched
+
+	Visits visits `json:"visits,omitempty"` // neighbours that came; the map is never changed
+	Storm  bool   `json:"storm,omitempty"`  // neighbours come too often for the group's law
+	Budget budget `json:"budget,omitzero"`  // what is left free beside headroom
 
 	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }
@@ -123,6 +128,8 @@ type primaInstance struct {
 	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
 	Usual *Usual `json:"usual,omitempty"` // mean of its capacity since it last changed
+
+	Beside uint8 `json:"beside,omitempty"` // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
 
 	Credits creditTracks `json:"credits,omitempty"` // the map is never changed
 }

@@ -20,16 +20,16 @@ func (p *primaPlan) station() {
 		threshold = math.Min(threshold, p.stationWithin(p.in.contended[i].predictor))
 	}
 	p.stations = newStations(p.in, threshold)
+	p.stations.visits, p.stations.late = p.mem.Visits, p.in.late()
 }
 
 // stationWithin returns the response time, in milliseconds, up to which a group may be loaded.
 func (p *primaPlan) stationWithin(of *model.Predictor) float64 {
 	threshold := p.in.Service.SLO.ThresholdMS()
 	if p.margins {
-		ms, _ := of.WithMargin(threshold)
-		return ms
+		threshold, _ = of.WithMargin(threshold)
 	}
-	return of.WithRoom(threshold)
+	return threshold
 }
 
 // bestFirst returns the rated instances by capacity.
@@ -118,7 +118,7 @@ const fewSizes = 64
 func (p *primaPlan) smallestStation(by *stations, members []*member, usable float64) int {
 	first := p.leastSize(members)
 	suffices := func(k int) bool {
-		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(k, p.group.rates)))
+		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.rates)))
 	}
 	below := first - 1
 	for _, k := range sizes(first, len(members)) {
@@ -156,12 +156,18 @@ func (p *primaPlan) fewest(keepers []*member) int {
 		return p.smallest(keepers, p.set.ScaleInMargin)
 	}
 	defer p.rateTogether()
+	if p.mem.Watch > 0 {
+		return len(keepers)
+	}
 	seen := p.smallestStation(p.stations.careful(), keepers, usable)
 	if seen < len(keepers) || !p.seenToHold() {
 		return seen
 	}
 	return max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
 }
+
+// watchedSteps is for how many snapshots a group is watched after it was made smaller, before it is made smaller again.
+const watchedSteps = 3
 
 // seenToHold returns whether the objective was seen to hold at about the present use of the group.
 func (p *primaPlan) seenToHold() bool {

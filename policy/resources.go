@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -117,6 +118,7 @@ func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 			return nil, err
 		}
 	}
+	agree(known)
 	slices.SortStableFunc(known, func(a, b contended) int {
 		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.resource)-rank(b.resource))
 	})
@@ -176,4 +178,19 @@ func (c *contended) filling(slo quell.SLO) float64 {
 		return 0
 	}
 	return perRequest / fresh
+}
+
+// agree gives the stations of all resources the same response time without load: the shortest that one of them learned. A request takes
+// that time whichever resource one looks at. The law of a resource that requests hardly use takes the waiting at others for its own.
+func agree(list []contended) {
+	least := math.Inf(1)
+	for i := range list {
+		if list[i].predictor == nil || list[i].predictor.Station() == nil {
+			return
+		}
+		least = math.Min(least, list[i].predictor.Station().UnloadedMS())
+	}
+	for i := range list {
+		list[i].predictor = list[i].predictor.Within(least)
+	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -73,10 +74,39 @@ func (m *member) sees(i int, all *crowds, load float64) model.Crowd {
 func (m *member) responseBy(in *Input, i int, all *crowds, load float64) float64 {
 	s, predictor := &m.senses[i], in.contended[i].of(m.Type).predictor
 	if station := predictor.Station(); station != nil && all != nil {
-		return station.ResponseMS(m.sees(i, all, load), s.interfering)
+		return station.ResponseMS(in.queue(i, m.Type, all[i].Size), m.sees(i, all, load), s.interfering)
 	}
 	use := math.Min(load/m.rates[i], predictor.MaxUtilization())
 	return predictor.ResponseTime(use, predictor.SeverityAt(use, s.interfering))
+}
+
+// queues are the tables of a decision, by their numbers of servers.
+type queues struct {
+	all  map[float64]*model.Queue
+	last [maxContended]struct { // the newest of each resource: mostly the next one is the same
+		station *model.Station
+		size    float64
+		queue   *model.Queue
+	}
+}
+
+// queue returns the table of a resource for a type of instance and a size of the group.
+func (in *Input) queue(i int, kind string, size float64) *model.Queue {
+	station, last := in.contended[i].of(kind).predictor.Station(), &in.queues.last[i]
+	if last.station == station && last.size == size {
+		return last.queue
+	}
+	servers := station.Servers(size)
+	q := in.queues.all[servers]
+	if q == nil {
+		q = model.NewQueue(servers)
+		if in.queues.all == nil {
+			in.queues.all = map[float64]*model.Queue{}
+		}
+		in.queues.all[servers] = q
+	}
+	last.station, last.size, last.queue = station, size, q
+	return q
 }
 
 // stations is what PRIMA knows of the group as a station: how large a use each group of its instances carries.
@@ -84,27 +114,19 @@ type stations struct {
 	in        *Input
 	threshold float64
 	most      [maxContended]float64    // largest use that is assumed; 0: any
-	tables    map[tableKey]*model.Uses // uses by waiting
-
-	last [maxContended]struct { // newest of the tables that was used
-		key  tableKey
-		uses *model.Uses
-	}
-}
-
-type tableKey struct {
-	resource int
-	kind     string
-	size     int
+	known     [maxContended][2]limited // the newest limits
+	visits    visits                   // how often neighbours come
+	late      time.Duration            // how long a new instance takes from the first sign that it is needed
 }
 
 func newStations(in *Input, thresholdMS float64) *stations {
-	return &stations{in: in, threshold: thresholdMS, tables: map[tableKey]*model.Uses{}}
+	return &stations{in: in, threshold: thresholdMS}
 }
 
 // careful returns the stations that assumes no use beyond what was seen to hold.
 func (p *stations) careful() *stations {
 	next := *p
+	next.known = [maxContended][2]limited{}
 	for i := range p.in.contended {
 		if held := p.in.contended[i].predictor.Station().Held(); held > 0 {
 			next.most[i] = beyondHeld * held
@@ -116,32 +138,29 @@ func (p *stations) careful() *stations {
 // beyondHeld is how far the use of a group may exceed the largest one at which the objective was seen to hold.
 const beyondHeld = 1.15
 
-// uses returns the table of a resource for a type of instance and a size of the group.
-func (p *stations) uses(i int, kind string, size int) *model.Uses {
-	c := &p.in.contended[i]
-	if _, own := c.types[kind]; !own {
-		kind = ""
-	}
-	key := tableKey{i, kind, size}
-	if p.last[i].uses != nil && p.last[i].key == key {
-		return p.last[i].uses
-	}
-	u := p.tables[key]
-	if u == nil {
-		u = c.of(kind).predictor.Station().Uses(float64(size))
-		p.tables[key] = u
-	}
-	p.last[i].key, p.last[i].uses = key, u
-	return u
-}
-
 // limit returns the largest use that a waiting factor allows in a group of a size.
 func (p *stations) limit(i int, kind string, size int, waiting float64) float64 {
-	use := p.uses(i, kind, size).At(waiting)
+	known := &p.known[i]
+	for k := range known {
+		if l := &known[k]; l.size == size && l.waiting == waiting && l.kind == kind {
+			return l.use
+		}
+	}
+	use := p.in.queue(i, kind, float64(size)).UseAt(waiting)
 	if p.most[i] > 0 {
 		use = math.Min(use, p.most[i])
 	}
+	known[1] = known[0]
+	known[0] = limited{kind, size, waiting, use}
 	return use
+}
+
+// limited is a result of stations.limit. Most instances of a group ask for the same two: what all of them may use, and what those without
+// neighbours may.
+type limited struct {
+	kind         string
+	size         int
+	waiting, use float64
 }
 
 // patient sets how long requests may wait on an instance so that it stays within the threshold, by each resource.
@@ -210,21 +229,6 @@ func (p *stations) set(m *member, size int, least *[maxContended]float64) {
 			m.capacity, m.binds = capacity, uint8(i)
 		}
 	}
-}
-
-// reserve returns how much less a group carries when a neighbour comes beside one more instance, times how often neighbours are felt.
-func (p *stations) reserve(size int, rates []float64) (most float64) {
-	for i := range p.in.contended {
-		station := p.in.contended[i].predictor.Station()
-		taken, often := station.Neighbours()
-		calm, _ := station.Patience(0, p.threshold)
-		lost := p.limit(i, "", size, calm)
-		if waiting, ok := station.Patience(taken, p.threshold); ok {
-			lost -= (1 - taken) * p.limit(i, "", size, waiting)
-		}
-		most = math.Max(most, often*lost*rates[i])
-	}
-	return most
 }
 
 // fresh returns the capacity of an instance without neighbours in a group of a size.

@@ -38,16 +38,17 @@ func together(n int, use float64, taken ...float64) *quell.Snapshot {
 
 func pooledPlan(t *testing.T, models *model.Models, s *quell.Snapshot) quell.Plan {
 	t.Helper()
+	plan, _ := pooledEngine(t, models).Decide(s, State{})
+	return plan
+}
+
+func pooledEngine(t *testing.T, models *model.Models) *Engine {
+	t.Helper()
 	service := learningService(Default())
 	service.Group = quell.Group{Min: 1, Max: 30}
 	tell(&service, "Confirm", 0)
 	tell(&service, "Pooling", Pooling{Learned: true})
-	e, err := NewEngine(service, models)
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, _ := e.Decide(s, State{})
-	return plan
+	return engine(t, service, models)
 }
 
 // TestCapacityOfTheGroup: within 40 ms an instance alone carries 0.75. In a group that is one station it carries more, the more there are.
@@ -113,8 +114,13 @@ func TestPoolingIsASetting(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, _ := e.Decide(together(4, 0.5), State{})
+	if got := plan.Capacity["i01"]; math.Abs(got-0.92) > 0.01 {
+		t.Errorf("by default an instance of a group carries %.3f, want 0.92", got)
+	}
+	tell(&service, "Pooling", Pooling{})
+	plan, _ = engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
 	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 {
-		t.Errorf("by default an instance carries %.3f, want 0.75", got)
+		t.Errorf("by itself an instance carries %.3f, want 0.75", got)
 	}
 	for text, want := range map[string]Pooling{"learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
 		if got, err := parsePooling(text); err != nil || got != want || got.String() != text {

@@ -27,6 +27,7 @@ type Trust struct {
 	HarmAt  time.Time       `json:"harm_at,omitzero"`   // and when
 	ByHand  string          `json:"by_hand,omitempty"`  // who set the level
 	Measure *Standing       `json:"measured,omitempty"` // the newest comparison
+	Doubt   Doubt           `json:"doubt,omitzero"`     // how far predictions of the group's law are off
 }
 
 // Change is a change that a plan made, and what was there before.
@@ -141,6 +142,7 @@ type watched struct {
 func watch(in *Input, g *group, t Trust) *watched {
 	w := &watched{in: in, group: g, trust: t}
 	w.now, w.known = g.standing(in, nil)
+	w.doubt()
 	if w.trust.Barred > 0 {
 		w.trust.Barred--
 	}
@@ -162,6 +164,9 @@ func watch(in *Input, g *group, t Trust) *watched {
 	w.trust.Good++
 	switch {
 	case w.trust.Barred > 0 || w.trust.ByHand != "": // a level that a person set stays
+	case w.trust.Doubt.stays() && w.trust.Level == quell.Full:
+		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
+	case w.trust.Doubt.on():
 	case w.trust.level() == quell.AuthorityAdvise && w.trust.Good >= adviseFor:
 		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
 	case w.trust.level() == quell.AuthorityStep && w.trust.Good >= stepFor:
@@ -374,6 +379,10 @@ func (w *watched) smallSteps(plan *quell.Plan) {
 		plan.Group = &change
 	}
 	name := w.in.Service.Policy.Name
+	if w.trust.Doubt.on() {
+		addReason(plan, "authority", "", "policy %s makes small steps while its predictions are doubtful", name)
+		return
+	}
 	if w.trust.ByHand != "" {
 		addReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.trust.ByHand)
 		return

@@ -390,6 +390,9 @@ func (v *statusView) course() {
 	if v.TakenBack != "" && v.At.Sub(v.TakenBackAt) < recent {
 		v.line("taken back %s: %s", clock(v.TakenBackAt), v.TakenBack)
 	}
+	if v.Doubtful != "" {
+		v.line("doubtful: %s", v.Doubtful)
+	}
 	if len(v.Pending) > 0 {
 		v.line("not in force yet: %s", strings.Join(v.Pending, "; "))
 	}

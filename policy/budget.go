@@ -1,0 +1,62 @@
+package policy
+
+import "math"
+
+// budget is what PRIMA leaves free beside headroom because the objective was missed. It grows with each second that is missed, and shrinks
+// slowly while the objective holds, so that in the long run about budgetMissed of the requests miss it. A disturbed service so keeps more
+// in reserve than one that has peace, without anybody saying how much.
+type budget struct {
+	Held    float64 `json:"held,omitempty"`    // part of the capacity that is left free
+	Episode float64 `json:"episode,omitempty"` // seconds of the present miss that have counted
+}
+
+const (
+	// budgetMissed is the part of the requests that may miss the objective.
+	budgetMissed = 0.01
+	// budgetStep is how much less is left free after each second in which the objective holds.
+	budgetStep = 0.0002
+	// longestEpisode is how many seconds of one miss count. While it lasts, new instances are on their way.
+	longestEpisode = 5
+	// leastHeadroom is the smallest part of the capacity that may be used.
+	leastHeadroom = 0.5
+)
+
+// followBudget counts the newest period, and lowers headroom by what must stay free.
+func (p *primaPlan) followBudget() {
+	if p.stations == nil {
+		return
+	}
+	b, seconds := &p.mem.Budget, p.in.Service.Sampling.Seconds()
+	missed, known := p.group.missed(p.in)
+	switch {
+	case !known:
+	case missed == 0:
+		b.Held, b.Episode = math.Max(0, b.Held-budgetStep*seconds), 0
+	case b.Episode < longestEpisode:
+		counted := math.Min(missed*seconds, longestEpisode-b.Episode)
+		b.Episode += counted
+		b.Held += budgetStep * counted * (1 - budgetMissed) / budgetMissed
+	}
+	b.Held = math.Min(b.Held, math.Max(0, p.set.Headroom-leastHeadroom))
+	p.set.Headroom -= b.Held
+}
+
+// missed returns the part of the requests that go to instances which miss the objective; false if too few response times are known.
+func (g *group) missed(in *Input) (part float64, known bool) {
+	metric, threshold := in.Service.SLO.Metric, in.Service.SLO.ThresholdMS()
+	var all, over float64
+	for _, m := range g.ready {
+		if !m.fresh {
+			continue
+		}
+		ms, has := m.Observation.LatencyMS.Of(metric)
+		if !has || m.Observation.LatencyMS.N < leastSample {
+			continue
+		}
+		n := float64(m.Observation.LatencyMS.N)
+		if all += n; ms > threshold {
+			over += n
+		}
+	}
+	return over / math.Max(all, 1), all > 0
+}

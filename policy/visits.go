@@ -1,0 +1,180 @@
+package policy
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// visits says how often neighbours come beside instances, by resource. While a group is one station and as small as can be, a neighbour
+// that comes takes what nobody has to spare until one more instance is ready. So as much stays in reserve as neighbours that may come in
+// this time take: in a small group less than what one takes, in a large one what several do.
+type visits map[quell.Resource]visit
+
+// visit sums what was seen of neighbours of one resource.
+type visit struct {
+	CalmS float64 `json:"calm_s,omitempty"` // time that instances were without neighbours, in seconds
+	Came  float64 `json:"came,omitempty"`   // neighbours that came beside one
+	Taken float64 `json:"taken,omitempty"`  // sum of the parts of the resource that they took
+}
+
+const (
+	// Before one neighbour has come, one is expected beside an instance in firstVisit, and to take firstTaken of the resource.
+	firstVisit = 1000 * time.Second
+	firstTaken = 0.5
+	// likely is how many standard deviations more neighbours than expected may come.
+	likely = 0.5
+	// From stormFrom on, neighbours come beside too many instances while one starts, until it is below stormUntil.
+	stormFrom, stormUntil = 0.1, 0.05
+	// tellingUse is the own use above which probes wait for requests, so that neighbours that seem to come are not counted.
+	tellingUse = 0.8
+	// fadesAfter is the time without neighbours at which all that was seen is halved, so that it fades.
+	fadesAfter = 100 * time.Hour
+)
+
+// late returns how long a new instance takes from the first sign that it is needed.
+func (in *Input) late() time.Duration {
+	return in.Service.Group.Startup + time.Duration(in.confirm+1)*in.Service.Sampling
+}
+
+// followVisits counts the neighbours that came since the last snapshot.
+func (p *primaPlan) followVisits() {
+	if !p.set.Pooling.on() {
+		return
+	}
+	seen := maps.Clone(p.mem.Visits)
+	if seen == nil {
+		seen = visits{}
+	}
+	for i, c := range p.in.contended {
+		v := seen[c.resource]
+		for _, m := range p.group.rated {
+			m.visited(i, uint8(1)<<slices.Index(quell.Resources, c.resource), p.in.Service.Sampling, &v)
+		}
+		if v.CalmS > fadesAfter.Seconds() {
+			v = visit{v.CalmS / 2, v.Came / 2, v.Taken / 2}
+		}
+		seen[c.resource] = v
+	}
+	p.mem.Visits = seen
+	p.mem.Storm = seen.storm(p.in.late(), p.mem.Storm)
+	if p.stations != nil {
+		p.stations.visits = seen
+	}
+}
+
+// storm returns whether neighbours come so often that a group cannot be kept small: beside too many of its instances one comes before
+// another instance is ready. Then each instance is judged by itself (pooling: 0), which keeps more of them. was is the last answer.
+func (v visits) storm(late time.Duration, was bool) bool {
+	limit := stormFrom
+	if was {
+		limit = stormUntil
+	}
+	for _, seen := range v {
+		if seen.part(late) >= limit {
+			return true
+		}
+	}
+	return false
+}
+
+// stormy returns whether what a policy remembers says that neighbours come too often for a small group.
+func stormy(memory any) bool {
+	m, ok := memory.(*primaMemory)
+	return ok && m.Storm
+}
+
+// visited adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
+func (m *member) visited(i int, bit uint8, period time.Duration, v *visit) {
+	own, s := m.prima(), &m.senses[i]
+	switch {
+	case s.out || s.own > 0:
+	case s.interfering < model.SignificantUse:
+		own.Beside &^= bit
+		v.CalmS += period.Seconds()
+	case own.Beside&bit == 0 && !s.suspected():
+		own.Beside |= bit
+		if s.use <= tellingUse {
+			v.Came, v.Taken = v.Came+1, v.Taken+s.interfering
+		}
+	}
+}
+
+// coming returns beside how many of a number of instances without neighbours one may come in a time.
+func (v visit) coming(calm int, in time.Duration) float64 {
+	n, part := float64(calm), v.part(in)
+	return math.Min(n, n*part+likely*math.Sqrt(n*part*(1-part)))
+}
+
+// part returns beside which part of the instances without neighbours one comes in a time.
+func (v visit) part(in time.Duration) float64 {
+	return -math.Expm1(-(v.Came + 1) / (v.CalmS + firstVisit.Seconds()) * in.Seconds())
+}
+
+// taking returns which part of the resource a neighbour takes.
+func (v visit) taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1) }
+
+// reserve returns how much less the members of a group carry if neighbours come beside as many of them as may happen before one more
+// instance is ready. It is that of the resource that then limits the group.
+func (p *stations) reserve(members []*member, rates []float64) (most float64) {
+	for i, c := range p.in.contended {
+		g := gathered{least: math.Inf(1)}
+		for _, m := range members {
+			g.add(m, i)
+		}
+		v := p.visits[c.resource]
+		lost := p.lost(i, &g, v.coming(g.calm, p.late), v.taking())
+		most = math.Max(most, lost*rates[i]-(g.byThis-g.carried))
+	}
+	return most
+}
+
+// gathered is a group as the reserve of one resource needs it.
+type gathered struct {
+	size, calm int     // members, and those without neighbours
+	least      float64 // how long requests may wait on the member that is the least patient
+	room       float64 // what neighbours leave of the resource, summed
+	carried    float64 // what the group carries
+	byThis     float64 // and what it would carry if only this resource were limited
+}
+
+func (g *gathered) add(m *member, i int) {
+	s := &m.senses[i]
+	g.size++
+	g.carried += m.capacity
+	if !m.able || s.out {
+		return
+	}
+	g.byThis += s.capacity * m.rates[i]
+	g.least = math.Min(g.least, s.waits)
+	g.room += 1 - s.interfering
+	if s.interfering < model.SignificantUse {
+		g.calm++
+	}
+}
+
+// lost returns how much less of a resource a group carries after neighbours came that each take a part. It either keeps the instances
+// beside them, and then all of its station waits no longer than these may, or does without them, whichever costs less.
+func (p *stations) lost(i int, g *gathered, came, taken float64) float64 {
+	if came == 0 {
+		return 0
+	}
+	station := p.in.contended[i].predictor.Station()
+	limit := func(waiting float64) float64 { return p.limit(i, "", g.size, waiting) }
+	pooling := station.Pooling()
+	calm, _ := station.Patience(0, p.threshold)
+	alone := (1 - pooling) * limit(calm)
+	without := came * (pooling*limit(g.least) + alone)
+	waits, ok := station.Patience(taken, p.threshold)
+	if !ok {
+		return without
+	}
+	shared := pooling * limit(math.Min(g.least, waits))
+	beside := (1 - taken) * (shared + (1-pooling)*limit(waits))
+	with := math.Min(came, 1)*g.room*(pooling*limit(g.least)-shared) + came*(shared+alone-beside)
+	return math.Min(with, without)
+}

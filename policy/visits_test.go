@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
+)
+
+// TestComing: how many neighbours may come within 14 s.
+func TestComing(t *testing.T) {
+	for _, tc := range []struct {
+		why  string
+		seen visit
+		calm int
+		want float64
+	}{
+		{"nobody has come in a day: hardly one", visit{CalmS: 86_400}, 10, 0.02},
+		{"nothing was seen yet: one in 1000 s beside each of three", visit{}, 3, 0.14},
+		{"one in 25 s beside each of six: 2.6, and half a deviation more", visit{CalmS: 25_000, Came: 1000, Taken: 500}, 6, 3.2},
+		{"no more than there are", visit{CalmS: 10, Came: 1000}, 2, 2},
+		{"no instance without neighbours", visit{CalmS: 10, Came: 10}, 0, 0},
+	} {
+		if got := tc.seen.coming(tc.calm, 14*time.Second); math.Abs(got-tc.want) > 0.1*tc.want+0.05 {
+			t.Errorf("%s: %.2f, want %.2f", tc.why, got, tc.want)
+		}
+	}
+	if got := (visit{Came: 3, Taken: 1.2}).taking(); math.Abs(got-1.7/4) > 1e-9 {
+		t.Errorf("a neighbour takes %v, want 0.425", got)
+	}
+}
+
+// TestVisitsAreCounted: a neighbour counts once when it comes, and again after it was gone.
+func TestVisitsAreCounted(t *testing.T) {
+	e := pooledEngine(t, pooledModels(0.9, 0.9))
+	var st State
+	for period, taken := range []float64{0, 0.5, 0.5, 0, 0, 0.4, 0.4} {
+		s := together(4, 0.3, taken)
+		s.At = s.At.Add(time.Duration(period) * 10 * time.Second)
+		for i := range s.Instances {
+			s.Instances[i].Observation.At = s.At
+		}
+		_, st = e.Decide(s, st)
+	}
+	seen := st.Memory.(*primaMemory).Visits[quell.Network]
+	if seen.Came != 2 || math.Abs(seen.Taken-0.9) > 0.02 || seen.CalmS < 200 {
+		t.Errorf("%+v, want 2 that took 0.9 in sum", seen)
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again State
+	if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again.Memory, st.Memory) {
+		t.Errorf("stored and read back: %+v, %v", again.Memory, err)
+	}
+}
+
+// TestReserve: where neighbours often come, more instances stay.
+func TestReserve(t *testing.T) {
+	size := func(seen visit) int {
+		mem := &primaMemory{Visits: visits{quell.Network: seen}}
+		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), State{Policy: Default(), Memory: mem})
+		if plan.Group == nil {
+			return 20
+		}
+		return 20 - len(plan.Group.Remove)
+	}
+	peace, storm := size(visit{CalmS: 100_000}), size(visit{CalmS: 100_000, Came: 4000, Taken: 2000})
+	if peace > 9 || storm < peace+2 {
+		t.Errorf("load 6: %d instances are kept without neighbours, and %d where they often come", peace, storm)
+	}
+}
+
+// TestStorm: where neighbours come more often than instances can be started, each instance is judged by itself, until they come less often.
+func TestStorm(t *testing.T) {
+	late := 14 * time.Second
+	for _, tc := range []struct {
+		why  string
+		seen visit
+		was  bool
+		want bool
+	}{
+		{"nothing was seen", visit{}, false, false},
+		{"one in 25 s", visit{CalmS: 25_000, Came: 1000}, false, true},
+		{"one in 200 s", visit{CalmS: 200_000, Came: 1000}, false, false},
+		{"one in 200 s, after it was more", visit{CalmS: 200_000, Came: 1000}, true, true},
+		{"one in 400 s, after it was more", visit{CalmS: 400_000, Came: 1000}, true, false},
+	} {
+		if got := (visits{quell.CPU: {CalmS: 1e6}, quell.Network: tc.seen}).storm(late, tc.was); got != tc.want {
+			t.Errorf("%s: %v", tc.why, got)
+		}
+	}
+	mem := &primaMemory{Storm: true}
+	plan, st := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{Policy: Default(), Memory: mem})
+	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 || st.Memory.(*primaMemory).Storm {
+		t.Errorf("in a storm an instance carries %.3f, want 0.75; it goes on: %v", got, st.Memory.(*primaMemory).Storm)
+	}
+}
+
+// TestARequestTakesTheSameTimeWithoutLoad: the law of a resource that is hardly used takes the waiting at another one for its own. The
+// response time without load is the shortest of all laws, so that this resource does not end all capacity.
+func TestARequestTakesTheSameTimeWithoutLoad(t *testing.T) {
+	models := pooledModels(0.9, 0.9)
+	live := models.Live()
+	slow := *live[quell.Network][model.AnyType]
+	together := *slow.Together
+	slow.R0MS, slow.Together, slow.PerRequest = 45, &together, 0.001
+	together.R0MS = 45
+	live[quell.Memory] = map[string]*model.Law{model.AnyType: &slow}
+	service := learningService(Default())
+	tell(&service, "Resources", Resources{auto: true})
+	e := engine(t, service, models)
+	for i := range e.contended {
+		if got := e.contended[i].predictor.Station().UnloadedMS(); math.Abs(got-10) > 0.01 {
+			t.Errorf("%s: %.2f ms without load, want 10", e.contended[i].resource, got)
+		}
+	}
+}
+
+// TestShortGroupsAreShared: if a group cannot keep the objective together, nobody gets more than at the lowest threshold that it can keep.
+func TestShortGroupsAreShared(t *testing.T) {
+	s := together(3, 0.2, 0.78, 0.78)
+	s.Instances[2].Observation.Utilization[quell.Network] = 0.7
+	plan := pooledPlan(t, pooledModels(0.9, 0.9), s)
+	if got := plan.Weights["i03"]; got > 0.75 || got < 0.5 {
+		t.Errorf("beside two of three neighbours take 0.78, load 1.1: the third gets %.2f of it: %v", got, plan.Weights)
+	}
+}
