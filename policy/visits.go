@@ -13,10 +13,10 @@ import (
 // visits says how often neighbours come beside instances, by resource. While a group is one station and as small as can be, a neighbour
 // that comes takes what nobody has to spare until one more instance is ready. So as much stays in reserve as neighbours that may come in
 // this time take: in a small group less than what one takes, in a large one what several do.
-type visits map[quell.Resource]visit
+type visits map[quell.Resource]visitors
 
-// visit sums what was seen of neighbours of one resource.
-type visit struct {
+// visitors sums what was seen of neighbours of one resource.
+type visitors struct {
 	CalmS float64 `json:"calm_s,omitempty"` // time that instances were without neighbours, in seconds
 	Came  float64 `json:"came,omitempty"`   // neighbours that came beside one
 	Taken float64 `json:"taken,omitempty"`  // sum of the parts of the resource that they took
@@ -56,7 +56,7 @@ func (p *primaPlan) followVisits() {
 			m.visited(i, uint8(1)<<slices.Index(quell.Resources, c.resource), p.in.Service.Sampling, &v)
 		}
 		if v.CalmS > fadesAfter.Seconds() {
-			v = visit{v.CalmS / 2, v.Came / 2, v.Taken / 2}
+			v = visitors{v.CalmS / 2, v.Came / 2, v.Taken / 2}
 		}
 		seen[c.resource] = v
 	}
@@ -89,7 +89,7 @@ func stormy(memory any) bool {
 }
 
 // visited adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
-func (m *member) visited(i int, bit uint8, period time.Duration, v *visit) {
+func (m *member) visited(i int, bit uint8, period time.Duration, v *visitors) {
 	own, s := m.prima(), &m.senses[i]
 	switch {
 	case s.out || s.own > 0:
@@ -105,18 +105,18 @@ func (m *member) visited(i int, bit uint8, period time.Duration, v *visit) {
 }
 
 // coming returns beside how many of a number of instances without neighbours one may come in a time.
-func (v visit) coming(calm int, in time.Duration) float64 {
+func (v visitors) coming(calm int, in time.Duration) float64 {
 	n, part := float64(calm), v.part(in)
 	return math.Min(n, n*part+likely*math.Sqrt(n*part*(1-part)))
 }
 
 // part returns beside which part of the instances without neighbours one comes in a time.
-func (v visit) part(in time.Duration) float64 {
+func (v visitors) part(in time.Duration) float64 {
 	return -math.Expm1(-(v.Came + 1) / (v.CalmS + firstVisit.Seconds()) * in.Seconds())
 }
 
 // taking returns which part of the resource a neighbour takes.
-func (v visit) taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1) }
+func (v visitors) taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1) }
 
 // reserve returns how much less the members of a group carry if neighbours come beside as many of them as may happen before one more
 // instance is ready. It is that of the resource that then limits the group.

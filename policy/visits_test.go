@@ -15,21 +15,21 @@ import (
 func TestComing(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
-		seen visit
+		seen visitors
 		calm int
 		want float64
 	}{
-		{"nobody has come in a day: hardly one", visit{CalmS: 86_400}, 10, 0.02},
-		{"nothing was seen yet: one in 1000 s beside each of three", visit{}, 3, 0.14},
-		{"one in 25 s beside each of six: 2.6, and half a deviation more", visit{CalmS: 25_000, Came: 1000, Taken: 500}, 6, 3.2},
-		{"no more than there are", visit{CalmS: 10, Came: 1000}, 2, 2},
-		{"no instance without neighbours", visit{CalmS: 10, Came: 10}, 0, 0},
+		{"nobody has come in a day: hardly one", visitors{CalmS: 86_400}, 10, 0.02},
+		{"nothing was seen yet: one in 1000 s beside each of three", visitors{}, 3, 0.14},
+		{"one in 25 s beside each of six: 2.6, and half a deviation more", visitors{CalmS: 25_000, Came: 1000, Taken: 500}, 6, 3.2},
+		{"no more than there are", visitors{CalmS: 10, Came: 1000}, 2, 2},
+		{"no instance without neighbours", visitors{CalmS: 10, Came: 10}, 0, 0},
 	} {
 		if got := tc.seen.coming(tc.calm, 14*time.Second); math.Abs(got-tc.want) > 0.1*tc.want+0.05 {
 			t.Errorf("%s: %.2f, want %.2f", tc.why, got, tc.want)
 		}
 	}
-	if got := (visit{Came: 3, Taken: 1.2}).taking(); math.Abs(got-1.7/4) > 1e-9 {
+	if got := (visitors{Came: 3, Taken: 1.2}).taking(); math.Abs(got-1.7/4) > 1e-9 {
 		t.Errorf("a neighbour takes %v, want 0.425", got)
 	}
 }
@@ -62,7 +62,7 @@ func TestVisitsAreCounted(t *testing.T) {
 
 // TestReserve: where neighbours often come, more instances stay.
 func TestReserve(t *testing.T) {
-	size := func(seen visit) int {
+	size := func(seen visitors) int {
 		mem := &primaMemory{Visits: visits{quell.Network: seen}}
 		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), State{Policy: Default(), Memory: mem})
 		if plan.Group == nil {
@@ -70,7 +70,7 @@ func TestReserve(t *testing.T) {
 		}
 		return 20 - len(plan.Group.Remove)
 	}
-	peace, storm := size(visit{CalmS: 100_000}), size(visit{CalmS: 100_000, Came: 4000, Taken: 2000})
+	peace, storm := size(visitors{CalmS: 100_000}), size(visitors{CalmS: 100_000, Came: 4000, Taken: 2000})
 	if peace > 9 || storm < peace+2 {
 		t.Errorf("load 6: %d instances are kept without neighbours, and %d where they often come", peace, storm)
 	}
@@ -81,15 +81,15 @@ func TestStorm(t *testing.T) {
 	late := 14 * time.Second
 	for _, tc := range []struct {
 		why  string
-		seen visit
+		seen visitors
 		was  bool
 		want bool
 	}{
-		{"nothing was seen", visit{}, false, false},
-		{"one in 25 s", visit{CalmS: 25_000, Came: 1000}, false, true},
-		{"one in 200 s", visit{CalmS: 200_000, Came: 1000}, false, false},
-		{"one in 200 s, after it was more", visit{CalmS: 200_000, Came: 1000}, true, true},
-		{"one in 400 s, after it was more", visit{CalmS: 400_000, Came: 1000}, true, false},
+		{"nothing was seen", visitors{}, false, false},
+		{"one in 25 s", visitors{CalmS: 25_000, Came: 1000}, false, true},
+		{"one in 200 s", visitors{CalmS: 200_000, Came: 1000}, false, false},
+		{"one in 200 s, after it was more", visitors{CalmS: 200_000, Came: 1000}, true, true},
+		{"one in 400 s, after it was more", visitors{CalmS: 400_000, Came: 1000}, true, false},
 	} {
 		if got := (visits{quell.CPU: {CalmS: 1e6}, quell.Network: tc.seen}).storm(late, tc.was); got != tc.want {
 			t.Errorf("%s: %v", tc.why, got)
