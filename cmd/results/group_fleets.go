@@ -73,11 +73,14 @@ func (f *calmFleet) play(ctx context.Context, slo quell.SLO) (err error) {
 			break
 		}
 	}
-	single := quell.Policy{Name: policy.Default()}
+	single, err := poolingPolicy("0")
+	if err != nil {
+		return err
+	}
 	if f.Single, err = f.mean(ctx, slo, single, 0); err != nil {
 		return err
 	}
-	pooled, err := pooledPolicy()
+	pooled, err := poolingPolicy("learned")
 	if err != nil {
 		return err
 	}
@@ -85,11 +88,11 @@ func (f *calmFleet) play(ctx context.Context, slo quell.SLO) (err error) {
 	return err
 }
 
-// pooledPolicy is the default policy with capacities of the group.
-func pooledPolicy() (quell.Policy, error) {
+// poolingPolicy is the default policy with a pooling.
+func poolingPolicy(pooling string) (quell.Policy, error) {
 	text := fmt.Sprintf("scenario: pooled\nduration: 10s\nservice: {slo: {metric: mean, threshold: 40ms}, "+
-		"policy: {name: %[1]s, pooling: learned}}\nhosts: [{id: h, count: 1, network: 40Mbps}]\ninstances: {start: 1, fixed: 1}\n"+
-		"workload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\nruns: [{policy: %[1]s}]\n", policy.Default())
+		"policy: {name: %[1]s, pooling: %[2]s}}\nhosts: [{id: h, count: 1, network: 40Mbps}]\ninstances: {start: 1, fixed: 1}\n"+
+		"workload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\nruns: [{policy: %[1]s}]\n", policy.Default(), pooling)
 	sc, err := scenario.Parse("pooled.yaml", []byte(text))
 	if err != nil {
 		return quell.Policy{}, err
