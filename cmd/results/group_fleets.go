@@ -100,6 +100,15 @@ func poolingPolicy(pooling string) (quell.Policy, error) {
 	return sc.Service.Policy, nil
 }
 
+// mustPool is poolingPolicy for a value that is known to be right.
+func mustPool(pooling string) quell.Policy {
+	p, err := poolingPolicy(pooling)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
 // mean plays a policy, or a fixed size, with each seed.
 func (f *calmFleet) mean(ctx context.Context, slo quell.SLO, p quell.Policy, fixed int) (mean fleetRun, err error) {
 	for _, seed := range fleetSeeds {

@@ -161,8 +161,9 @@ func playLearning(
 	})
 }
 
-// learningRun is PRIMA that learns in place.
-var learningRun = scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn, Models: scenario.Learn}
+// learningRun is PRIMA that learns in place, with the law of single instances, as the trained models have it: so both are compared by how
+// well they know the same. docs/results/group.md compares that law with the group's.
+var learningRun = scenario.Run{Policy: mustPool("0"), Scheduling: quell.LeastConn, Models: scenario.Learn}
 
 // learn plays the scenario again and again for an hour, and returns what is known then.
 func (c *learnCase) learn(ctx context.Context, sc *scenario.Scenario) (memory policy.State, err error) {
