@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ type view struct {
 	leaving  map[string]time.Time   // members that drain, and since when
 	held     map[string]hold        // members that a person took out of rotation (holds)
 	ending   map[string]bool        // members that the scaler was told to stop
+	stuck    map[string]bool        // members that the scaler could not stop
 	coming   int                    // number of instances that were ordered and are not listed yet
 	mayCome  int                    // number of ordered instances that are no longer waited for, and may still come
 	places   map[string]string      // members that will replace another one, and the id of that one
@@ -30,7 +32,7 @@ type view struct {
 func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
-		in := life.Instance{Member: m, Ending: v.ending[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
+		in := life.Instance{Member: m, Ending: v.ending[m.ID], Stuck: v.stuck[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
 		in.Backend, in.Known = v.backends[m.ID]
 		in.Since, in.Leaving = v.leaving[m.ID]
 		if h, held := v.held[m.ID]; held {
@@ -54,7 +56,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	c.firstLook(members, states)
 	v := view{
 		members: members, backends: make(map[string]quell.BackendState, len(states)),
-		leaving: c.mem.Draining, ending: c.ending, last: c.last,
+		leaving: c.mem.Draining, ending: c.ending, stuck: c.stuck, last: c.last,
 	}
 	for _, s := range states {
 		v.backends[s.ID] = s
@@ -209,7 +211,7 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 const endWait = 5 * time.Minute
 
 // endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
-// stopped, it stays marked as drained, and stopping is tried again.
+// stopped, it stays marked as drained, and stopping is tried again. Until it is gone, it counts against group.max.
 func (c *Controller) endDrained(ctx context.Context) {
 	ids := c.finished
 	c.finished = nil
@@ -220,21 +222,40 @@ func (c *Controller) endDrained(ctx context.Context) {
 		c.ending[id] = true
 	}
 	c.background.Go(func() {
-		limited, cancel := context.WithTimeout(ctx, endWait)
-		defer cancel()
-		err := c.opts.Scaler.Stop(limited, ids)
+		running, err := c.stop(ctx, ids)
 		c.work.Lock()
 		defer c.release()
-		if err == nil {
-			return // ids are forgotten when the scaler no longer lists them
+		if ctx.Err() != nil {
+			return
 		}
-		for _, id := range ids {
+		for _, id := range running {
 			delete(c.ending, id)
+			c.stuck[id] = true
 		}
-		if ctx.Err() == nil {
-			c.failed("apply", fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err))
+		if err != nil {
+			c.failed("apply", err)
 		}
 	})
+}
+
+// stop makes the scaler stop instances, and returns those that it could not stop. If it cannot stop all at once, it is told to stop them
+// one by one, so that one which the provider refuses to end does not keep the others running.
+func (c *Controller) stop(ctx context.Context, ids []string) (running []string, err error) {
+	limited, cancel := context.WithTimeout(ctx, endWait)
+	defer cancel()
+	err = c.opts.Scaler.Stop(limited, ids)
+	if err == nil {
+		return nil, nil // ids are forgotten when the scaler no longer lists them
+	}
+	if len(ids) == 1 || ctx.Err() != nil {
+		return ids, fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err)
+	}
+	var errs []error
+	for _, id := range ids {
+		left, err := c.stop(ctx, []string{id})
+		running, errs = append(running, left...), append(errs, err)
+	}
+	return running, errors.Join(errs...)
 }
 
 // adoptDrains continues drains that a previous controller began but could not store.
@@ -254,6 +275,7 @@ func (c *Controller) forgetGone(v view) {
 	}
 	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
 	maps.DeleteFunc(c.ending, func(id string, _ bool) bool { return !present[id] })
+	maps.DeleteFunc(c.stuck, func(id string, _ bool) bool { return !present[id] })
 	c.forgetHolds(present)
 }
 

@@ -144,6 +144,7 @@ type fakeScaler struct {
 	mu       sync.Mutex
 	fault    fault
 	stop     fault
+	refuses  map[string]bool // Stop refuses a call that names one of these, and stops nothing
 	report   error
 	slow     bool
 	later    bool          // Start returns no ids, and the list has them only after appear
@@ -219,6 +220,9 @@ func (s *fakeScaler) Stop(ctx context.Context, ids []string) error {
 	}
 	if err := s.stop.strike(ctx); err != nil {
 		return err
+	}
+	if i := slices.IndexFunc(ids, func(id string) bool { return s.refuses[id] }); i >= 0 {
+		return fmt.Errorf("%s is protected against termination", ids[i])
 	}
 	if !s.stays {
 		s.members = slices.DeleteFunc(s.members, func(m quell.Member) bool { return slices.Contains(ids, m.ID) })

@@ -42,14 +42,14 @@ func (c *Controller) noteUnsure(ctx context.Context, n int, err error) {
 		life.Doubt(startup)))
 }
 
-// crowded returns whether one instance more could be too many, should all orders that are not known to have failed have worked. A
-// replacement may exceed group.max by one.
+// crowded returns whether one instance more could be too many, because of instances that cannot be stopped, or should all orders that are
+// not known to have failed have worked. A replacement may exceed group.max by one.
 func (c *Controller) crowded(v *view) bool {
 	roll := c.mem.Roll
-	if roll.MayCome() == 0 {
+	if roll.MayCome() == 0 && len(v.stuck) == 0 {
 		return false
 	}
-	n := roll.Coming() + roll.MayCome()
+	n := roll.Coming() + roll.MayCome() + len(v.stuck)
 	for _, m := range v.members {
 		if _, leaving := c.mem.Draining[m.ID]; !leaving && m.State != quell.Failed {
 			n++

@@ -68,7 +68,8 @@ func (c *Controller) rules() *life.Replacing {
 func (c *Controller) renew(ctx context.Context, v *view, r *life.Replacement, why string) {
 	c.drop(r.New)
 	if c.crowded(v) {
-		c.turn = "instances that were ordered before may still come, and with another one the group could exceed group.max"
+		c.turn = "instances that were ordered before may still come, or some cannot be stopped, and with another one the group could " +
+			"exceed group.max"
 		return
 	}
 	r.Order(c.now())

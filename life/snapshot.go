@@ -116,7 +116,7 @@ type times struct {
 func (in *Instance) shown(at *times) quell.Instance {
 	m, b := &in.Member, &in.Backend
 	s := quell.Instance{
-		ID: m.ID, Type: m.Type, State: in.state(at), Held: in.Held, Replaces: in.For,
+		ID: m.ID, Type: m.Type, State: in.state(at), Held: in.Held, Stuck: in.Stuck, Replaces: in.For,
 		Observation: in.Observation, Limits: in.Limits, Settings: in.Settings,
 	}
 	s.Gone = s.State == quell.Failed && m.State == quell.Ready && !in.Known

@@ -58,6 +58,8 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 			switch key {
 			case "silent":
 				in.State, in.Observation = quell.Ready, nil
+			case "stuck":
+				in.Stuck = true
 			case "held":
 				in.Held = &quell.Held{By: "ann", Since: start}
 			default:

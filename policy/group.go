@@ -19,6 +19,7 @@ type group struct {
 	starting    int                   // starting, including ordered instances that are not listed yet
 	late        int                   // starting for longer than group.startup: they count against group.max, and not as coming
 	held        int                   // taken out of rotation by a person: they count against group.max, get no load and are not removed
+	stuck       int                   // could not be stopped: they get no load, and count against group.max because they still run
 	outstanding int                   // starting, or ready without a first severity
 	weightless  bool                  // no ready instance has a weight yet
 	handingOver bool                  // the weights in force are from another policy
@@ -178,6 +179,9 @@ func (g *group) memories() map[string]InstanceState {
 // machine without an agent or a probe must not block changes of the group for ever. After that, the other instances are not
 // expected to carry that instance's load.
 func (g *group) place(m *member) {
+	if m.Stuck {
+		g.stuck++
+	}
 	if m.Held != nil {
 		g.held++
 		if m.fresh {
@@ -346,9 +350,9 @@ func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
 }
 
 // most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation, those that
-// are late, and those that were ordered and may still come.
+// are late, those that could not be stopped, and those that were ordered and may still come.
 func (g *group) most(in *Input) int {
-	return max(0, in.Service.Group.Max-g.held-g.late-in.Snapshot.MayCome)
+	return max(0, in.Service.Group.Max-g.held-g.late-g.stuck-in.Snapshot.MayCome)
 }
 
 // limit describes the largest allowed size of the group as text.
@@ -359,6 +363,9 @@ func (g *group) limit(in *Input) string {
 	}
 	if g.late > 0 {
 		text += fmt.Sprintf(", %d of them late in starting", g.late)
+	}
+	if g.stuck > 0 {
+		text += fmt.Sprintf(", %d of them impossible to stop", g.stuck)
 	}
 	if n := in.Snapshot.MayCome; n > 0 {
 		text += fmt.Sprintf(", %d of them ordered and perhaps started", n)

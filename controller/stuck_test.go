@@ -1,0 +1,81 @@
+package controller
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// refuse makes the provider refuse to end instances.
+func (r *rig) refuse(ids ...string) {
+	r.scaler.set(func(s *fakeScaler) {
+		s.refuses = map[string]bool{}
+		for _, id := range ids {
+			s.refuses[id] = true
+		}
+	})
+}
+
+// If the provider refuses to end one instance, the others that leave with it end all the same. (hashicorp/nomad-autoscaler#511)
+func TestOneThatCannotBeStoppedKeepsNoOther(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Group.Initial = 5 }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.refuse("i4")
+		smaller := r.opts.Service
+		smaller.Group.Initial, smaller.Group.Max = 0, 2
+		if err := r.c.Reload(smaller, nil, false); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(2 * time.Second)
+		r.wantIDs("i1", "i2", "i4")
+		if text := r.c.Status().LastFailure["apply"]; text != "stopping i4: i4 is protected against termination" {
+			t.Errorf("the status says %q", text)
+		}
+		r.refuse()
+		r.pass(time.Second)
+		r.wantIDs("i1", "i2")
+	})
+}
+
+// An instance that the provider refuses to end counts against group.max: instances that fail one after the other are not replaced beyond
+// it, and no further one is started for a replacement. (hashicorp/nomad-autoscaler#911)
+func TestWhatCannotBeStoppedCountsAgainstTheBound(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Group.Max = 3 }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.refuse("i1", "i2", "i3", "i4", "i5", "i6")
+		for _, id := range []string{"i1", "i2", "i3", "i4"} {
+			if slices.Contains(r.scaler.ids(), id) {
+				r.scaler.state(id, quell.Failed)
+			}
+			r.pass(10 * time.Second)
+		}
+		r.wantIDs("i1", "i2", "i3", "i4")
+		if in := r.journal.newest().Instances[0]; !in.Stuck {
+			t.Errorf("%+v", in)
+		}
+		said := func(e quell.Reason) bool { return strings.Contains(e.Text, "of them impossible to stop") }
+		if !slices.ContainsFunc(r.reasons(), said) {
+			t.Errorf("nobody said why: %+v", r.reasons())
+		}
+		r.refuse()
+		r.pass(5 * time.Second)
+		r.wantIDs("i5", "i6")
+	})
+	play(t, func(r *rig) { r.opts.Service.Group.Max = 2 }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.refuse("i1")
+		r.do(bus.Command{Name: bus.Replace, Instance: "i1"})
+		r.pass(time.Minute)
+		r.wantIDs("i1", "i2", "i3")
+		r.do(bus.Command{Name: bus.Replace, Instance: "i2"})
+		r.pass(10 * time.Second)
+		r.wantIDs("i1", "i2", "i3")
+		r.refuse()
+		r.pass(time.Minute)
+		r.wantIDs("i3", "i4")
+	})
+}
