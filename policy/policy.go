@@ -67,8 +67,13 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	if err != nil {
 		return nil, err
 	}
+	if set, ok := settings.(PRIMASettings); ok {
+		set.Pooling = set.Pooling.in(service.Group.Max)
+		settings = set
+	}
 	e := &Engine{service: service, row: r, decides: r.decide(settings), settings: settings}
 	e.senses, e.protected = r.senses(settings), setOf(service.Group.Protected)
+	e.senses.Pooling = e.senses.Pooling.in(service.Group.Max)
 	if models == nil {
 		models = &model.Models{}
 	}

@@ -29,9 +29,9 @@ func primaKeys(s *PRIMASettings) keys.Table {
 		resourcesKey(&s.Resources),
 		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels),
 			"total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
-		keys.Opt("pooling", keys.Parsed(&s.Pooling, "learned, or a number from 0 to 1", parsePooling, Pooling.String),
-			"how far a balancer that looks for idle instances makes the group one station: 0, the paper's law of single instances; learned; or "+
-				"a number up to 1. Only for models that are learned in place"),
+		keys.Opt("pooling", keys.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", parsePooling, Pooling.String),
+			"how far a balancer that looks for idle instances makes the group one station: 0, the paper's law of single instances; learned; "+
+				"auto: learned if group.max is above 10, else 0; or a number up to 1. Only for models that are learned in place"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
 		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1),

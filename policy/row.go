@@ -70,7 +70,7 @@ type Senses struct {
 
 func defaultSenses() Senses {
 	return Senses{Resources: ResourcesOf(defaultResource), InterferenceModel: quell.Joint, Confidence: 0.95, Confirm: 1,
-		Pooling: Pooling{Learned: true}}
+		Pooling: Pooling{Auto: true}}
 }
 
 // sensing returns the default senses with another resource.

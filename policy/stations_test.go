@@ -109,25 +109,24 @@ func TestShortTogether(t *testing.T) {
 // TestPoolingIsASetting: without it the group's law is not used, and a mistake is named.
 func TestPoolingIsASetting(t *testing.T) {
 	service := learningService(Default())
-	e, err := NewEngine(service, pooledModels(0.9, 0.9))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, _ := e.Decide(together(4, 0.5), State{})
-	if got := plan.Capacity["i01"]; math.Abs(got-0.92) > 0.01 {
-		t.Errorf("by default an instance of a group carries %.3f, want 0.92", got)
+	for most, want := range map[int]float64{smallGroup: 0.75, smallGroup + 1: 0.92} {
+		service.Group.Max = most
+		plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
+		if got := plan.Capacity["i01"]; math.Abs(got-want) > 0.01 {
+			t.Errorf("by default an instance of a group of up to %d carries %.3f, want %.2f", most, got, want)
+		}
 	}
 	tell(&service, "Pooling", Pooling{})
-	plan, _ = engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
+	plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
 	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 {
 		t.Errorf("by itself an instance carries %.3f, want 0.75", got)
 	}
-	for text, want := range map[string]Pooling{"learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
+	for text, want := range map[string]Pooling{"auto": {Auto: true}, "learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
 		if got, err := parsePooling(text); err != nil || got != want || got.String() != text {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "auto", "-0.1", "1.1", "NaN"} {
+	for _, text := range []string{"", "small", "-0.1", "1.1", "NaN"} {
 		if _, err := parsePooling(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}

@@ -126,7 +126,7 @@ func TestARefusal(t *testing.T) {
 			if err := control.cache.UpdateResource("web", bad); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the refusal is said", func() bool { return contains(control.Err(), "Envoy front-1 refused its endpoints") })
+			eventually(t, "the refusal is said", func() bool { return contains(control.Err(), "the Envoy front-1 refused its endpoints") })
 			if s := stateOf(t, control.Driver, "a"); s.Address != "" {
 				t.Errorf("its state is %+v", s)
 			}

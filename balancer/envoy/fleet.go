@@ -134,7 +134,7 @@ func (f *fleet) err(listen string) error {
 			continue
 		}
 		if nodes++; s.refused != "" {
-			errs = append(errs, fmt.Errorf("Envoy %s refused its endpoints and keeps the old ones: %s", s.node, s.refused))
+			errs = append(errs, fmt.Errorf("the Envoy %s refused its endpoints and keeps the old ones: %s", s.node, s.refused))
 		}
 	}
 	switch {

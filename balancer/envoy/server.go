@@ -247,7 +247,7 @@ func (v *server) judge(context.Context) {
 	defer v.mu.Unlock()
 	v.logged = v.logged || v.lines > 0
 	if v.lines = 0; err == nil && !v.logged && v.driver.fleet.busy() {
-		err = errors.New("Envoy has requests in progress, and none has arrived in its access log: add the access_log of docs/balancers/envoy.md")
+		err = errors.New("requests are in progress, and none has arrived in the access log: give Envoy the access_log of docs/balancers/envoy.md")
 	}
 	v.err = err
 }

@@ -199,7 +199,7 @@ func guestKeepalived(t *testing.T) {
 		t.Errorf("deleted: %+v", s[0])
 	}
 	f.apply(0, 1)
-	one = listening(t, realOne)
+	listening(t, realOne)
 	f.want(quell.Ready, quell.Ready)
 	f.apply(0.75, 0.25)
 
@@ -211,7 +211,7 @@ func guestKeepalived(t *testing.T) {
 	if got := weightOf(t, v, realTwo); got != 0 {
 		t.Errorf("the checker's 0 became %d", got)
 	}
-	two = listening(t, realTwo)
+	listening(t, realTwo)
 	f.want(quell.Ready, quell.Ready)
 	f.apply(0.75, 0.25)
 	if s := f.want(quell.Ready, quell.Ready); *s[0].Weight != 0.75 {

@@ -270,12 +270,6 @@ func (f *mixFleet) hold(id, act string, begins bool) {
 	}
 }
 
-func (f *mixFleet) heldBy(id string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.holds[id]
-}
-
 // every calls a function at equal times until ctx ends.
 func every(ctx context.Context, period time.Duration, do func(now time.Time)) {
 	ticks := time.NewTicker(period)
