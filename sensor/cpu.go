@@ -100,8 +100,8 @@ func (c *CPU) between(before, after *cpuReading, waiting *float64) (*quell.Obser
 		return nil, err
 	}
 	cores := own.Sched.Cores
-	if c.group != nil && after.group.cores > 0 {
-		cores = math.Min(cores, after.group.cores) // a quota may exceed the machine, and a set may name processors that are offline
+	if c.group != nil {
+		cores = math.Max(before.group.room(cores), after.group.room(cores)) // a quota that was lowered meanwhile held for only a part of it
 	}
 	if c.cores != nil {
 		cores = *c.cores

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -57,6 +58,10 @@ func TestRoomOfAGroup(t *testing.T) {
 		files   map[string]string
 	}{
 		{"a quota above the machine", true, 4, 4, map[string]string{"a/web/cpu.max": "800000 100000"}},
+		{"a quota per 50 ms", true, 4, 0.2, map[string]string{"a/web/cpu.max": "10000 50000"}}, // opencontainers/runc#2465
+		{"the smallest quota per second", true, 4, 0.001, map[string]string{"a/web/cpu.max": "1000 1000000"}},
+		{"version 1, a quota per 50 ms", false, 4, 2, map[string]string{"cpu/a/web/cpu.cfs_quota_us": "100000\n",
+			"cpu/a/web/cpu.cfs_period_us": "50000\n"}},
 		{"two of sixteen", true, 16, 2, map[string]string{"a/web/cpuset.cpus.effective": "0-1\n"}},
 		{"ranges and single ones", true, 16, 5, map[string]string{"a/web/cpuset.cpus.effective": "0-1,8,10-11\n"}},
 		{"a quota below its set", true, 16, 1.5, map[string]string{"a/web/cpuset.cpus.effective": "0-1\n", "a/web/cpu.max": "150000 100000"}},
@@ -86,6 +91,29 @@ func TestRoomOfAGroup(t *testing.T) {
 	bad := room(true, 4, 0, map[string]string{"a/web/cpuset.cpus.effective": "3-1\n"})
 	_, err := sampleCPU(t, Options{Cgroup: OwnCgroup}, bad, bad)
 	mustSay(t, err, `reading its set of processors: "3-1" is no list of processors`)
+}
+
+// With cpu.max.burst, a group uses more than its quota for a while. In a window in which its quota was lowered, it uses several times as much.
+func TestAGroupAboveItsQuota(t *testing.T) { // systemd/systemd#26658
+	burst := map[string]string{"a/web/cpu.max": "50000 100000\n", "a/web/cpu.max.burst": "50000\n"}
+	for _, c := range []struct {
+		used  float64 // seconds of processor time in 10 s
+		files map[string]string
+		want  float64
+	}{
+		{5, burst, 1}, {7.5, burst, 1.5}, {10, burst, 2},
+		{30, map[string]string{"a/web/cpu.max": "300000 100000\n"}, 1}, {30, map[string]string{"a/web/cpu.max": "max 100000\n"}, 0.75},
+	} {
+		obs, err := sampleCPU(t, Options{Cgroup: OwnCgroup}, room(true, 4, 0, c.files), room(true, 4, c.used, burst))
+		if err != nil || obs.Utilization[quell.CPU] != c.want {
+			t.Errorf("%v s of processor time: use %v, %v; want %v", c.used, obs.Utilization[quell.CPU], err, c.want)
+		}
+		obs.At = time.Now()
+		s := quell.Snapshot{At: obs.At, Service: "shop", Instances: []quell.Instance{{ID: "i1", State: quell.Ready, Observation: &obs}}}
+		if err := s.Validate(); err != nil {
+			t.Errorf("%v s of processor time: %v", c.used, err)
+		}
+	}
 }
 
 func TestParseCPUList(t *testing.T) {

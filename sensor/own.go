@@ -40,6 +40,15 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 	return own, nil
 }
 
+// room returns the group's capacity on a machine of that many processors. A quota may exceed the machine, and a set may name processors that
+// are offline.
+func (a *ownAccount) room(processors float64) float64 {
+	if a.cores == 0 {
+		return processors
+	}
+	return min(a.cores, processors)
+}
+
 // until returns what the group did between two moments. cores is the group's capacity. machine is the observation of the whole machine
 // over the same time; it tells how much of the group's processors the hypervisor took. waiting is how many tasks waited for disks on
 // average, nil if that is not known.

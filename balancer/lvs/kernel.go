@@ -22,7 +22,7 @@ type service struct {
 
 	at  map[netip.AddrPort]*realServer // made by index, as are the other two
 	on  map[netip.Addr]*realServer     // by machine; nil for a machine that has several
-	sum int                            // of all weights
+	sum float64                        // of all weights
 }
 
 // realServer is a real server of a virtual service.
@@ -55,7 +55,7 @@ func (s *service) index(shared map[netip.Addr]bool) {
 	for i := range s.reals {
 		r := &s.reals[i]
 		s.at[r.address] = r
-		s.sum += r.weight
+		s.sum += float64(r.weight)
 		machine := r.address.Addr()
 		if _, several := s.on[machine]; several || shared[machine] {
 			r = nil

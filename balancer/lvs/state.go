@@ -83,7 +83,7 @@ func shareOf(r *realServer, s *service) float64 {
 	if r.weight == 0 {
 		return 0
 	}
-	return float64(r.weight) / float64(s.sum)
+	return float64(r.weight) / s.sum
 }
 
 // unmanaged lists the instances of a fixed group that Quell has never managed.
