@@ -214,7 +214,7 @@ type Instance struct {
 	State    State    `json:"state"`
 	Health   string   `json:"health,omitempty"`   // while health checks fail: the last check's request and its answer
 	Gone     bool     `json:"gone,omitempty"`     // failed because the balancer no longer has it, although it was healthy there
-	Stuck    bool     `json:"stuck,omitempty"`    // the scaler was told to stop it and could not: it counts against group.max until it is gone
+	Stuck    bool     `json:"stuck,omitempty"`    // it could not be stopped: it counts against group.max until it is gone
 	Weight   *float64 `json:"weight,omitempty"`   // fraction of the traffic it gets now
 	Base     *float64 `json:"base,omitempty"`     // the weight that people gave it, relative to the others'; absent: 1
 	Override *float64 `json:"override,omitempty"` // the weight that a person set

@@ -19,7 +19,7 @@ type view struct {
 	backends map[string]quell.BackendState
 	leaving  map[string]time.Time   // members that drain, and since when
 	held     map[string]hold        // members that a person took out of rotation (holds)
-	ending   map[string]bool        // members that the scaler was told to stop
+	ending   map[string]time.Time   // members that the scaler was told to stop, and when it had done so; zero: not yet
 	stuck    map[string]bool        // members that the scaler could not stop
 	coming   int                    // number of instances that were ordered and are not listed yet
 	mayCome  int                    // number of ordered instances that are no longer waited for, and may still come
@@ -32,9 +32,10 @@ type view struct {
 func (v *view) group() []life.Instance {
 	group := make([]life.Instance, len(v.members))
 	for i, m := range v.members {
-		in := life.Instance{Member: m, Ending: v.ending[m.ID], Stuck: v.stuck[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
+		in := life.Instance{Member: m, Stuck: v.stuck[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
 		in.Backend, in.Known = v.backends[m.ID]
 		in.Since, in.Leaving = v.leaving[m.ID]
+		_, in.Ending = v.ending[m.ID]
 		if h, held := v.held[m.ID]; held {
 			who := h.Held
 			in.Held, in.Ordered = &who, h.ordered
@@ -54,6 +55,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
+	c.noteLingering(members)
 	v := view{
 		members: members, backends: make(map[string]quell.BackendState, len(states)),
 		leaving: c.mem.Draining, ending: c.ending, stuck: c.stuck, last: c.last,
@@ -207,7 +209,8 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 	return nil
 }
 
-// endWait limits one attempt to stop instances. It is long because instances get time to end by themselves.
+// endWait limits one attempt to stop instances, and the time in which they are gone from the scaler's list after that. It is long because
+// instances get time to end by themselves.
 const endWait = 5 * time.Minute
 
 // endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
@@ -219,7 +222,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 		return
 	}
 	for _, id := range ids {
-		c.ending[id] = true
+		c.ending[id] = time.Time{}
 	}
 	c.background.Go(func() {
 		running, err := c.stop(ctx, ids)
@@ -227,6 +230,11 @@ func (c *Controller) endDrained(ctx context.Context) {
 		defer c.release()
 		if ctx.Err() != nil {
 			return
+		}
+		for _, id := range ids {
+			if _, listed := c.ending[id]; listed {
+				c.ending[id] = c.now() // it is forgotten when the scaler no longer lists it
+			}
 		}
 		for _, id := range running {
 			delete(c.ending, id)
@@ -245,7 +253,7 @@ func (c *Controller) stop(ctx context.Context, ids []string) (running []string, 
 	defer cancel()
 	err = c.opts.Scaler.Stop(limited, ids)
 	if err == nil {
-		return nil, nil // ids are forgotten when the scaler no longer lists them
+		return nil, nil
 	}
 	if len(ids) == 1 || ctx.Err() != nil {
 		return ids, fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err)
@@ -256,6 +264,19 @@ func (c *Controller) stop(ctx context.Context, ids []string) (running []string, 
 		running, errs = append(running, left...), append(errs, err)
 	}
 	return running, errors.Join(errs...)
+}
+
+// noteLingering finds instances that the scaler stopped without an error and lists all the same. They are stopped again.
+func (c *Controller) noteLingering(members []quell.Member) {
+	for _, m := range members {
+		at, told := c.ending[m.ID]
+		if !told || at.IsZero() || c.now().Sub(at) < endWait {
+			continue
+		}
+		delete(c.ending, m.ID)
+		c.stuck[m.ID] = true
+		c.failed("apply", fmt.Errorf("%s was stopped %v ago, and the scaler still lists it: stopping it again", m.ID, endWait))
+	}
 }
 
 // adoptDrains continues drains that a previous controller began but could not store.
@@ -274,7 +295,7 @@ func (c *Controller) forgetGone(v view) {
 		present[m.ID] = true
 	}
 	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
-	maps.DeleteFunc(c.ending, func(id string, _ bool) bool { return !present[id] })
+	maps.DeleteFunc(c.ending, func(id string, _ time.Time) bool { return !present[id] })
 	maps.DeleteFunc(c.stuck, func(id string, _ bool) bool { return !present[id] })
 	c.forgetHolds(present)
 }

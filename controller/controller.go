@@ -121,7 +121,7 @@ type Controller struct {
 	unsaved     error                // why the memory could not be stored
 	behind      error                // why this controller is not the leader
 	finished    []string             // drained instances that are stopped when the step is over
-	ending      map[string]bool      // instances that the scaler was told to stop
+	ending      map[string]time.Time // instances that the scaler was told to stop, and when it had done so; zero: not yet
 	stuck       map[string]bool      // instances that the scaler could not stop
 	members     []quell.Member
 	unlisted    map[string]*unlisted // instances that the scaler no longer lists
@@ -155,7 +155,7 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		ending: map[string]bool{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
+		ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
 	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
 	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {

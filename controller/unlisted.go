@@ -46,7 +46,8 @@ func (c *Controller) keepMissing(ctx context.Context, v *view) {
 	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
 		b := v.backends[id]
 		_, leaving := c.mem.Draining[id]
-		if now[id] || leaving || b.Draining || b.Foreign || c.ending[id] {
+		_, ending := c.ending[id]
+		if now[id] || leaving || b.Draining || b.Foreign || ending {
 			continue
 		}
 		if c.unlisted[id] == nil && b.Healthy {

@@ -18,7 +18,7 @@ type Instance struct {
 	Leaving bool               // a plan removed it
 	Since   time.Time          // when it began to leave
 	Ending  bool               // the scaler was told to stop it
-	Stuck   bool               // the scaler could not stop it
+	Stuck   bool               // the scaler could not stop it, or still lists it long after
 
 	For  string      // the instance that it will replace; until then it gets no share
 	Last quell.State // state in the last snapshot; empty if it was not in that snapshot
