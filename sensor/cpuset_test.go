@@ -93,7 +93,8 @@ func TestRoomOfAGroup(t *testing.T) {
 	mustSay(t, err, `reading its set of processors: "3-1" is no list of processors`)
 }
 
-// With cpu.max.burst, a group uses more than its quota for a while. In a window in which its quota was lowered, it uses several times as much.
+// With cpu.max.burst, a group uses more than its quota for a while. In a window in which its quota was lowered, it uses several times as
+// much.
 func TestAGroupAboveItsQuota(t *testing.T) { // systemd/systemd#26658
 	burst := map[string]string{"a/web/cpu.max": "50000 100000\n", "a/web/cpu.max.burst": "50000\n"}
 	for _, c := range []struct {

@@ -40,8 +40,8 @@ func (c *cgroupAccount) readOwn(now time.Time) (*ownAccount, error) {
 	return own, nil
 }
 
-// room returns the group's capacity on a machine of that many processors. A quota may exceed the machine, and a set may name processors that
-// are offline.
+// room returns the group's capacity on a machine of that many processors. A quota may exceed the machine, and a set may name processors
+// that are offline.
 func (a *ownAccount) room(processors float64) float64 {
 	if a.cores == 0 {
 		return processors

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A checker's weights grow to the largest that IPVS has, as they did with misc_dynamic. Shares, base weights and what Quell sets stay right,
-// and the weights come back. (acassen/keepalived#2720)
+// A checker's weights grow to the largest that IPVS has, as they did with misc_dynamic. Shares, base weights and what Quell sets stay
+// right, and the weights come back. (acassen/keepalived#2720)
 func TestTheLargestWeights(t *testing.T) {
 	k := newTable()
 	before := []int{math.MaxInt32, math.MaxInt32, 1}
