@@ -140,17 +140,20 @@ const remembered = time.Hour
 // Look records what the scaler lists now. An instance costs from the start that the scaler reports. If it is listed as failed, it costs
 // until the exit that the scaler reports, or else until now. If it is no longer listed, it costs until now, which is too long by at most
 // the time between two calls of Look. An instance that was not listed before is taken to come from an order: from the order that names it,
-// or else from the oldest order that waits for instances without a name. Look returns these instances.
+// or else from the oldest order that waits for instances without a name. So is one that runs and that an order names although it was listed
+// before: some scalers use ids again. Look returns these instances.
 func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
 		m := &members[i]
 		listed[m.ID] = true
 		stay, known := r.Stays[m.ID]
-		if !known {
+		if !known || m.State != quell.Failed && r.named(m.ID) {
 			if a, ordered := r.arrived(m.ID); ordered {
 				came = append(came, a)
 			}
+		}
+		if !known {
 			stay.From = within(time.Time{}, m.Started, now)
 		}
 		switch runs := m.State != quell.Failed; {
@@ -176,6 +179,11 @@ func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 		}
 	}
 	return came
+}
+
+// named returns whether the scaler's answer to an order named an instance that the order still waits for.
+func (r *Roll) named(id string) bool {
+	return slices.ContainsFunc(r.Orders, func(o Order) bool { return slices.Contains(o.IDs, id) })
 }
 
 // within limits the reported time told to the range from earliest to now. If no time is reported, it returns now.

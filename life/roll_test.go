@@ -165,6 +165,32 @@ func TestOrders(t *testing.T) {
 	}
 }
 
+// A scaler that uses an id again names an instance that was listed before: that is an arrival, at once or after the old one was seen to be gone.
+func TestAnIDThatIsUsedAgain(t *testing.T) {
+	one := func(state quell.State) []quell.Member { return []quell.Member{{ID: "web-7", State: state}} }
+	for _, name := range []string{"seen to be gone", "not looked at in between", "still listed as failed"} {
+		r := NewRoll()
+		r.Look(sec(0), one(quell.Ready))
+		if name == "seen to be gone" {
+			r.Look(sec(5), nil)
+		}
+		r.Order(sec(10), 1, "")
+		r.Answer([]string{"web-7"}, nil)
+		if name == "still listed as failed" {
+			if came := r.Look(sec(11), one(quell.Failed)); len(came) > 0 || r.Coming() != 1 {
+				t.Errorf("%s: the old one arrived: %+v", name, came)
+			}
+		}
+		came := r.Look(sec(12), one(quell.Starting))
+		if len(came) != 1 || !came[0].Named || r.Coming() != 0 {
+			t.Errorf("%s: came %+v, coming %d", name, came, r.Coming())
+		}
+		if late := r.Overdue(sec(100), 30*time.Second); len(late) > 0 {
+			t.Errorf("%s: still waited for: %+v", name, late)
+		}
+	}
+}
+
 func TestOverdue(t *testing.T) {
 	r := NewRoll()
 	r.Order(sec(0), 2, "")
