@@ -165,7 +165,8 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// A scaler that uses an id again names an instance that was listed before: that is an arrival, at once or after the old one was seen to be gone.
+// A scaler that uses an id again names an instance that was listed before: that is an arrival, at once or after the old one was seen to be
+// gone.
 func TestAnIDThatIsUsedAgain(t *testing.T) {
 	one := func(state quell.State) []quell.Member { return []quell.Member{{ID: "web-7", State: state}} }
 	for _, name := range []string{"seen to be gone", "not looked at in between", "still listed as failed"} {
