@@ -199,7 +199,7 @@ func TestDrainAndUndrainFromTheCommandLine(t *testing.T) {
 	r.start("controller")
 	r.awaitStatus("the next controller", func(s controller.Status) bool { return s.Leading && held(s, "i2") != nil })
 	r.decidesOn(8) // longer than balancer.drain: i2 is held, not being removed
-	if out, status := r.quell("status", "--config", r.config); status != 0 || !has(out, "i2", "held by", "empty") {
+	if out, status := r.quell("status", "--all", "--config", r.config); status != 0 || !has(out, "i2", "held by", "empty") {
 		t.Errorf("%d, %s", status, out)
 	}
 	if out, status := r.quell("drain", "i2", "--config", r.config); status != 1 || !has(out, "taken out already") {

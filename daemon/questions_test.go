@@ -40,13 +40,14 @@ func TestOperatorsQuestions(t *testing.T) {
 		{"since when?", "explain i1", []string{"response     measured"}},
 		{"what will it do?", "status", []string{"policy prima: ", "WOULD BE"}},
 		{"what did it do?", "journal --brief", []string{"started the first instances: i1, i2"}},
-		{"can I drain it?", "drain i1 --check", []string{"yes: the other 1 can take "}},
+		{"can I drain it?", "drain i1 --check", []string{"the other 1 can take "}},
 		{"is it learning?", "status", []string{"learning: network: "}},
 		{"what does it cost?", "status", []string{"cost ", " of instances"}},
 		{"how do I stop it?", "pause", []string{"paused by ", "quell resume ends the pause, quell release puts the balancer back"}},
 	} {
 		out, status := r.quell(append(strings.Fields(q.command), "--config", r.config)...)
-		if status != 0 || !has(out, q.want...) {
+		no := strings.HasSuffix(q.command, "--check") && strings.Contains(out, "no: ") // whether it can depends on the machine
+		if status != 0 && !no || !has(out, q.want...) {
 			t.Errorf("%s quell %s: status %d\n%s\nwant %q", q.asked, q.command, status, out, q.want)
 		}
 		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")

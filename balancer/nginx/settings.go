@@ -19,7 +19,7 @@ import (
 var Kind = balancer.Kind{
 	Name: "nginx", About: "an nginx that runs already, on the controller's machine",
 	Defaults: func() balancer.Settings {
-		return &Settings{PID: "/run/nginx.pid", Every: 5 * time.Second,
+		return &Settings{PID: "/run/nginx.pid", Every: 30 * time.Second,
 			Health: health.Options{Path: "/healthz", Interval: time.Second, Timeout: time.Second, Fall: 2, Rise: 2}}
 	},
 }

@@ -94,7 +94,7 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 func pauseCommand() *cobra.Command {
 	return simpleCommand("pause [--config FILE]", "Stop acting on decisions; the controller goes on making and recording them", cobra.NoArgs,
 		func([]string) (bus.Command, error) { return bus.Command{Name: bus.Pause}, nil },
-		"what is in force stays; quell resume ends the pause, quell release puts the balancer back as it was before Quell")
+		"what is in force stays;\nquell resume ends the pause, quell release puts the balancer back as it was before Quell")
 }
 
 func resumeCommand() *cobra.Command {
