@@ -96,21 +96,18 @@ type Controller struct {
 
 	// work guards the fields below, because only one step, reload or command may run at a time. It is held while scaler and balancer are
 	// called, so other goroutines read the copy in shown instead.
-	work     sync.Mutex
-	engine   *policy.Engine
-	fast     *policy.Fast   // nil: there is no fast policy
-	cutting  bool           // shares are cut, or are returning to normal
-	glanced  []quell.Reason // of the fast policy's last plan
-	composed outcome        // of the last plan between two decisions
-	stored   [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
-	noModels error          // why the configured policy does not run; until it does, shares are equal
-	mem      memory
-	leading  bool
-	looked   bool  // scaler and balancer have both answered at least once
-	refused  error // the balancer obeys another controller
-
-	missed      map[string]time.Time // instances that are above the objective, and since when
-	missedSince time.Time            // since when some instance is
+	work        sync.Mutex
+	engine      *policy.Engine
+	fast        *policy.Fast   // nil: there is no fast policy
+	cutting     bool           // shares are cut, or are returning to normal
+	glanced     []quell.Reason // of the fast policy's last plan
+	composed    outcome        // of the last plan between two decisions
+	stored      [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
+	noModels    error          // why the configured policy does not run; until it does, shares are equal
+	mem         memory
+	leading     bool
+	looked      bool                 // scaler and balancer have both answered at least once
+	refused     error                // the balancer obeys another controller
 	adopt       bool                 // the balancer's present weights must be adopted
 	forgot      bool                 // the memory was empty at the start: drains that people set at the balancer are adopted, too
 	begun       bool                 // the group has had instances
@@ -126,6 +123,8 @@ type Controller struct {
 	members     []quell.Member
 	unlisted    map[string]*unlisted // instances that the scaler no longer lists
 	status      Status               // as of the last decision
+	missed      map[string]time.Time // instances that are above the objective, and since when
+	missedSince time.Time            // since when some instance is
 	told        string               // the last decision that was logged
 	counts      counts
 	turn        string                 // what the present replacement waits for

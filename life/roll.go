@@ -29,8 +29,6 @@ type Order struct {
 	Count int       `json:"count,omitempty"` // number of instances without a name
 	IDs   []string  `json:"ids,omitempty"`   // those that the scaler named
 	For   string    `json:"for,omitempty"`   // the instance to be replaced; empty: the group grows
-	// Unsure says that the order failed and may have been carried out all the same.
-	Unsure bool `json:"unsure,omitempty"`
 	// Overdue says that its instances are no longer waited for. They may still come, so they count against group.max until the order is
 	// forgotten.
 	Overdue bool `json:"overdue,omitempty"`
@@ -76,8 +74,7 @@ func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
 func (r *Roll) Answer(ids []string, err error) (later int) {
 	o := &r.Orders[len(r.Orders)-1]
 	o.Count = max(0, o.Count-len(ids))
-	o.Unsure = errors.As(err, new(*quell.UnsureError))
-	if err != nil && !o.Unsure {
+	if err != nil && !errors.As(err, new(*quell.UnsureError)) {
 		o.Count = 0
 	}
 	o.IDs = slices.Clone(ids)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
 	"slices"
 	"strings"
@@ -44,13 +43,12 @@ func runningInstances(cmd *cobra.Command) []cobra.Completion {
 		reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
 		var s controller.Status
 		if err == nil {
-			err = json.Unmarshal(reply, &s)
+			s, err = readStatus[controller.Status](reply)
 		}
 		if err != nil {
 			answers <- nil
 			return
 		}
-		printable(&s)
 		answers <- described(&s)
 	}()
 	select {

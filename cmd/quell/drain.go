@@ -58,11 +58,10 @@ func checkDrain(cmd *cobra.Command, path, instance string) error {
 	if err != nil {
 		return err
 	}
-	var s controller.Status
-	if err := json.Unmarshal(reply, &s); err != nil {
-		return fmt.Errorf("reading the status: %w", err)
+	s, err := readStatus[controller.Status](reply)
+	if err != nil {
+		return err
 	}
-	printable(&s)
 	text, err := withoutInstance(&s, instance)
 	if err == nil {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -34,11 +33,10 @@ func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
 		return err
 	}
-	var s host.Status
-	if err := json.Unmarshal(reply, &s); err != nil {
-		return fmt.Errorf("reading the status: %w", err)
+	s, err := readStatus[host.Status](reply)
+	if err != nil {
+		return err
 	}
-	printable(&s)
 	return writeLocalStatus(cmd.OutOrStdout(), s)
 }
 

@@ -65,12 +65,20 @@ func showStatus(cmd *cobra.Command, path string, asJSON, all bool) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
 		return err
 	}
-	var s controller.Status
+	s, err := readStatus[controller.Status](reply)
+	if err != nil {
+		return err
+	}
+	return writeStatus(cmd.OutOrStdout(), s, all)
+}
+
+// readStatus reads the status of a controller or an agent, and makes its texts printable.
+func readStatus[S any](reply []byte) (s S, err error) {
 	if err := json.Unmarshal(reply, &s); err != nil {
-		return fmt.Errorf("reading the status: %w", err)
+		return s, fmt.Errorf("reading the status: %w", err)
 	}
 	printable(&s)
-	return writeStatus(cmd.OutOrStdout(), s, all)
+	return s, nil
 }
 
 // watchStatus shows the status again and again, until the command is interrupted. An error is shown in place of the status.
@@ -254,7 +262,7 @@ func (v *statusView) table() {
 	for i := range rows {
 		row := &rows[i]
 		fmt.Fprintf(lines, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, rateCell(row.RequestRate), rateCell(row.CanTakeRate),
-			cell(row.Share, "%.3f"), cell(row.Now, "%.3f"), cell(row.Would, "%.3f"), msCell(row.LatencyMS), v.predicted(row), v.state(row))
+			cell(row.Share, "%.3f"), cell(row.Now, "%.3f"), cell(row.Would, "%.3f"), cell(row.LatencyMS, "%.1f ms"), v.predicted(row), v.state(row))
 	}
 	_ = lines.Flush() // to memory
 	v.line("")
@@ -284,7 +292,7 @@ func (v *statusView) predicted(row *controller.InstanceStatus) string {
 	if most := absurd * v.ThresholdMS; row.PredictedMS != nil && most > 0 && *row.PredictedMS > most {
 		return "> " + ms(most)
 	}
-	return msCell(row.PredictedMS)
+	return cell(row.PredictedMS, "%.1f ms")
 }
 
 // state is the cell with an instance's state, and one clause about why it is as it is.
@@ -461,13 +469,6 @@ func rate(v float64) string {
 		return fmt.Sprintf("%.0f/s", v)
 	}
 	return fmt.Sprintf("%.3g/s", v)
-}
-
-func msCell(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.1f ms", *v)
 }
 
 func rateCell(v *float64) string {
