@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -233,22 +232,11 @@ func (d *Driver) inFlight(e *entry) int64 {
 
 // numeric returns an address whose name is resolved.
 func numeric(ctx context.Context, address string) (string, error) {
-	if a, err := netip.ParseAddrPort(address); err == nil {
-		return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String(), nil
-	}
-	host, service, err := net.SplitHostPort(address)
+	list, err := balancer.Resolve(ctx, address)
 	if err != nil {
 		return "", err
 	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
-	if err != nil {
-		return "", err
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return "", err
-	}
-	return netip.AddrPortFrom(ips[0].Unmap(), uint16(port)).String(), nil
+	return list[0].String(), nil
 }
 
 // socket is a numeric address in Envoy's terms.
@@ -266,7 +254,7 @@ func plain(address *core.Address) string {
 	if err != nil {
 		return ""
 	}
-	return netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())).String()
+	return balancer.Plain(netip.AddrPortFrom(ip, uint16(s.GetPortValue()))).String()
 }
 
 // addresses returns the address of each instance.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -230,11 +229,11 @@ func (d *Driver) bequeath(wanted []*entry, known map[netip.AddrPort]map[string]*
 func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
 	e.Leaving = false
 	if e.Address != b.Address {
-		numeric, err := resolve(ctx, b.Address)
+		numeric, err := balancer.Resolve(ctx, b.Address)
 		if err != nil {
 			return fmt.Errorf("address of %s: %w", b.ID, err)
 		}
-		e.Address, e.Numeric, e.In = b.Address, numeric, nil
+		e.Address, e.Numeric, e.In = b.Address, numeric[0], nil // a name is resolved once, when an instance's address is new
 		if !d.fixed(b.ID) {
 			d.unborn(e)
 		}
@@ -267,26 +266,6 @@ func index(views []*service, instances []*entry) {
 			view.index(shared)
 		}
 	}
-}
-
-// resolve turns host:port into an address. A name is resolved once, when an instance's address is new.
-func resolve(ctx context.Context, address string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddrPort(address); err == nil {
-		return plain(a), nil
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)), nil
 }
 
 // fixed returns whether an instance is one of a fixed group. Then its real server was there before Quell, and a weight of 0 is a person's.

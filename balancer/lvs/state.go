@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 )
 
 // states returns the backends in force, ordered by id.
@@ -94,7 +95,7 @@ func (d *Driver) unmanaged() (list []*entry) {
 	}
 	for _, m := range d.opts.Members {
 		if address, err := netip.ParseAddrPort(m.Address); err == nil && !known[m.ID] {
-			list = append(list, &entry{ID: m.ID, Address: m.Address, Numeric: plain(address), Probe: m.Probe})
+			list = append(list, &entry{ID: m.ID, Address: m.Address, Numeric: balancer.Plain(address), Probe: m.Probe})
 		}
 	}
 	return list

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/quellhq/quell/balancer"
 )
 
 // virtual names a virtual service of IPVS. It is an address and a protocol, or a firewall mark.
@@ -42,7 +44,7 @@ func parseVirtual(text string) (v virtual, err error) {
 	if v.address, err = netip.ParseAddrPort(text); err != nil || v.address.Addr().Zone() != "" {
 		return v, fmt.Errorf("%q is no address with a port", text)
 	}
-	v.address = plain(v.address)
+	v.address = balancer.Plain(v.address)
 	v.six = v.address.Addr().Is6()
 	return v, nil
 }
@@ -62,6 +64,3 @@ func (v virtual) String() string {
 	}
 	return v.address.String()
 }
-
-// plain writes an IPv4 address that is given in the form of IPv6 as IPv4.
-func plain(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

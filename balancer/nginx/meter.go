@@ -164,7 +164,7 @@ func plain(server string) string {
 	if err != nil {
 		return ""
 	}
-	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()).String()
+	return balancer.Plain(a).String()
 }
 
 // request describes a request at the server that was the last to get it.

@@ -2,11 +2,11 @@ package nginx
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
+
+	"github.com/quellhq/quell/balancer"
 )
 
 // names resolves addresses of servers as nginx does when it reads its configuration.
@@ -18,28 +18,16 @@ type names struct {
 // of returns the addresses that a server's address stands for; none if it cannot be resolved.
 func (n *names) of(ctx context.Context, address string) []netip.AddrPort {
 	if a, err := netip.ParseAddrPort(address); err == nil {
-		return []netip.AddrPort{netip.AddrPortFrom(a.Addr().Unmap(), a.Port())}
+		return []netip.AddrPort{balancer.Plain(a)}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if list, found := n.known[address]; found {
 		return list
 	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return nil
-	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	list, err := balancer.Resolve(ctx, address)
 	if err != nil {
 		return nil // asked again next time
-	}
-	list := make([]netip.AddrPort, len(ips))
-	for i, ip := range ips {
-		list[i] = netip.AddrPortFrom(ip.Unmap(), uint16(number))
 	}
 	if n.known == nil {
 		n.known = map[string][]netip.AddrPort{}
