@@ -88,6 +88,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err != nil {
 		return err
 	}
+	d.takeBack()
 	unplaced := d.assign(ctx, backends, views)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
@@ -365,6 +366,16 @@ func (d *Driver) notice(targets []target, views []*service) {
 	d.remember()
 }
 
+// takeBack ends the time in which servers keep the weight that somebody else put back: the state has told that they are in service again, so
+// whoever applies a list now means it.
+func (d *Driver) takeBack() {
+	for _, e := range d.entries {
+		for _, tr := range e.In {
+			tr.Back = false
+		}
+	}
+}
+
 // disclaim records which real servers Quell itself is about to take out.
 func (d *Driver) disclaim(targets []target) {
 	for i := range targets {
@@ -402,7 +413,7 @@ func faithful(v virtual, view *service, targets []target) bool {
 	var have, want []int
 	for i := range targets {
 		t := &targets[i]
-		if !t.serves() || t.held(v) {
+		if !t.serves() || t.held(v) || t.trace(v).Back {
 			continue
 		}
 		if r := view.find(t.Numeric); r != nil {

@@ -12,8 +12,8 @@ import (
 type trace struct {
 	Out    bool `json:"out,omitempty"`     // Quell set the weight to 0, or has not given it one yet; stored before Quell does so
 	ByHand bool `json:"by_hand,omitempty"` // somebody else set it to 0
-	// Back says that somebody else ended the 0, and Quell has not given a weight since. Until then Quell does not set the 0 of its last plan,
-	// which would hide a 0 that a checker sets in the meantime.
+	// Back says that somebody else ended the 0, and Quell has not applied a list since. Until then the state shows the 0 of the last list as
+	// being in force, so that nobody sets it again: that would hide a 0 that a checker sets in the meantime.
 	Back   bool `json:"back,omitempty"`
 	weight int  // the last weight that Quell set or left; 0 after a restart
 }

@@ -40,7 +40,7 @@ func (d *Driver) states(targets []target, views []*service) (states []quell.Back
 // real server for it.
 func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool) (state quell.BackendState, there bool) {
 	state = quell.BackendState{Backend: quell.Backend{ID: t.ID, Address: t.Address, Probe: t.Probe}}
-	has, held, out := 0, 0, 0
+	has, held, out, back := 0, 0, 0, false
 	for i, view := range views {
 		if view == nil {
 			continue
@@ -60,7 +60,10 @@ func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool
 		}
 		state.InFlight += r.active
 		state.Weight = max(state.Weight, shareOf(r, view))
-		if t.known && !t.held(d.services[i]) && (r.weight == 0) != (t.weight == 0) {
+		switch tr := t.trace(d.services[i]); {
+		case tr.Back:
+			back = true
+		case t.known && !t.held(d.services[i]) && (r.weight == 0) != (t.weight == 0):
 			state.Address = ""
 		}
 	}
@@ -73,7 +76,7 @@ func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool
 	if held == has {
 		d.outByOthers(&state)
 	}
-	if state.Draining {
+	if state.Draining || back {
 		state.Weight = 0
 	}
 	return state, true
