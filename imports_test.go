@@ -40,7 +40,7 @@ var mayImport = map[string][]string{
 	"bus":              {".", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
-	"balancer":         {".", "config/keys"},
+	"balancer":         {".", "config/keys", "internal/outage", "internal/atomicfile"},
 	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
 	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program", "internal/atomicfile"},
 	"balancer/measure": {".", "balancer", "internal/tick"},
@@ -49,9 +49,8 @@ var mayImport = map[string][]string{
 		"internal/outage", "internal/tick", "internal/atomicfile", "internal/webcheck"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/logsocket", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
-	"balancer/lvs": {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
-	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/connlimit", "internal/outage",
-		"internal/tick", "internal/atomicfile"},
+	"balancer/lvs":   {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
+	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/connlimit", "internal/tick"},
 	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/lockfile", "internal/logsocket",
 		"internal/outage", "internal/program", "internal/tick", "internal/atomicfile"},
 	"scaler":         {".", "config/keys"},

@@ -3,7 +3,6 @@
 package envoy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -26,8 +25,6 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/internal/atomicfile"
-	"github.com/quellhq/quell/internal/outage"
 )
 
 // mostWeight is the weight of the endpoint with the largest share. Equal shares have equal weights, which LEAST_REQUEST needs in order to
@@ -51,12 +48,11 @@ type Driver struct {
 	checks *health.Checks
 	first  chan struct{} // closed as soon as there are endpoints to give
 
-	mu         sync.Mutex
-	entries    []*entry
-	given      map[string]*endpoint.ClusterLoadAssignment // by cluster
-	kept       []byte
-	asked      bool
-	remembered outage.Log
+	mu      sync.Mutex
+	entries []*entry
+	given   map[string]*endpoint.ClusterLoadAssignment // by cluster
+	memory  balancer.Memory[entry]
+	asked   bool
 }
 
 // entry is an endpoint.
@@ -80,16 +76,15 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{opts: o, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{}, fleet: newFleet(o.Logger),
 		// Versions of another controller's time must differ, so that Envoys that come back get the present endpoints.
 		cache: cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"))}
-	d.remembered = outage.Log{Logger: o.Logger, What: "keeping the endpoints for Envoy"}
 	var err error
-	d.entries, err = balancer.Memory[entry]{
+	d.memory = balancer.Memory[entry]{
 		Path: o.Memory, About: "which endpoints Envoy has", Remedy: "delete it, and Envoys get the instances from the next plan",
 		Valid: func(e *entry) bool {
 			_, err := netip.ParseAddrPort(e.Numeric)
 			return e.ID != "" && err == nil && e.Share >= 0 && e.Share <= 1
-		},
-	}.Read()
-	if err != nil {
+		}, Logger: o.Logger,
+	}
+	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
 	if d.entries == nil {
@@ -101,7 +96,6 @@ func New(o Options) (*Driver, error) {
 			d.entries = append(d.entries, e)
 		}
 	}
-	d.kept = balancer.EncodeMemory(d.entries)
 	if len(d.entries) > 0 {
 		return d, d.give()
 	}
@@ -136,7 +130,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	}
 	d.entries, d.asked = entries, true
 	d.checks.Follow(d.addresses())
-	d.remember()
+	d.memory.Keep(d.entries)
 	return d.give()
 }
 
@@ -275,17 +269,4 @@ func (d *Driver) instances(context.Context) map[string][]string {
 		list[e.ID] = []string{e.Numeric}
 	}
 	return list
-}
-
-// remember stores the entries if they changed. If that fails, it is tried again later, because giving endpoints is more important.
-func (d *Driver) remember() {
-	now := balancer.EncodeMemory(d.entries)
-	if bytes.Equal(now, d.kept) || d.opts.Memory == "" {
-		return
-	}
-	err := atomicfile.Write(d.opts.Memory, now, 0o600)
-	d.remembered.Report(err)
-	if err == nil {
-		d.kept = now
-	}
 }

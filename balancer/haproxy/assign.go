@@ -1,7 +1,6 @@
 package haproxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/balancer"
 )
 
 // assign finds a server for every backend, and marks servers that are no longer wanted as leaving. It stores changes before they are made,
@@ -50,16 +48,9 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 
 // remember stores the memory. If that fails, it is tried again later, because passing requests on is more important.
 func (d *Driver) remember() {
-	now := balancer.EncodeMemory(d.entries)
 	d.changed = false
-	if bytes.Equal(now, d.kept) {
-		return
-	}
-	d.stale = true // the state file must be updated, so that a restarted HAProxy begins with the present state
-	err := saveEntries(d.opts.Memory, now)
-	d.remembered.Report(err)
-	if err == nil {
-		d.kept = now
+	if d.memory.Keep(d.entries) {
+		d.stale = true // the state file must be updated, so that a restarted HAProxy begins with the present state
 	}
 }
 

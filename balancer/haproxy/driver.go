@@ -25,7 +25,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
-	kept    []byte                   // entries as stored in the memory
+	memory  balancer.Memory[entry]
 	changed bool                     // traces (see hands.go) differ from the stored ones
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	since   map[string]time.Time     // when each server began to leave
@@ -36,7 +36,7 @@ type Driver struct {
 	told       map[string]bool // texts that were already reported
 	stale      bool            // the state file is older than the state in force
 
-	placed, remembered, saved outage.Log
+	placed, saved outage.Log
 }
 
 // New checks the options and reads the memory. HAProxy need not run yet. Invalid options are a *quell.UserError.
@@ -46,13 +46,12 @@ func New(o Options) (*Driver, error) {
 	}
 	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}, out: map[string]bool{}}
 	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
-	d.remembered = outage.Log{Logger: d.opts.Logger, What: "keeping which server stands for which instance"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
+	d.memory = memory(&d.opts)
 	var err error
-	if d.entries, err = loadEntries(o.Memory); err != nil {
+	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
-	d.kept = balancer.EncodeMemory(d.entries)
 	if _, err := os.Stat(o.StateFile); o.StateFile != "" && errors.Is(err, fs.ErrNotExist) {
 		d.stale = true
 	}

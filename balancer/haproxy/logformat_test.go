@@ -3,10 +3,11 @@ package haproxy
 import (
 	"errors"
 	"fmt"
-	"github.com/quellhq/quell/balancer/measure"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/balancer/measure"
 )
 
 // The formats of the tests. httplogText is what `option httplog` stands for, as HAProxy's manual gives it.

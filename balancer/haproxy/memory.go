@@ -2,7 +2,6 @@ package haproxy
 
 import (
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // entry is what is stored about an instance: which server belongs to it.
@@ -22,18 +21,10 @@ type entry struct {
 	Before map[string]before `json:"before,omitempty"` // what the server had before Quell, by socket; nil: Quell added the server
 }
 
-// loadEntries reads the memory. A missing file is not an error, a damaged file is.
-func loadEntries(path string) ([]*entry, error) {
+func memory(o *Options) balancer.Memory[entry] {
 	return balancer.Memory[entry]{
-		Path: path, About: "which server stands for which instance",
+		Path: o.Memory, About: "which server stands for which instance",
 		Remedy: "delete it, and Quell finds the servers by their names and addresses",
-		Valid:  func(e *entry) bool { return e.ID != "" && names.MatchString(e.Server) },
-	}.Read()
-}
-
-func saveEntries(path string, encoded []byte) error {
-	if path == "" {
-		return nil
+		Valid:  func(e *entry) bool { return e.ID != "" && names.MatchString(e.Server) }, Logger: o.Logger,
 	}
-	return atomicfile.Write(path, encoded, 0o600)
 }

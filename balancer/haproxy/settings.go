@@ -196,7 +196,7 @@ func (s *Settings) reader(sockets []string, in balancer.Service) (*Driver, error
 		d, err = New(o)
 	}
 	if err == nil {
-		d.opts.Memory = ""
+		d.memory.Path = ""
 	}
 	return d, err
 }

@@ -84,7 +84,7 @@ func (d *Driver) Restore(context.Context) (unknown []string, err error) {
 		return unknown, err
 	}
 	d.entries, d.asked = nil, nil
-	d.remember()
+	d.memory.Keep(d.entries)
 	return unknown, nil
 }
 

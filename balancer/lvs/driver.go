@@ -3,7 +3,6 @@
 package lvs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,12 +38,12 @@ type Driver struct {
 
 	mu      sync.Mutex
 	entries []*entry
-	kept    []byte                   // entries as stored
+	memory  balancer.Memory[entry]
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	told    map[string]bool          // texts that were already reported
 
-	placed, remembered outage.Log
-	reading            []outage.Log // by virtual service
+	placed  outage.Log
+	reading []outage.Log // by virtual service
 }
 
 // New checks the options and reads the memory. IPVS need not be there yet.
@@ -67,12 +66,11 @@ func newDriver(o Options, k kernel) (*Driver, error) {
 		d.reading = append(d.reading, outage.Log{Logger: o.Logger, What: "reading the virtual service " + text})
 	}
 	d.placed = outage.Log{Logger: o.Logger, What: "finding the real server of every instance"}
-	d.remembered = outage.Log{Logger: o.Logger, What: "keeping which real server stands for which instance"}
+	d.memory = memory(&o)
 	var err error
-	if d.entries, err = load(o.Memory); err != nil {
+	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
-	d.kept = balancer.EncodeMemory(d.entries)
 	return d, nil
 }
 
@@ -104,7 +102,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		}
 	}
 	d.forget(views)
-	d.remember()
+	d.memory.Keep(d.entries)
 	return errors.Join(errs...)
 }
 
@@ -120,7 +118,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	index(views, d.instances())
 	targets := d.targets()
 	d.notice(targets, views)
-	d.remember()
+	d.memory.Keep(d.entries)
 	return d.states(targets, views), nil
 }
 
@@ -363,11 +361,11 @@ func (d *Driver) notice(targets []target, views []*service) {
 			tr.weight = r.weight
 		}
 	}
-	d.remember()
+	d.memory.Keep(d.entries)
 }
 
-// takeBack ends the time in which servers keep the weight that somebody else put back: the state has told that they are in service again, so
-// whoever applies a list now means it.
+// takeBack ends the time in which servers keep the weight that somebody else put back: the state has told that they are in service again,
+// so whoever applies a list now means it.
 func (d *Driver) takeBack() {
 	for _, e := range d.entries {
 		for _, tr := range e.In {
@@ -385,7 +383,7 @@ func (d *Driver) disclaim(targets []target) {
 			}
 		}
 	}
-	d.remember()
+	d.memory.Keep(d.entries)
 }
 
 // set changes the weights of a virtual service that differ. Weights that give the shares as precisely as Quell's own stay as they are.
@@ -434,17 +432,4 @@ func (d *Driver) forget(views []*service) {
 			return r != nil && r.weight > 0
 		})
 	})
-}
-
-// remember stores the entries if they changed. If that fails, it is tried again later, because setting weights is more important.
-func (d *Driver) remember() {
-	now := balancer.EncodeMemory(d.entries)
-	if bytes.Equal(now, d.kept) {
-		return
-	}
-	err := save(d.opts.Memory, now)
-	d.remembered.Report(err)
-	if err == nil {
-		d.kept = now
-	}
 }

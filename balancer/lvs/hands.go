@@ -71,7 +71,7 @@ func (d *Driver) Release(_ context.Context, id string) error {
 				*tr = trace{Out: true}
 			}
 		}
-		d.remember()
+		d.memory.Keep(d.entries)
 		return nil
 	}
 	return fmt.Errorf("no real server of IPVS stands for %s", id)

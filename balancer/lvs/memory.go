@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // entry is what is stored about an instance: its real server, and who took it out.
@@ -22,18 +21,10 @@ type entry struct {
 	Before map[string]int `json:"before,omitempty"` // weights before Quell, by virtual service
 }
 
-// load reads the memory. A missing file is not an error, a damaged file is.
-func load(path string) ([]*entry, error) {
+func memory(o *Options) balancer.Memory[entry] {
 	return balancer.Memory[entry]{
-		Path: path, About: "which real server stands for which instance",
+		Path: o.Memory, About: "which real server stands for which instance",
 		Remedy: "delete it, and Quell finds the real servers by their addresses",
-		Valid:  func(e *entry) bool { return e.ID != "" && e.Numeric.IsValid() },
-	}.Read()
-}
-
-func save(path string, encoded []byte) error {
-	if path == "" {
-		return nil
+		Valid:  func(e *entry) bool { return e.ID != "" && e.Numeric.IsValid() }, Logger: o.Logger,
 	}
-	return atomicfile.Write(path, encoded, 0o600)
 }

@@ -105,7 +105,7 @@ func (d *Driver) change(ctx context.Context, f *file, list []target) error {
 		before[i] = *e
 	}
 	d.commit(changed)
-	d.remember()
+	d.memory.Keep(d.entries)
 	if err := d.write(ctx, f, text); err != nil {
 		for i := range before {
 			*d.entries[i] = before[i]

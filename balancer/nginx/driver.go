@@ -3,7 +3,6 @@
 package nginx
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +50,13 @@ type Driver struct {
 
 	mu       sync.Mutex
 	entries  []*entry
-	kept     []byte                   // entries as stored
+	memory   balancer.Memory[entry]
 	asked    map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	reloaded time.Time                // when nginx was last reloaded
 	told     map[string]bool          // texts that were already reported
 	release  func() error             // gives up the owner's file; nil: it is not held
 
-	remembered, counting, waiting outage.Log
+	counting, waiting outage.Log
 }
 
 // New checks the options and reads the memory. nginx need not run yet.
@@ -72,14 +71,13 @@ func New(o Options) (*Driver, error) {
 		o.Test = []string{"nginx", "-t"}
 	}
 	d := &Driver{opts: o, master: master{o.PID, o.Test, o.Reload}, conns: openConns, told: map[string]bool{}}
-	d.remembered = outage.Log{Logger: o.Logger, What: "keeping which line of nginx's servers stands for which instance"}
+	d.memory = memory(&o)
 	d.counting = outage.Log{Logger: o.Logger, What: "counting nginx's connections"}
 	d.waiting = outage.Log{Logger: o.Logger, What: "setting nginx's weights"}
 	var err error
-	if d.entries, err = load(o.Memory); err != nil {
+	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
-	d.kept = balancer.EncodeMemory(d.entries)
 	return d, nil
 }
 
@@ -101,7 +99,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	d.checks.Follow(d.known())
-	defer d.remember()
+	defer d.memory.Keep(d.entries)
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && !e.Unsure && d.find(ctx, f, e.Address) == nil })
 	return d.change(ctx, f, d.wanted(ctx, f))
 }
@@ -118,7 +116,7 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 		return nil, err
 	}
 	d.notice(ctx, f)
-	d.remember()
+	d.memory.Keep(d.entries)
 	return d.states(ctx, f), nil
 }
 
@@ -259,19 +257,6 @@ func (d *Driver) fixed(id string) bool {
 	return slices.ContainsFunc(d.opts.Members, func(m quell.Member) bool { return m.ID == id })
 }
 
-// remember stores the entries if they changed. If that fails, it is tried again later, because setting weights is more important.
-func (d *Driver) remember() {
-	now := balancer.EncodeMemory(d.entries)
-	if bytes.Equal(now, d.kept) {
-		return
-	}
-	err := save(d.opts.Memory, now)
-	d.remembered.Report(err)
-	if err == nil {
-		d.kept = now
-	}
-}
-
 // Release puts an instance back in service that a person took out in the file. The next Apply carries it out.
 func (d *Driver) Release(_ context.Context, id string) error {
 	d.mu.Lock()
@@ -281,7 +266,7 @@ func (d *Driver) Release(_ context.Context, id string) error {
 			if e.ByHand {
 				e.ByHand, e.Down = false, true
 			}
-			d.remember()
+			d.memory.Keep(d.entries)
 			return nil
 		}
 	}

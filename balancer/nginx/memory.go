@@ -2,7 +2,6 @@ package nginx
 
 import (
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // entry is what is stored about an instance: what Quell wrote into its line, and what was there before.
@@ -23,18 +22,10 @@ type entry struct {
 	Unsure bool `json:"unsure,omitempty"`
 }
 
-// load reads the memory. A missing file is not an error, a damaged file is.
-func load(path string) ([]*entry, error) {
+func memory(o *Options) balancer.Memory[entry] {
 	return balancer.Memory[entry]{
-		Path: path, About: "which line of nginx's servers stands for which instance",
+		Path: o.Memory, About: "which line of nginx's servers stands for which instance",
 		Remedy: "delete it, and Quell finds the lines by their addresses",
-		Valid:  func(e *entry) bool { return e.ID != "" && e.Address != "" },
-	}.Read()
-}
-
-func save(path string, encoded []byte) error {
-	if path == "" {
-		return nil
+		Valid:  func(e *entry) bool { return e.ID != "" && e.Address != "" }, Logger: o.Logger,
 	}
-	return atomicfile.Write(path, encoded, 0o600)
 }

@@ -88,7 +88,7 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 		}
 	}
 	d.entries, d.asked = nil, nil
-	d.remember()
+	d.memory.Keep(d.entries)
 	return nil, nil
 }
 
