@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 const (
 	childRole = "QUELL_BUS_TEST_ROLE"
 	childDir  = "QUELL_BUS_TEST_DIR"
-	patience  = 20 * time.Second // much longer than any step of a test takes, even on a busy machine
+	patience  = time.Minute // much longer than any step of a test takes, even on a busy machine
 )
 
 func startServer(t testing.TB, opts ServerOptions) *Server {

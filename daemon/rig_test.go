@@ -28,7 +28,7 @@ import (
 
 const (
 	sampling = 300 * time.Millisecond
-	patience = 20 * time.Second // longest waiting time for things that take a second on an idle machine
+	patience = time.Minute // longest waiting time for things that take a second on an idle machine
 )
 
 // rig is one service's folder, addresses and processes. Every process holds the read end of a pipe, so it ends with

@@ -145,13 +145,17 @@ type Limit struct {
 func Show(o Options) (list []Limit, err error) {
 	o = o.filled()
 	err = each(o, func(path string) error {
-		c, err := parseRecord(os.ReadFile(path))
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return ignoreMissing(err)
+		}
+		c, err := parseRecord(text, nil)
 		left, held := abandoned(path)
-		if err != nil && errors.Is(held, lockfile.ErrHeld) {
+		if err != nil && (len(text) == 0 || errors.Is(held, lockfile.ErrHeld)) {
 			return nil // its owner has not written it yet, and limits afterwards
 		}
 		if err != nil {
-			return ignoreMissing(err)
+			return err
 		}
 		one := Limit{Target: c.Target, Before: string(c.Before), PID: c.PID, At: c.At, Left: left}
 		k, err := o.kind(c.Target)

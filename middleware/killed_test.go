@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long tests wait for other processes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // TestAKilledAgent ends an agent without letting it restore anything, at every moment of a change.
 func TestAKilledAgent(t *testing.T) {

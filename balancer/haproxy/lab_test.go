@@ -22,7 +22,7 @@ import (
 	"github.com/quellhq/quell/internal/need"
 )
 
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // lab is a real HAProxy in front of web servers of this process. Every HAProxy that it starts is stopped through its
 // own handle.

@@ -122,22 +122,23 @@ func TestWrongSetUps(t *testing.T) {
 		global, change string   // log line, and a change of the configuration, as "from|to"
 		frontends      []string // that get requests
 		known          []string // whose formats are configured
+		lines          int64    // that come in a period
 		want           []string
 	}{
-		"JSON that is not configured": {"log %s local0", "", []string{"json", "plain"}, nil,
+		"JSON that is not configured": {"log %s local0", "", []string{"json", "plain"}, nil, 40,
 			[]string{"example of frontend json: ", `{"client":"127.0.0.1"`, "balancer.haproxy.log_format"}},
-		"a short format that is not configured": {"log %s local0", "", []string{"short", "plain"}, nil,
+		"a short format that is not configured": {"log %s local0", "", []string{"short", "plain"}, nil, 40,
 			[]string{"20 lines of a period", "a.app 200 ", "balancer.haproxy.log_format"}},
-		"the wrong format": {"log %s local0", "", []string{"json"}, []string{"short"}, []string{"example of frontend json: "}},
-		"no option httplog": {"log %s local0", "frontend plain\n  option httplog|frontend plain", []string{"plain"}, nil,
+		"the wrong format": {"log %s local0", "", []string{"json"}, []string{"short"}, 20, []string{"example of frontend json: "}},
+		"no option httplog": {"log %s local0", "frontend plain\n  option httplog|frontend plain", []string{"plain"}, nil, 20,
 			[]string{"example of frontend plain: ", "add `option httplog`"}},
-		"lines cut off": {"log %s len 100 local0", "", []string{"json"}, []string{"json"}, []string{"a format that Quell does not know"}},
-		"a level":       {"log %s local0 notice", "", []string{"plain"}, nil, []string{"logged 0 of them", "without a level above info"}},
-		"another place": {"log 127.0.0.1:1 local0", "", []string{"plain"}, nil, []string{"logged 0 of them", "this address"}},
-		"a frontend that does not log": {"log %s local0", "frontend short|frontend short\n  no log", []string{"plain", "short"}, nil,
+		"lines cut off": {"log %s len 100 local0", "", []string{"json"}, []string{"json"}, 20, []string{"a format that Quell does not know"}},
+		"a level":       {"log %s local0 notice", "", []string{"plain"}, nil, 0, []string{"logged 0 of them", "without a level above info"}},
+		"another place": {"log 127.0.0.1:1 local0", "", []string{"plain"}, nil, 0, []string{"logged 0 of them", "this address"}},
+		"a frontend that does not log": {"log %s local0", "frontend short|frontend short\n  no log", []string{"plain", "short"}, nil, 20,
 			[]string{"logged 20 of them here, and none of frontend short"}},
 		"dontlog-normal": {"log %s local0", "frontend plain\n|frontend plain\n  option dontlog-normal\n",
-			[]string{"plain"}, nil, []string{"logged 0 of them", "dontlog-normal"}},
+			[]string{"plain"}, nil, 0, []string{"logged 0 of them", "dontlog-normal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "")
@@ -158,9 +159,8 @@ func TestWrongSetUps(t *testing.T) {
 			}
 			l.start()
 			m := l.meterOf(conn, c.known...)
-			quiet := func(h *heardOf) bool { return true }
 			for range 2 {
-				l.period(m, addresses, 20, quiet)
+				l.period(m, addresses, 20, func(h *heardOf) bool { return h.lines+h.malformed == c.lines })
 			}
 			problem := m.err()
 			for _, words := range c.want {

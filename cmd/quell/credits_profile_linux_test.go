@@ -21,7 +21,7 @@ import (
 	"github.com/quellhq/quell/limit"
 )
 
-// profiledService is a service in a control group, whose requests take 1 ms of a processor each, and users who ask one after the other.
+// profiledService is a service in a control group, whose requests take 0.3 ms of a processor each, and users who ask one after the other.
 type profiledService struct {
 	group, url, port, dir string
 }
@@ -43,7 +43,7 @@ func startProfiledService(t *testing.T, users int) profiledService {
 		t.Fatal(err)
 	}
 	_, s.port, _ = net.SplitHostPort(address)
-	s.url = "http://" + address + "/work?cpu=1000us&bytes=100"
+	s.url = "http://" + address + "/work?cpu=300us&bytes=100"
 	server := exec.Command("quell", "lab", "work", "--listen", address)
 	server.Stderr = os.Stderr
 	if err := startIn(made, server); err != nil {
