@@ -7,7 +7,7 @@ GO ?= go
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
-	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived
+	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived dnsmasq-base
 
 # A kernel and its modules, for the virtual machine in which balancer/lvs (IPVS) and limit (control groups of version 2, ifb) are tested.
 # Debian's package is unpacked here, and not installed.

@@ -133,6 +133,16 @@ func (s Scaler) Listed() (members []quell.Member, fixed bool) {
 	return list.Listed(), true
 }
 
+// onlyLists is a scaler that reads a list which others keep: instances come and go, but Quell starts and stops none.
+type onlyLists interface{ OnlyLists() }
+
+// Changes returns whether Quell may start and stop instances.
+func (s Scaler) Changes() bool {
+	_, fixed := s.Listed()
+	_, reads := s.Settings.(onlyLists)
+	return !fixed && !reads
+}
+
 // Prober is the process that measures probes.
 type Prober string
 

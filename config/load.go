@@ -107,6 +107,8 @@ func required(table keys.Table) keys.Table {
 
 // derive sets the defaults that follow from other keys.
 func (f *File) derive(d *keys.Decoder) {
+	_, reads := f.Scaler.Settings.(onlyLists)
+	f.Service.Group.Fixed = reads
 	if members, _ := f.Scaler.Listed(); len(members) > 0 {
 		// In a fixed group no instance can be added or removed, and leaving one without traffic would save nothing.
 		f.Service.Group.Min, f.Service.Group.Max, f.Service.Group.Initial, f.Service.Group.Fixed = len(members), len(members), 0, true

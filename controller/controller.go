@@ -64,6 +64,7 @@ type Options struct {
 	Marker   Marker       // tells a first start from a lost memory; nil: a start without memory always counts as the first
 	Reopen   func() error // reopens the store if its data folder was emptied; nil: the controller has no store of its own
 	Fixed    bool         // the scaler cannot change the group: a plan's changes of the group are only advice
+	Listed   bool         // a person wrote the list of instances, so it is not wrong
 	// OwnMembers and OwnBackends mean that nobody but this service's controller can have made the instances and the balancer's backends.
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take

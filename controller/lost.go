@@ -82,7 +82,7 @@ func (c *Controller) trace(v view) string {
 	if !c.opts.OwnBackends || len(v.backends) == 0 {
 		return ""
 	}
-	if !c.opts.Fixed {
+	if !c.opts.Listed {
 		return fmt.Sprintf("the balancer has %d backends that it set", len(v.backends))
 	}
 	equal := 1 / float64(len(v.backends)) // the weights with which a balancer starts if its fleet is listed

@@ -32,8 +32,8 @@ func missingWait(sampling time.Duration) time.Duration { return max(10*sampling,
 
 // keepMissing adds instances to the members that the balancer knows but the scaler does not list, until they are given up.
 func (c *Controller) keepMissing(ctx context.Context, v *view) {
-	if c.opts.Fixed {
-		return // a person wrote the list of instances, so it is not wrong
+	if c.opts.Listed {
+		return
 	}
 	listed := map[string]quell.Member{}
 	for _, m := range c.members {

@@ -123,7 +123,7 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 // If a person writes the list, a removed entry takes effect at once. Backends that the balancer had before Quell are not adopted.
 func TestWhatIsNotMissing(t *testing.T) {
 	for name, change := range map[string]func(*rig){
-		"a fleet that stays": func(r *rig) { r.opts.Fixed = true },
+		"a fleet that stays": func(r *rig) { r.opts.Fixed, r.opts.Listed = true, true },
 		"foreign servers":    func(r *rig) { r.balancer.foreign = true },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,6 +149,34 @@ func TestWhatTheScalerReportsIsShown(t *testing.T) {
 		r.run(3 * time.Second)
 		if s := r.c.Status(); s.LastFailure["scaler"] != errBroken.Error() || s.Failures["scaler"] == 0 {
 			t.Errorf("%+v", s.LastFailure)
+		}
+	})
+}
+
+// Where others keep the list and choose the number, an instance that they add gets requests, one that they take away is given up in the
+// end, and Quell starts and stops nothing.
+func TestAListThatOthersKeep(t *testing.T) {
+	play(t, func(r *rig) {
+		r.opts.Fixed, r.opts.Service.Group.Fixed = true, true
+		for range 3 {
+			r.scaler.add()
+		}
+	}, func(r *rig) {
+		r.run(3 * time.Second)
+		r.scaler.set(func(s *fakeScaler) { s.add() })
+		r.pass(2 * time.Second)
+		r.wantIDs("i1", "i2", "i3", "i4")
+		r.lose("i2")
+		r.pass(missingWait(r.opts.Service.Sampling) + 5*time.Second)
+		r.wantIDs("i1", "i3", "i4")
+		r.wantEvent("i2 is given up: the scaler has not listed it for")
+		r.lose("i1", "i3", "i4")
+		r.pass(5 * time.Minute)
+		if left := r.balancer.weights(); len(left) != 3 {
+			t.Errorf("an empty list left %v", left)
+		}
+		if ended := r.scaler.ended(); len(ended) > 0 {
+			t.Errorf("%v were stopped", ended)
 		}
 	})
 }

@@ -181,10 +181,11 @@ func newController(
 	lease.resize(file.Service.Sampling)
 	stop.add(lease.release)
 	written, memory := stores(file, journal, state, conn, lease, stop)
-	_, fixed := file.Scaler.Listed()
+	_, listed := file.Scaler.Listed()
 	return controller.New(controller.Options{
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
-		Fixed: fixed, Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
+		Fixed: !file.Scaler.Changes(), Listed: listed,
+		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: meter.err,
 		Agents:   agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
+	"github.com/quellhq/quell/scaler/dns"
 	"github.com/quellhq/quell/scaler/fixed"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor/credits"
@@ -34,6 +35,7 @@ func Drivers() config.Drivers {
 		},
 		Scalers: []scaler.Kind{
 			fixed.Kind,
+			dns.Kind,
 			process.Kind,
 			scalercommand.Kind,
 		},

@@ -57,7 +57,7 @@ func withController(t *testing.T, data string, do func(c *controller.Controller)
 	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 100 * time.Millisecond}
 	service.Group.Min, service.Group.Max = 2, 2
 	c, err := controller.New(controller.Options{Service: service, Balancer: twoMachines{}, Scaler: twoMachines{}, Journal: journal,
-		Memory: state, Fixed: true, Marker: markIn(data), Reopen: conn.Reopen})
+		Memory: state, Fixed: true, Listed: true, Marker: markIn(data), Reopen: conn.Reopen})
 	if err != nil {
 		return err
 	}

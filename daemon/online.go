@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/probe"
+	"github.com/quellhq/quell/scaler"
 )
 
 // Answer is what one part of a running service answered to a check.
@@ -36,8 +37,28 @@ func Online(ctx context.Context, file *config.File) []Answer {
 	answers = append(append(answers, more...), askLog(ctx, file, running)...)
 	if listed, fixed := file.Scaler.Listed(); fixed {
 		instances = listed
+	} else if !file.Scaler.Changes() {
+		listed, err := askList(ctx, file)
+		answers = append(answers, said("list of instances", fmt.Sprintf("%d instances: %s", len(listed), strings.Join(idsOf(listed), ", ")), err))
+		instances = listed
 	}
 	return append(answers, askInstances(ctx, file, instances)...)
+}
+
+// askList returns the instances of a list that others keep.
+func askList(ctx context.Context, file *config.File) ([]quell.Member, error) {
+	driver, err := file.Scaler.Settings.New(scaler.Surroundings{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	return driver.Members(ctx)
+}
+
+func idsOf(members []quell.Member) (ids []string) {
+	for _, m := range members {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 // said makes an Answer from a result or an error.

@@ -1,0 +1,61 @@
+package need
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// DNS returns the address of a DNS server, and a function that starts it with other records, as in the configuration of dnsmasq. The
+// domain is test. Nothing answers until the first call, and for a moment after each call.
+func DNS(t testing.TB) (address string, change func(records string)) {
+	t.Helper()
+	path := Program(t, "dnsmasq")
+	address = freePort(t)
+	_, port, _ := net.SplitHostPort(address)
+	config := filepath.Join(t.TempDir(), "dnsmasq.conf")
+	var running *exec.Cmd
+	end := func() {
+		if running != nil {
+			_ = running.Process.Kill()
+			_ = running.Wait()
+		}
+	}
+	t.Cleanup(end)
+	return address, func(records string) {
+		t.Helper()
+		end()
+		text := fmt.Sprintf("port=%s\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\nuser=root\nlocal=/test/\n%s", port, records)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		running = exec.Command(path, "--keep-in-foreground", "--conf-file="+config, "--pid-file")
+		if err := running.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// freePort is a loopback address on which a server of both UDP and TCP can listen. Its port is below those that the system assigns, so
+// that no client takes it meanwhile.
+func freePort(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
+		datagrams, err := net.ListenPacket("udp", address)
+		if err != nil {
+			continue
+		}
+		_ = datagrams.Close()
+		if streams, err := net.Listen("tcp", address); err == nil {
+			_ = streams.Close()
+			return address
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}

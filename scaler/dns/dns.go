@@ -1,0 +1,240 @@
+// Package dns is the scaler for fleets whose list other programs keep in DNS, such as Consul, a cloud's discovery service or a headless
+// service of Kubernetes. It reads the list; it starts and stops nothing.
+package dns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// patience is how long all names may take. Servers that do not answer must not hold up decisions.
+const patience = time.Second
+
+// ErrElsewhere is what Start and Stop return.
+var ErrElsewhere = errors.New("the list of instances is kept elsewhere (scaler.kind: dns): Quell neither starts nor stops them")
+
+// Options say which names are looked up.
+type Options struct {
+	// Names are looked up in order. A name that begins with "_" has records of type SRV, which give host and port. Any other one is
+	// host:port and has records of type A and AAAA.
+	Names    []string
+	Resolver string // host:port of the server that is asked; empty: the system's
+	Probe    int    // port of the agents' probe servers; 0: they have none
+	// Lookup replaces the resolver, in tests.
+	Lookup Lookup
+	Now    func() time.Time
+}
+
+// Lookup is the part of net.Resolver that is used.
+type Lookup interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
+}
+
+// Driver lists the instances. It is safe for concurrent use.
+type Driver struct {
+	opts   Options
+	mu     sync.Mutex
+	listed map[string]time.Time // when an id was listed first; zero if that was in the first answer
+	last   []quell.Member       // the last complete list; nil: there was none yet
+	failed error                // why that is not from the last look
+}
+
+// New makes a driver. Names were checked by the settings.
+func New(opts Options) *Driver {
+	if opts.Lookup == nil {
+		opts.Lookup = resolver(opts.Resolver)
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Driver{opts: opts}
+}
+
+func resolver(server string) *net.Resolver {
+	if server == "" {
+		return net.DefaultResolver
+	}
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, server)
+	}}
+}
+
+// Members looks all names up. If one cannot be looked up, the last list is still used, because one that lacks some instances would look as
+// if they had been stopped, and Report says why. There is an error only if there was no list yet.
+func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
+	looking, stop := context.WithTimeout(ctx, patience)
+	found, err := d.lookUpAll(looking)
+	stop()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed = err; err == nil {
+		d.last = d.members(found)
+	}
+	if d.last == nil {
+		return nil, err
+	}
+	return slices.Clone(d.last), nil
+}
+
+// Report returns why the list is not from the last look, nil if it is.
+func (d *Driver) Report() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed == nil || d.last == nil {
+		return nil
+	}
+	return fmt.Errorf("the list of instances is an earlier one: %w", d.failed)
+}
+
+func (d *Driver) lookUpAll(ctx context.Context) (found []endpoint, err error) {
+	for _, name := range d.opts.Names {
+		some, err := d.lookUp(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("looking up %s: %w", name, d.plain(err))
+		}
+		found = append(found, some...)
+	}
+	return found, nil
+}
+
+// endpoint is an address and the host that it was found for; no host if a name has the address itself.
+type endpoint struct {
+	host string
+	at   netip.AddrPort
+}
+
+func (d *Driver) lookUp(ctx context.Context, name string) (found []endpoint, err error) {
+	if isService(name) {
+		return d.service(ctx, name)
+	}
+	host, text, err := net.SplitHostPort(name)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := d.opts.Lookup.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	old := slices.ContainsFunc(addresses, isIPv4)
+	for _, a := range addresses {
+		if isIPv4(a) == old { // a machine with addresses of both kinds is one instance
+			found = append(found, endpoint{at: netip.AddrPortFrom(a.Unmap(), uint16(port))})
+		}
+	}
+	return found, nil
+}
+
+func isIPv4(a netip.Addr) bool { return a.Unmap().Is4() }
+
+func isService(name string) bool { return strings.HasPrefix(name, "_") }
+
+// service returns the targets of the records with the lowest number for their priority: the others are for when these fail.
+func (d *Driver) service(ctx context.Context, name string) (found []endpoint, err error) {
+	_, records, err := d.opts.Lookup.LookupSRV(ctx, "", "", name)
+	if err != nil {
+		return nil, err
+	}
+	first := uint16(math.MaxUint16)
+	for _, r := range records {
+		first = min(first, r.Priority)
+	}
+	for _, r := range records {
+		if r.Priority != first {
+			continue
+		}
+		host := strings.TrimSuffix(r.Target, ".")
+		if host == "" {
+			continue // a target of "." says that there is no such service
+		}
+		addresses, err := d.opts.Lookup.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, fmt.Errorf("its target %s: %w", host, d.plain(err))
+		}
+		if len(addresses) == 0 {
+			return nil, fmt.Errorf("its target %s has no address", host)
+		}
+		// A host with several addresses is one instance. The same one is taken each time, whatever the order of the answer.
+		least := slices.MinFunc(addresses, netip.Addr.Compare)
+		found = append(found, endpoint{host, netip.AddrPortFrom(least.Unmap(), r.Port)})
+	}
+	return found, nil
+}
+
+// members gives each address an id: the host of a record of type SRV, else the address; with the port where one host has several. The
+// caller holds the lock.
+func (d *Driver) members(found []endpoint) []quell.Member {
+	slices.SortFunc(found, func(a, b endpoint) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.host, b.host))
+	})
+	found = slices.CompactFunc(found, func(a, b endpoint) bool { return a.at == b.at })
+	hosts := map[string]int{}
+	for _, e := range found {
+		hosts[e.name()]++
+	}
+	known := d.listed
+	d.listed = map[string]time.Time{}
+	members := make([]quell.Member, 0, len(found))
+	for _, e := range found {
+		m := quell.Member{ID: e.name(), Address: e.at.String(), State: quell.Ready}
+		if hosts[m.ID] > 1 {
+			m.ID = fmt.Sprintf("%s:%d", m.ID, e.at.Port())
+		}
+		if d.opts.Probe > 0 {
+			m.Probe = netip.AddrPortFrom(e.at.Addr(), uint16(d.opts.Probe)).String()
+		}
+		since, listed := known[m.ID]
+		if !listed && d.last != nil {
+			since = d.opts.Now()
+		}
+		m.Started, d.listed[m.ID] = since, since
+		members = append(members, m)
+	}
+	slices.SortFunc(members, func(a, b quell.Member) int { return cmp.Compare(a.ID, b.ID) })
+	return members
+}
+
+func (e endpoint) name() string { return cmp.Or(e.host, e.at.Addr().String()) }
+
+// Start returns ErrElsewhere.
+func (d *Driver) Start(context.Context, int) ([]string, error) { return nil, ErrElsewhere }
+
+// Stop returns ErrElsewhere, except for instances that are not listed any more.
+func (d *Driver) Stop(_ context.Context, ids []string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, id := range ids {
+		if _, listed := d.listed[id]; listed {
+			return ErrElsewhere
+		}
+	}
+	return nil
+}
+
+// plain is what a resolver's error says, without the name, which the caller has said already.
+func (d *Driver) plain(err error) error {
+	var e *net.DNSError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if server := cmp.Or(d.opts.Resolver, e.Server); server != "" {
+		return fmt.Errorf("%s (asked %s)", e.Err, server)
+	}
+	return errors.New(e.Err)
+}
