@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"stats":  {},
 	"model":  {".", "config/keys", "stats", "internal/atomicfile", "internal/namedfile"},
 	"credit": {".", "config/keys", "stats"},
+	"report": {"."},
 	"policy": {".", "config/keys", "credit", "model", "stats"},
 	"life":   {"."},
 	"route":  {"."},

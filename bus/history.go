@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -218,18 +221,29 @@ func (h *History) ask(ctx context.Context, q historyQuery) (page historyPage, er
 	return page, nil
 }
 
-// eachSnapshot calls fn with the snapshots of a record.
+// eachSnapshot calls fn with the snapshots of a record. They are decoded side by side, because decoding takes most of the time.
 func eachSnapshot(seq uint64, record []byte, since time.Time, damaged *[]error, fn func(quell.Snapshot) error) error {
-	for line := range bytes.Lines(record) {
-		var s quell.Snapshot
-		if err := json.Unmarshal(line, &s); err != nil {
-			*damaged = append(*damaged, fmt.Errorf("snapshot in record %d: %w", seq, err))
+	lines := slices.Collect(bytes.Lines(record))
+	snapshots, errs := make([]quell.Snapshot, len(lines)), make([]error, len(lines))
+	workers := min(runtime.GOMAXPROCS(0), len(lines))
+	var all sync.WaitGroup
+	for w := range workers {
+		all.Go(func() {
+			for i := w; i < len(lines); i += workers {
+				errs[i] = json.Unmarshal(lines[i], &snapshots[i])
+			}
+		})
+	}
+	all.Wait()
+	for i := range snapshots {
+		if errs[i] != nil {
+			*damaged = append(*damaged, fmt.Errorf("snapshot in record %d: %w", seq, errs[i]))
 			continue
 		}
-		if s.At.Before(since) {
+		if snapshots[i].At.Before(since) {
 			continue
 		}
-		if err := fn(s); err != nil {
+		if err := fn(snapshots[i]); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ var commandGroups = []struct {
 		{"status", "say whether it is well, and what each instance can take"},
 		{"explain", "say why an instance has its weight"},
 		{"journal", "show what was decided, and why"},
+		{"report", "say why the objective was missed, and what acting changes"},
 		{"plan", "decide again over recorded snapshots"},
 	}},
 	{"Operate:", []listed{

@@ -89,7 +89,8 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
-		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()), limitsCommand(),
+		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()),
+		endsAtOnce(reportCommand()), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(), manualCommand(),

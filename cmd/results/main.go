@@ -17,6 +17,7 @@ import (
 // experiments are the pages that can be written, by name.
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"acs":       acsPage,
+	"advice":    advicePage,
 	"cluster":   clusterPage,
 	"demo":      demoPage,
 	"dial":      dialPage,
@@ -42,6 +43,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 // pageParts are the functions that make one part of a page again. Each also takes the name page, which only writes the page.
 var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"acs":       acsPagePart,
+	"advice":    advicePagePart,
 	"dial":      single(dialPagePart),
 	"group":     groupPagePart,
 	"haproxy":   haproxyLab().playPart,

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/report"
 	"github.com/quellhq/quell/train"
 )
 
@@ -64,6 +65,10 @@ func TestPages(t *testing.T) {
 	cluster.ReadingBytes = 700 // of now
 	agent := &agentUse{Watched: agentWatch, Memory: "13108 kB", Core: 0.0023}
 	for name, figures := range map[string]any{
+		"advice": newAdviceFigures(adviceData{Hours: []adviceHourResult{
+			{Seed: 1, MissedS: 400, ActedS: 30, Verdict: report.WouldSave, Claim: report.Estimate{Value: 360, Low: 340, High: 380}},
+			{Seed: 1, Calm: true, Verdict: report.NothingLost},
+		}}),
 		"demo":    demoFigures(somewhere, demo, played),
 		"twin":    twins,
 		"cluster": cluster,

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/atomicfile"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/report"
+)
+
+// reportFlags are the flags of `quell report`.
+type reportFlags struct {
+	path, dir, html, currency string
+	since                     time.Duration
+	price                     float64
+	json                      bool
+}
+
+func reportCommand() *cobra.Command {
+	var f reportFlags
+	cmd := &cobra.Command{
+		Use:   "report [--since 24h] [--config FILE] [--dir DIR] [--json | --html FILE]",
+		Short: "Conclude from the journal: how long the objective was missed and why, what acting would have changed or did, what to do next",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			if err := findConfig(cmd, &f.path); err != nil {
+				return err
+			}
+			file, err := daemon.Drivers().Load(f.path)
+			if err != nil {
+				return err
+			}
+			journal, closeAll, err := f.open(cmd, file)
+			if err != nil {
+				return err
+			}
+			defer closeAll()
+			r, err := f.conclude(cmd.Context(), file, journal, time.Now())
+			if err != nil {
+				return err
+			}
+			printable(r)
+			return f.write(cmd.OutOrStdout(), r)
+		},
+	}
+	addConfigFlag(cmd, &f.path)
+	durationFlag(cmd.Flags(), &f.since, "since", 24*time.Hour, "how far to look back")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "data folder of a controller that does not run; the configuration says the objective")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
+	cmd.Flags().StringVar(&f.html, "html", "", "write a page with pictures into this file")
+	cmd.Flags().Float64Var(&f.price, "machine-hour", 0, "price of an instance for an hour; with it, machine-hours are also told as money")
+	cmd.Flags().StringVar(&f.currency, "currency", "USD", "currency of --machine-hour")
+	return cmd
+}
+
+// longestReport bounds --since.
+const longestReport = 366 * 24 * time.Hour
+
+func (f *reportFlags) check() error {
+	switch {
+	case f.since <= 0 || f.since > longestReport:
+		return userErrorf("--since %v: must be above 0 and at most a year; write how far to look back, as in 24h or 7d", f.since)
+	case f.json && f.html != "":
+		return userErrorf("--json and --html exclude each other")
+	case f.price < 0 || math.IsNaN(f.price) || math.IsInf(f.price, 0):
+		return userErrorf("--machine-hour %g: must be a price, 0 or more", f.price)
+	}
+	return nil
+}
+
+func (f *reportFlags) open(cmd *cobra.Command, file *config.File) (journal, func(), error) {
+	if f.dir != "" {
+		return openStore(f.dir, file.Service.Name)
+	}
+	j, kept, closeAll, err := openJournal(cmd, f.path, "", file.Service.Name)
+	if errors.Is(err, bus.ErrNotConnected) && kept != "" {
+		err = fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
+	}
+	return j, closeAll, err
+}
+
+// conclude reads the journal up to now.
+func (f *reportFlags) conclude(ctx context.Context, file *config.File, j journal, now time.Time) (*report.Report, error) {
+	engine, err := policy.NewLearningEngine(file.Service, nil)
+	if err != nil {
+		return nil, err
+	}
+	o := report.Options{Service: file.Service, Resource: engine.Resource(), Since: now.Add(-f.since), Until: now, Config: f.path,
+		PerMachineHour: f.price, Currency: f.currency}
+	c := report.New(o)
+	decisions := newDecisions(ctx, j, o.Since)
+	defer decisions.stop()
+	err = j.ReadSnapshots(ctx, o.Since, func(s quell.Snapshot) error {
+		d, err := decisions.of(s.At)
+		if err == nil {
+			c.Add(&s, d)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, quell.ErrNoData) {
+		return nil, err
+	}
+	return c.Report(), nil
+}
+
+func (f *reportFlags) write(w io.Writer, r *report.Report) error {
+	switch {
+	case f.json:
+		return json.NewEncoder(w).Encode(r)
+	case f.html == "":
+		return r.WriteText(w)
+	}
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(f.html, page.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("--html: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "%s\nwritten to %s\n", r.Sentence, f.html)
+	return err
+}
+
+// decisions finds the plan of a snapshot. Plans and snapshots are recorded in the same order, and a plan has the time of its snapshot.
+type decisions struct {
+	next    func() (bus.Entry, error, bool)
+	stop    func()
+	waiting map[int64]*report.Decision // read ahead, by time
+	order   []int64
+	ended   bool
+}
+
+// mostWaiting bounds the plans whose snapshot was not found yet.
+const mostWaiting = 256
+
+var errEnough = errors.New("no more entries are needed")
+
+func newDecisions(ctx context.Context, j journal, since time.Time) *decisions {
+	next, stop := iter.Pull2(func(yield func(bus.Entry, error) bool) {
+		err := j.Read(ctx, since, func(e bus.Entry) error {
+			if !yield(e, nil) {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errEnough) && !errors.Is(err, quell.ErrNoData) {
+			yield(bus.Entry{}, err)
+		}
+	})
+	return &decisions{next: next, stop: stop, waiting: map[int64]*report.Decision{}}
+}
+
+// of returns the decision on the snapshot of that time; nil if none was recorded.
+func (d *decisions) of(at time.Time) (*report.Decision, error) {
+	key := at.UnixNano()
+	for {
+		if found := d.waiting[key]; found != nil {
+			delete(d.waiting, key)
+			return found, nil
+		}
+		if d.ended {
+			return nil, nil
+		}
+		entry, err, ok := d.next()
+		if err != nil || !ok {
+			d.ended = true
+			return nil, err
+		}
+		if entry.Plan == nil || entry.Plan.Service == "" {
+			continue
+		}
+		d.keep(entry)
+		if entry.Plan.At.After(at) { // the snapshot's own plan was not recorded, or lies further back
+			found := d.waiting[key]
+			delete(d.waiting, key)
+			return found, nil
+		}
+	}
+}
+
+func (d *decisions) keep(e bus.Entry) {
+	key := e.Plan.At.UnixNano()
+	d.waiting[key] = &report.Decision{Plan: e.Plan, Mode: e.Mode, Applied: e.Applied}
+	if d.order = append(d.order, key); len(d.order) > mostWaiting {
+		delete(d.waiting, d.order[0])
+		d.order = d.order[1:]
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// The seeds of the page. They were not used while the report was made.
+const adviceFirstSeed, adviceSeeds = 7001, 10
+
+// adviceData has all measured figures, as they are in advice.json.
+type adviceData struct {
+	Hours []adviceHourResult `json:"hours"`
+}
+
+// adviceParts measure one part of the page each.
+var adviceParts = map[string]func(ctx context.Context, d *adviceData) error{
+	"hours": playAdviceHours,
+	"page":  func(context.Context, *adviceData) error { return nil },
+}
+
+// advicePage compares what reports claim with what acting did.
+func advicePage(ctx context.Context, dir string) error {
+	return advicePagePart(ctx, dir, "hours")
+}
+
+func advicePagePart(ctx context.Context, dir, part string) error {
+	var d adviceData
+	path := filepath.Join(dir, "advice.json")
+	if _, err := readJSON(path, &d); err != nil {
+		return err
+	}
+	measure, ok := adviceParts[part]
+	if !ok {
+		return fmt.Errorf("the advice page has no part %q", part)
+	}
+	if err := measure(ctx, &d); err != nil {
+		return err
+	}
+	if err := writeJSON(path, d); err != nil {
+		return err
+	}
+	return writePage(dir, "advice", newAdviceFigures(d))
+}
+
+// playAdviceHours plays an hour with neighbours and a calm one for each seed.
+func playAdviceHours(ctx context.Context, d *adviceData) error {
+	d.Hours = make([]adviceHourResult, 2*adviceSeeds)
+	return playAll(len(d.Hours), func(i int) (err error) {
+		d.Hours[i], err = playAdviceHour(ctx, uint64(adviceFirstSeed+i/2), i%2 == 1)
+		fmt.Fprintf(os.Stderr, "advice: hour %d done\n", i+1)
+		return err
+	})
+}
+
+// adviceFigures are the figures of the page.
+type adviceFigures struct {
+	Noisy, Calm                     []adviceHourResult
+	Inside, Narrow, Silent, AtLeast int
+}
+
+func newAdviceFigures(d adviceData) (f adviceFigures) {
+	for _, h := range d.Hours {
+		if h.Calm {
+			f.Calm = append(f.Calm, h)
+			f.Silent += count(h.Verdict == "nothing")
+			continue
+		}
+		f.Noisy = append(f.Noisy, h)
+		f.Inside += count(h.Inside())
+		f.Narrow += count(h.Narrow())
+		f.AtLeast += count(h.Back.Low <= h.Saved())
+	}
+	return f
+}
