@@ -24,9 +24,13 @@ var mayImport = map[string][]string{
 	"model":  {".", "config/keys", "stats", "internal/atomicfile", "internal/namedfile"},
 	"credit": {".", "config/keys", "stats"},
 	"report": {"."},
-	"policy": {".", "config/keys", "credit", "model", "stats"},
-	"life":   {"."},
-	"route":  {"."},
+	"setup":  {},
+
+	"agentless":      {"."},
+	"agentless/look": {".", "agentless", "probe"},
+	"policy":         {".", "config/keys", "credit", "model", "stats"},
+	"life":           {"."},
+	"route":          {"."},
 
 	// Sense and carry.
 	"sensor":           {".", "internal/cgroup"},

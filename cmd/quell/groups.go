@@ -15,6 +15,7 @@ var commandGroups = []struct {
 		{"controller", "run the controller of a service"},
 		{"agent", "report readings of this machine and answer probes"},
 		{"balancer", "run the built-in load balancer, with the prober"},
+		{"init", "write a first configuration, or look at servers from here"},
 		{"config", "check, print and explain configurations"},
 		{"doctor", "show which sensors this machine offers, and what is missing"},
 	}},

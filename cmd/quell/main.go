@@ -91,7 +91,7 @@ func newRoot(reached *bool) *cobra.Command {
 		statusCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
 		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()),
 		endsAtOnce(reportCommand()), limitsCommand(),
-		runCommand(), creditsCommand(), credentialsCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
+		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(), manualCommand(),
 	)

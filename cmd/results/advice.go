@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,18 +13,20 @@ const adviceFirstSeed, adviceSeeds = 7001, 10
 
 // adviceData has all measured figures, as they are in advice.json.
 type adviceData struct {
-	Hours []adviceHourResult `json:"hours"`
+	Hours     []adviceHourResult `json:"hours"`
+	Agentless []agentlessResult  `json:"agentless"`
 }
 
 // adviceParts measure one part of the page each.
 var adviceParts = map[string]func(ctx context.Context, d *adviceData) error{
-	"hours": playAdviceHours,
-	"page":  func(context.Context, *adviceData) error { return nil },
+	"agentless": playAgentlessAll,
+	"hours":     playAdviceHours,
+	"page":      func(context.Context, *adviceData) error { return nil },
 }
 
 // advicePage compares what reports claim with what acting did.
 func advicePage(ctx context.Context, dir string) error {
-	return advicePagePart(ctx, dir, "hours")
+	return cmp.Or(advicePagePart(ctx, dir, "hours"), advicePagePart(ctx, dir, "agentless"))
 }
 
 func advicePagePart(ctx context.Context, dir, part string) error {
@@ -58,6 +61,8 @@ func playAdviceHours(ctx context.Context, d *adviceData) error {
 // adviceFigures are the figures of the page.
 type adviceFigures struct {
 	Noisy, Calm                     []adviceHourResult
+	Neighbours, Quiet               []agentlessResult
+	Right, Still                    int
 	Inside, Narrow, Silent, AtLeast int
 }
 
@@ -72,6 +77,15 @@ func newAdviceFigures(d adviceData) (f adviceFigures) {
 		f.Inside += count(h.Inside())
 		f.Narrow += count(h.Narrow())
 		f.AtLeast += count(h.Back.Low <= h.Saved())
+	}
+	for _, a := range d.Agentless {
+		if a.Host == 0 {
+			f.Quiet = append(f.Quiet, a)
+			f.Still += count(a.Correct)
+			continue
+		}
+		f.Neighbours = append(f.Neighbours, a)
+		f.Right += count(a.Correct)
 	}
 	return f
 }

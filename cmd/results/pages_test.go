@@ -68,6 +68,8 @@ func TestPages(t *testing.T) {
 		"advice": newAdviceFigures(adviceData{Hours: []adviceHourResult{
 			{Seed: 1, MissedS: 400, ActedS: 30, Verdict: report.WouldSave, Claim: report.Estimate{Value: 360, Low: 340, High: 380}},
 			{Seed: 1, Calm: true, Verdict: report.NothingLost},
+		}, Agentless: []agentlessResult{
+			{Seed: 1, Host: 2, Use: 0.4, Slowed: []string{"i2"}, FoundS: 20, Correct: true}, {Seed: 1, Correct: true},
 		}}),
 		"demo":    demoFigures(somewhere, demo, played),
 		"twin":    twins,
