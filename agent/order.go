@@ -18,6 +18,8 @@ type Limiter interface {
 	Limit(ctx context.Context, l quell.Limit) error
 	// InForce reads the limit back; ok is false if there is none.
 	InForce(ctx context.Context) (value float64, ok bool, err error)
+	// Restore puts back what was there before the first Limit.
+	Restore(ctx context.Context) error
 }
 
 // Setter sets the parameters of one server on this machine. Its methods may be called concurrently. InForce must not wait for Set, because
@@ -27,6 +29,8 @@ type Setter interface {
 	Set(ctx context.Context, name string, value float64) error
 	// InForce reads the parameters back, by name.
 	InForce(ctx context.Context) (map[string]float64, error)
+	// Restore puts back what was there before the first Set.
+	Restore(ctx context.Context) error
 }
 
 // Order applies limits and settings, one order after the other. Readings go on meanwhile. Limits and settings without a driver are refused;
@@ -44,6 +48,27 @@ func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quel
 		if err := a.set(ctx, s); err != nil {
 			errs = append(errs, fmt.Errorf("setting %s: %w", s.Key(), err))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// Release puts back what all limits and settings were before Quell, as far as this agent has changed them.
+func (a *Agent) Release(ctx context.Context) error {
+	a.ordering.Lock()
+	defer a.ordering.Unlock()
+	var errs []error
+	for _, resource := range slices.Sorted(maps.Keys(a.opts.Limiters)) {
+		if err := a.opts.Limiters[resource].Restore(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("limit %s: %w", resource, err))
+		}
+	}
+	for _, target := range slices.Sorted(maps.Keys(a.opts.Setters)) {
+		if err := a.opts.Setters[target].Restore(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("settings of %s: %w", target, err))
+		}
+	}
+	if len(errs) == 0 {
+		a.opts.Logger.Info("limits and settings are as they were before Quell")
 	}
 	return errors.Join(errs...)
 }

@@ -38,6 +38,13 @@ func (d *toy) InForce(context.Context) (float64, bool, error) {
 	return d.bound, d.bound > 0, d.fails
 }
 
+func (d *toy) Restore(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bound = 0
+	return d.fails
+}
+
 // server is a toy that is used as a Setter.
 type server struct{ *toy }
 
@@ -47,6 +54,13 @@ func (s server) Set(_ context.Context, name string, value float64) error {
 	if s.fails == nil {
 		s.values[name] = value
 	}
+	return s.fails
+}
+
+func (s server) Restore(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.values)
 	return s.fails
 }
 

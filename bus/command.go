@@ -29,10 +29,11 @@ const (
 
 	Authority CommandName = "authority" // set how far the policy may go
 	Forget    CommandName = "forget"    // drop what was learned in place
+	Release   CommandName = "release"   // put everything back as it was before Quell, and change nothing until resume
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release}
 
 // Command is a request to a controller.
 type Command struct {

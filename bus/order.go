@@ -18,6 +18,8 @@ import (
 type Orders struct {
 	Limits   []quell.Limit   `json:"limits,omitempty"`
 	Settings []quell.Setting `json:"settings,omitempty"`
+	// Release asks for all limits and settings as they were before Quell; nothing else is asked for then.
+	Release bool `json:"release,omitempty"`
 }
 
 // maxOrders is the limit of a message with orders, in bytes.
@@ -25,7 +27,10 @@ const maxOrders = 64 << 10
 
 // check returns why orders are invalid or not for this instance.
 func (o *Orders) check(instance string) error {
-	if len(o.Limits)+len(o.Settings) == 0 {
+	switch n := len(o.Limits) + len(o.Settings); {
+	case o.Release && n > 0:
+		return errors.New("a release asks for nothing else")
+	case !o.Release && n == 0:
 		return errors.New("orders that ask for nothing")
 	}
 	for i := range o.Limits {

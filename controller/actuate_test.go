@@ -43,6 +43,9 @@ func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) e
 	if err := a.fault[instance]; err != nil {
 		return err
 	}
+	if o.Release {
+		maps.DeleteFunc(a.values, func(key string, _ float64) bool { return strings.HasPrefix(key, instance+" ") })
+	}
 	for _, l := range o.Limits {
 		a.values[instance+" "+string(l.Resource)] = l.Value
 	}

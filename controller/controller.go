@@ -307,6 +307,7 @@ func (c *Controller) Step(ctx context.Context) {
 	_ = c.lead(limited) // c.lead itself counts an error
 	c.watchClock(limited)
 	c.watchMeter()
+	c.putBack(limited)
 	view, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)

@@ -25,6 +25,8 @@ func (c *Controller) idle() string {
 		return "not yet known whether this is a first start"
 	case c.mem.Lost != "":
 		return "its memory is lost"
+	case c.mem.Released != nil:
+		return "released by " + c.mem.Released.By
 	case c.mem.Paused:
 		return "paused by " + c.mem.PausedBy
 	case c.opts.Service.Mode == quell.Advise:

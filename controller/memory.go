@@ -24,6 +24,7 @@ type memory struct {
 	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when each instance drains
 	Paused    bool                  `json:"paused,omitempty"`
 	PausedBy  string                `json:"paused_by,omitempty"`
+	Released  *Released             `json:"released,omitempty"` // everything goes back to how it was before Quell; it is paused, too
 	Overrides map[string]float64    `json:"overrides,omitempty"`
 	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer

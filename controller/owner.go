@@ -22,7 +22,7 @@ type Ownable interface {
 // it is next asked for its state.
 func (c *Controller) own(ctx context.Context) {
 	balancer, ok := c.opts.Balancer.(Ownable)
-	if !ok || !c.leading || c.opts.Service.Mode != quell.Act {
+	if !ok || !c.leading || c.opts.Service.Mode != quell.Act || c.mem.Released != nil {
 		c.refused = nil
 		return
 	}

@@ -28,6 +28,7 @@ type Status struct {
 	Leading         bool                 `json:"leading"`
 	Paused          bool                 `json:"paused"`
 	PausedBy        string               `json:"paused_by,omitempty"`
+	Released        *Released            `json:"released,omitempty"`    // everything is, or goes, back to how it was before Quell
 	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller, so nothing is changed
 	Lost            string               `json:"lost,omitempty"`        // which memory was lost; nothing is changed until an operator resumes
 	NotLeading      string               `json:"not_leading,omitempty"` // why this controller is not the leader
@@ -190,6 +191,7 @@ func (c *Controller) show() {
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.ThresholdMS = c.opts.Service.SLO.ThresholdMS()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
+	s.Released = c.mem.Released
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
 	if c.refused != nil {
@@ -364,9 +366,9 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 	return nil
 }
 
-// Command carries out a person's command: status, pause, resume, override, clear, authority, forget, drain, undrain or replace. Changes are
-// recorded in the journal and survive a restart. A controller that is not the leader waits before it answers, so that the leader answers
-// first.
+// Command carries out a person's command: status, pause, resume, release, override, clear, authority, forget, drain, undrain or replace.
+// Changes are recorded in the journal and survive a restart. A controller that is not the leader waits before it answers, so that the
+// leader answers first.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
 		select {
@@ -380,7 +382,9 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	case bus.Pause:
 		return c.change(ctx, "paused by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = true, cmd.By; return nil })
 	case bus.Resume:
-		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy, c.mem.Lost = false, "", ""; return nil })
+		return c.change(ctx, "resumed by "+cmd.By, func() error { c.resume(); return nil })
+	case bus.Release:
+		return c.releaseAll(ctx, cmd)
 	case bus.Authority:
 		return c.change(ctx, authorityText(cmd), func() error { return c.authorize(cmd) })
 	case bus.Forget:
@@ -397,6 +401,11 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.replace(ctx, cmd)
 	}
 	return bus.Reply{Error: fmt.Sprintf("unknown command %q", cmd.Name)}
+}
+
+// resume ends a pause, a release, and the waiting after a loss of memory.
+func (c *Controller) resume() {
+	c.mem.Paused, c.mem.PausedBy, c.mem.Lost, c.mem.Released = false, "", "", nil
 }
 
 // standbyPause is how much later than the leader another controller answers.

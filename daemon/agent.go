@@ -122,7 +122,7 @@ func (r *reporter) serve() (stop func(), err error) {
 	unserve := func() {}
 	if r.conn != nil {
 		unserve, err = r.conn.ServeOrders(r.started.Service.Name, r.instance, func(ctx context.Context, o bus.Orders) error {
-			return r.now.Load().Order(ctx, o.Limits, o.Settings)
+			return carryOut(ctx, r.now.Load(), o)
 		})
 		if err != nil {
 			return nil, err
@@ -134,6 +134,14 @@ func (r *reporter) serve() (stop func(), err error) {
 		return nil, err
 	}
 	return func() { shut(); unserve() }, nil
+}
+
+// carryOut carries out orders from the bus.
+func carryOut(ctx context.Context, a *agent.Agent, o bus.Orders) error {
+	if o.Release {
+		return a.Release(ctx)
+	}
+	return a.Order(ctx, o.Limits, o.Settings)
 }
 
 // reporter is an agent that can read its configuration again: each time it runs a new agent.Agent.
@@ -500,7 +508,7 @@ func Report(ctx context.Context, file *config.File, instance string, sensors age
 		return err
 	}
 	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) error {
-		return a.Order(ctx, o.Limits, o.Settings)
+		return carryOut(ctx, a, o)
 	})
 	if err != nil {
 		return err

@@ -401,7 +401,7 @@ func reloadText(started, running, file *config.File) string {
 		text += "."
 	}
 	if running.Service.Mode == quell.Act && file.Service.Mode == quell.Advise {
-		text += " What is in force stays; to go back to how it was before Quell, stop the agents and the controller, and call quell release."
+		text += " What is in force stays; quell release puts everything back as it was before Quell."
 	}
 	if len(changed) > 0 {
 		text += " Changed: " + strings.Join(changed, ", ")

@@ -21,7 +21,8 @@ func Release(ctx context.Context, path string, log *slog.Logger) (unknown []stri
 	defer func() { err = errors.Join(err, stop.run()) }()
 	unlock, err := lockData(file.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%w. Stop the controller first: it would set its weights again", err)
+		return nil, fmt.Errorf("%w: the controller that holds it does not answer on the bus. Stop it first, because it would set its weights "+
+			"again", err)
 	}
 	stop.add(unlock)
 	driver, err := newBalancer(file, log, &stop)

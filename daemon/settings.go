@@ -85,6 +85,9 @@ func (u unusable) Set(context.Context, string, float64) error { return u.why }
 // InForce implements agent.Setter.
 func (u unusable) InForce(context.Context) (map[string]float64, error) { return nil, nil }
 
+// Restore implements agent.Setter.
+func (u unusable) Restore(context.Context) error { return nil }
+
 // misplaced makes an error about the i-th server one about its place in the configuration.
 func misplaced(file *config.File, i int, err error) error {
 	at := fmt.Sprintf("agent.middleware[%d]", i)

@@ -148,6 +148,8 @@ func (l toyLimiter) InForce(context.Context) (float64, bool, error) {
 	return v, err == nil, err
 }
 
+func (l toyLimiter) Restore(context.Context) error { return l.put(1e9) }
+
 type toySetter struct{ toyFile }
 
 func (s toySetter) Set(_ context.Context, name string, value float64) error {
@@ -161,6 +163,8 @@ func (s toySetter) InForce(context.Context) (map[string]float64, error) {
 	v, err := s.get()
 	return map[string]float64{"workers": v}, err
 }
+
+func (s toySetter) Restore(context.Context) error { return s.put(100) }
 
 func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
 	ctx, cancel, _, err := lifeline.Tie(ctx)

@@ -154,6 +154,15 @@ func (d *Driver) Close(ctx context.Context) error {
 	return errors.Join(d.restore(ctx, slices.Collect(maps.Values(d.files))...), d.release())
 }
 
+// Restore puts the original files back and makes the server read them. The driver goes on, and may change them again.
+func (d *Driver) Restore(ctx context.Context) error {
+	defer d.begin()()
+	for _, f := range d.files {
+		d.settled(f)
+	}
+	return d.restore(ctx, slices.Collect(maps.Values(d.files))...)
+}
+
 func (d *Driver) release() error {
 	var errs []error
 	for _, f := range d.files {

@@ -35,9 +35,12 @@ func (h *hands) bases(states []quell.BackendState) {
 }
 
 // Restore gives the backends the weights that they had before Quell, by the base weights that the state command tells or by Quell's own
-// record, and ends drains of Quell. Without either it changes nothing and says so.
+// record, and ends drains of Quell. Without either it changes nothing and says so. If Quell has changed nothing, neither does Restore.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
-	d.hands.new = false // what is in force now may be Quell's, so it is not recorded
+	if d.hands.clean && !d.hands.new {
+		return nil, nil
+	}
+	d.hands.new, d.hands.clean = false, false // what is in force now may be Quell's, so it is not recorded
 	states, err := d.State(ctx)
 	if err != nil {
 		return nil, err
@@ -66,7 +69,12 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return nil, d.tell(ctx, list)
+	if err := d.tell(ctx, list); err != nil {
+		return nil, err
+	}
+	old := d.hands.record()
+	d.hands.clean, d.last = true, nil
+	return nil, d.hands.keep(old)
 }
 
 var _ balancer.Restorer = (*Driver)(nil)

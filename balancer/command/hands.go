@@ -20,6 +20,7 @@ import (
 type hands struct {
 	path     string          // file that keeps what restarts of the controller must not lose; empty: none
 	new      bool            // Quell has never changed or seen this balancer
+	clean    bool            // Quell has changed nothing since it first saw this balancer, or since a release
 	serving  map[string]bool // backends seen in service since Quell last took them out
 	idle     map[string]bool // backends whose weight of 0 is Quell's, or the rounding of a small share that Quell gave
 	before   *before         // what the balancer had before Quell; nil: there was nothing, or it is not known
@@ -49,6 +50,7 @@ type record struct {
 	Serving []string `json:"serving"`
 	Idle    []string `json:"idle,omitempty"`
 	Before  *before  `json:"before,omitempty"`
+	Clean   bool     `json:"clean,omitempty"`
 }
 
 func recall(path string) (*hands, error) {
@@ -58,7 +60,7 @@ func recall(path string) (*hands, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		h.new = true
+		h.new, h.clean = true, true
 		return h, nil
 	}
 	var r record
@@ -76,13 +78,14 @@ func recall(path string) (*hands, error) {
 	for _, id := range r.Idle {
 		h.idle[id] = true
 	}
-	h.before = r.Before
+	h.before, h.clean = r.Before, r.Clean
 	return h, nil
 }
 
 // asked records what Quell is about to apply, before it is applied. It returns the list with the held backends out of service.
 func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
 	old := h.record()
+	h.clean = false
 	list, listed := slices.Clone(backends), map[string]bool{}
 	for i := range list {
 		b := &list[i]
@@ -146,28 +149,34 @@ func (h *hands) isHeld(id string, how state) bool {
 
 // adopt records what the balancer has before Quell changes anything. Whatever is out then, somebody else took out.
 func (h *hands) adopt(states []quell.BackendState, now time.Time) {
-	if !h.new || len(states) == 0 {
+	if !h.clean || len(states) == 0 {
 		return
 	}
-	h.new, h.before = false, &before{now.UTC(), map[string]float64{}}
+	weights := map[string]float64{}
 	for _, s := range states {
-		h.serving[s.ID] = true
-		if s.Weight > 0 && !s.Draining {
-			h.before.Weights[s.ID] = s.Weight
+		if h.new {
+			h.serving[s.ID] = true
 		}
+		if s.Weight > 0 && !s.Draining {
+			weights[s.ID] = s.Weight
+		}
+	}
+	if h.new = false; h.before == nil || !maps.Equal(h.before.Weights, weights) {
+		h.before = &before{now.UTC(), weights}
 	}
 }
 
 // record returns the content of the file.
 func (h *hands) record() record {
-	return record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before}
+	return record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before, h.clean}
 }
 
 // keep stores the record if it changed.
 func (h *hands) keep(old record) error {
 	h.new = false
 	now := h.record()
-	if h.path == "" || slices.Equal(old.Serving, now.Serving) && slices.Equal(old.Idle, now.Idle) && old.Before == now.Before {
+	if h.path == "" || slices.Equal(old.Serving, now.Serving) && slices.Equal(old.Idle, now.Idle) && old.Before == now.Before &&
+		old.Clean == now.Clean {
 		return nil
 	}
 	data, err := json.Marshal(now)

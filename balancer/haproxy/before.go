@@ -77,36 +77,72 @@ func (d *Driver) bases(entries []*entry, views []*view) map[string]*float64 {
 }
 
 // Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. It returns what
-// it cannot know. Afterwards Quell manages no server.
+// it cannot know. Afterwards Quell manages no server. Where Quell never changed anything, it changes nothing. If some HAProxy cannot be
+// reached, that is an error, and a further call goes on with that one.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
+	d.owning.Lock()
+	defer d.owning.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	views, err := d.views(ctx, (*process).look)
 	if err != nil {
 		return nil, err
 	}
-	if len(d.entries) == 0 {
-		unknown = append(unknown, "the record of this backend is missing: weights are those of HAProxy's configuration. Whether somebody had "+
-			"changed them at run time, and which servers Quell added or drained, is not known")
-	}
 	var errs []error
 	for i, v := range views {
+		p := d.processes[i]
 		if v == nil {
 			errs = append(errs, fmt.Errorf("HAProxy at %s cannot be reached: nothing was put back there", d.opts.Sockets[i]))
 			continue
 		}
-		if todo := d.backTo(v); len(todo) > 0 {
-			errs = append(errs, d.processes[i].carryOut(ctx, todo))
-			d.stale = true
+		if d.restored[p] {
+			continue
 		}
+		text, err := d.restoreAt(ctx, p, v)
+		if unknown = append(unknown, text...); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if d.restored == nil {
+			d.restored = map[*process]bool{}
+		}
+		d.restored[p] = true
 	}
 	if err := errors.Join(errs...); err != nil {
 		return unknown, err
 	}
-	d.entries, d.asked = nil, nil
+	d.entries, d.asked, d.restored = nil, nil, nil
 	d.remember()
 	d.saveState(ctx)
 	return unknown, nil
+}
+
+// restoreAt puts back one HAProxy.
+func (d *Driver) restoreAt(ctx context.Context, p *process, v *view) (unknown []string, err error) {
+	owner, err := p.owner(ctx)
+	if err != nil {
+		return nil, err
+	}
+	driven := owner != "" && owner != noOwner
+	switch {
+	case len(d.entries) > 0:
+	case driven:
+		unknown = append(unknown, fmt.Sprintf("the record of what HAProxy at %s had before Quell is missing: weights are those of HAProxy's "+
+			"configuration. Whether somebody had changed them at run time, and which servers Quell added or drained, is not known",
+			p.socket.address))
+	case owner == noOwner:
+		return nil, nil
+	default:
+		return []string{fmt.Sprintf("HAProxy at %s shows no trace of Quell, and there is no record: nothing was changed there. If Quell set "+
+			"weights before the data folder was lost and HAProxy was restarted, set them yourself", p.socket.address)}, nil
+	}
+	if todo := d.backTo(v); len(todo) > 0 {
+		d.stale = true
+		if err := p.carryOut(ctx, todo); err != nil {
+			return unknown, err
+		}
+	}
+	return unknown, p.disclaim(ctx)
 }
 
 // backTo lists the commands that bring one HAProxy back.

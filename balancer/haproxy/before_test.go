@@ -25,6 +25,7 @@ func TestWeightsOfBeforeComeBack(t *testing.T) {
 	keep := func(o *Options) { o.Memory = memory }
 	for _, lost := range []bool{false, true} {
 		d := l.driver(keep)
+		own(t, d)
 		for range 2 {
 			states, err := d.State(t.Context())
 			if err != nil {
@@ -56,11 +57,90 @@ func TestWeightsOfBeforeComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said := strings.Contains(strings.Join(unknown, " "), "record of this backend is missing"); said != lost {
+		if said := strings.Contains(strings.Join(unknown, " "), "the record of what HAProxy"); said != lost {
 			t.Errorf("memory lost: %v; not known: %v", lost, unknown)
 		}
 		if got := l.weights(); !maps.Equal(got, given) {
 			t.Errorf("memory lost: %v; after the release the weights are %v, want %v", lost, got, given)
+		}
+	}
+}
+
+func own(t *testing.T, d *Driver) {
+	t.Helper()
+	if err := d.Own(t.Context(), quell.Owner{ID: "controller", Name: "here"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Where Quell changed nothing, a release changes nothing, and what people set after a release is theirs: it is what the next release puts
+// back. A controller that comes after a release does not wait.
+func TestAReleaseLeavesWhatPeopleSet(t *testing.T) {
+	a, b := newInstance(t, time.Millisecond), newInstance(t, time.Millisecond)
+	l := newLab(t, "")
+	l.configure("server a "+a.address()+" weight 30\nserver b "+b.address()+" weight 60", "")
+	l.start()
+	memory := filepath.Join(t.TempDir(), "haproxy.json")
+	keep := func(o *Options) { o.Memory = memory }
+	set := func(server, weight string) { l.ask("set server app/" + server + " weight " + weight) }
+	release := func() {
+		t.Helper()
+		if _, err := l.driver(keep).Restore(t.Context()); err != nil { // the controller was killed
+			t.Fatal(err)
+		}
+	}
+	want := func(when string, weights map[string]int) {
+		t.Helper()
+		if got := l.weights(); !maps.Equal(got, weights) {
+			t.Fatalf("%s the weights are %v, want %v", when, got, weights)
+		}
+	}
+	set("a", "40")
+	d := l.driver(keep)
+	for range 2 { // advise mode
+		if _, err := d.State(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release()
+	want("after the release of what Quell never changed", map[string]int{"a": 40, "b": 60})
+	for i, by := range []string{"one", "two"} { // a second controller would wait for the lease of the first
+		d := l.driver(keep)
+		if err := d.Own(t.Context(), quell.Owner{ID: by, Name: by}); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, d, backend("a", a, 0.9), backend("b", b, 0.1))
+		release()
+		want("after a release", map[string]int{"a": 40 + 5*i, "b": 60})
+		set("a", "45")
+		release()
+		want("after a person set a weight", map[string]int{"a": 45, "b": 60})
+	}
+}
+
+// A HAProxy that cannot be reached is put back by a later call, which leaves alone what a person has set at the other one meanwhile.
+func TestAReleaseGoesOnWhereHAProxyWasDead(t *testing.T) {
+	a, b := newInstance(t, time.Millisecond), newInstance(t, time.Millisecond)
+	servers := "server a " + a.address() + " weight 30\nserver b " + b.address() + " weight 60"
+	one, two := newLab(t, servers), newLab(t, servers)
+	one.start()
+	two.start()
+	d := one.driver(func(o *Options) { o.Sockets = append(o.Sockets, two.socket) })
+	own(t, d)
+	apply(t, d, backend("a", a, 0.9), backend("b", b, 0.1))
+	two.stop()
+	if _, err := d.Restore(t.Context()); err == nil || !strings.Contains(err.Error(), two.socket) {
+		t.Fatalf("one HAProxy is dead, and the release says %v", err)
+	}
+	one.ask("set server app/a weight 7")
+	two.start()
+	two.ask("set server app/a weight 99") // as its file of states would
+	if _, err := d.Restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for l, want := range map[*lab]map[string]int{one: {"a": 7, "b": 60}, two: {"a": 30, "b": 60}} {
+		if got := l.weights(); !maps.Equal(got, want) {
+			t.Errorf("the weights are %v, want %v", got, want)
 		}
 	}
 }

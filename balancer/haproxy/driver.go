@@ -33,8 +33,9 @@ type Driver struct {
 	away    map[string]string        // by instance: what keeps it out of service, if that is no command of a person
 	// recognised are the instances of a fixed group that declared servers stand for, before the first Apply.
 	recognised map[string]string
-	told       map[string]bool // texts that were already reported
-	stale      bool            // the state file is older than the state in force
+	told       map[string]bool   // texts that were already reported
+	stale      bool              // the state file is older than the state in force
+	restored   map[*process]bool // where Restore has finished, while it has not everywhere
 
 	placed, saved outage.Log
 }
@@ -87,6 +88,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err != nil {
 		return err
 	}
+	d.restored = nil
 	unplaced := d.assign(ctx, backends, views)
 	clear(d.out)
 	d.asked = make(map[string]quell.Backend, len(backends))

@@ -17,7 +17,8 @@ import (
 // again at once, while others wait for the time of a lease.
 
 const (
-	freeOwner   = "free" // the variable's value when the owner has stopped
+	freeOwner   = "free"     // the variable's value when the owner has stopped
+	noOwner     = "released" // the variable's value when everything is as it was before Quell
 	confirmWait = 150 * time.Millisecond
 )
 
@@ -78,7 +79,7 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 	now := p.opts.Now()
 	id, name := parseOwner(value)
 	mine := id == owner.ID
-	p.noteOwner(value != "" && !mine)
+	p.noteOwner(value != "" && value != noOwner && !mine)
 	if value != p.claim.value && value != "" {
 		p.claim.value, p.claim.since, p.claim.foreign = value, now, !mine && id != ""
 	}
@@ -97,6 +98,21 @@ func (p *process) own(ctx context.Context, owner quell.Owner) error {
 		return p.renew(ctx, owner)
 	}
 	return p.take(ctx, owner)
+}
+
+// disclaim says in HAProxy that nothing of Quell is left in the backend, so that the next controller neither waits nor takes what it finds
+// for Quell's.
+func (p *process) disclaim(ctx context.Context) error {
+	if value, err := p.owner(ctx); err != nil || value == "" || value == noOwner {
+		return err
+	}
+	if err := p.setOwner(ctx, noOwner); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.claim = claim{value: noOwner, since: p.opts.Now(), without: p.claim.without}
+	return nil
 }
 
 // noteOwner remembers that somebody has driven the backend before.
@@ -175,7 +191,7 @@ func (p *process) withoutOwner(answer string) {
 
 // parseOwner parses a variable's value. The id is "" if nobody owns the backend.
 func parseOwner(value string) (id, name string) {
-	if value == freeOwner {
+	if value == freeOwner || value == noOwner {
 		return "", ""
 	}
 	id, rest, _ := strings.Cut(value, "/")

@@ -131,6 +131,8 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		e.Idle = "nothing is changed until quell resume: " + s.Lost
 	case s.Refused != "":
 		e.Idle = s.Refused
+	case s.Released != nil:
+		e.Idle = s.Released.Text()
 	case s.Paused:
 		e.Idle = "paused by " + s.PausedBy
 	case s.Mode == quell.Advise:

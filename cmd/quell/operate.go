@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -32,10 +31,15 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 		return nil, err
 	}
 	if reply.Error != "" {
-		return nil, errors.New(quell.Printable(reply.Error, longestText))
+		return nil, refusal(quell.Printable(reply.Error, longestText))
 	}
 	return reply.Body, nil
 }
+
+// refusal is why a controller did not carry out a command.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
 
 // contact reads how to reach the service's controller. Mistakes in other parts of the file are only reported.
 func contact(cmd *cobra.Command, path string) (*config.File, error) {

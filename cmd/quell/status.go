@@ -206,6 +206,8 @@ func (v *statusView) acting() string {
 		return name + ": changes nothing until quell resume, because the controller's memory was lost"
 	case v.Refused != "":
 		return name + ": changes nothing, because the balancer obeys another controller"
+	case v.Released != nil:
+		return name + ": " + v.Released.Text()
 	case v.Paused:
 		return name + ": changes nothing until quell resume, paused by " + v.PausedBy
 	case !v.Leading && (v.Standby || v.NotLeading == ""):

@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// Restorer is a balancer that can put back what it had before Quell.
+type Restorer interface {
+	// Restore puts back weights, and takes away what Quell added. It returns, for people, what it cannot know.
+	Restore(ctx context.Context) (unknown []string, err error)
+}
+
+// Released is what became of a release. It stays until an operator resumes.
+type Released struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Left is what is still to be put back, and why that failed: "balancer", or the id of an instance whose limits and settings are meant.
+	Left    map[string]string `json:"left,omitempty"`
+	Unknown []string          `json:"unknown,omitempty"` // what cannot be known
+}
+
+// Text says what became of a release.
+func (r *Released) Text() string {
+	text := "released by " + r.By + ": as it was before Quell, until quell resume"
+	if len(r.Left) == 0 {
+		return text
+	}
+	var parts []string
+	for _, id := range slices.Sorted(maps.Keys(r.Left)) {
+		parts = append(parts, id+": "+r.Left[id])
+	}
+	return text + "; tried again each period: " + strings.Join(parts, "; ")
+}
+
+// theBalancer is the balancer's name in Released.Left.
+const theBalancer = "balancer"
+
+// releaseAll puts everything back as it was before Quell, and changes nothing from then on, until an operator resumes. What cannot be
+// reached is tried again in each period.
+func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
+	reply := c.change(ctx, "released by "+cmd.By, func() error {
+		if c.refused != nil {
+			return c.refused
+		}
+		c.mem.Released = &Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}}
+		for _, id := range c.adjusted() {
+			c.mem.Released.Left[id] = "not yet"
+		}
+		c.mem.Paused, c.mem.PausedBy = true, cmd.By
+		c.mem.Overrides, c.mem.Weights, c.mem.Factors = nil, nil, nil
+		c.mem.Held, c.mem.Leftovers = maps.Clone(c.mem.Held), nil
+		clear(c.mem.Held)
+		return nil
+	})
+	if reply.Error != "" {
+		return reply
+	}
+	c.work.Lock()
+	defer c.release()
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	c.putBack(ctx)
+	return withRelease(reply, c.mem.Released)
+}
+
+// withRelease adds what became of a release to the reply to its command.
+func withRelease(reply bus.Reply, r *Released) bus.Reply {
+	var body struct {
+		Done     string    `json:"done"`
+		Released *Released `json:"released"`
+	}
+	if err := json.Unmarshal(reply.Body, &body); err != nil {
+		return bus.Reply{Error: err.Error()}
+	}
+	body.Released = r
+	return replyWith(body)
+}
+
+// adjusted lists the instances whose agents may have changed limits or settings: those that report any, and those that a policy changed.
+func (c *Controller) adjusted() []string {
+	if c.opts.Agents == nil {
+		return nil
+	}
+	ids := map[string]bool{}
+	for _, in := range c.status.Instances {
+		if len(in.Limits)+len(in.Settings) > 0 {
+			ids[in.ID] = true
+		}
+	}
+	for _, changed := range []changes{c.mem.State.Changed(), c.mem.Fast.Changed()} {
+		for id := range changed {
+			ids[id] = true
+		}
+	}
+	for id := range c.mem.Leftovers {
+		ids[id] = true
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// putBack puts back what a release has left. The caller holds c.work.
+func (c *Controller) putBack(ctx context.Context) {
+	r := c.mem.Released
+	if r == nil || len(r.Left) == 0 || !c.leading {
+		return
+	}
+	next := &Released{By: r.By, At: r.At, Left: map[string]string{}, Unknown: r.Unknown}
+	if _, left := r.Left[theBalancer]; left {
+		unknown, err := c.restoreBalancer(ctx)
+		next.Unknown = append(slices.Clone(next.Unknown), unknown...)
+		if err != nil {
+			next.Left[theBalancer] = err.Error()
+		}
+	}
+	c.restoreInside(ctx, r, next)
+	c.mem.Released = next
+	if maps.Equal(r.Left, next.Left) {
+		return
+	}
+	for id, why := range next.Left {
+		c.failed("release", errors.New(id+": "+why))
+	}
+	if len(next.Left) == 0 {
+		text := "everything is as it was before Quell"
+		if len(next.Unknown) > 0 {
+			text += "; not known: " + strings.Join(next.Unknown, "; ")
+		}
+		c.event(ctx, text)
+	}
+	c.remember(ctx)
+}
+
+func (c *Controller) restoreBalancer(ctx context.Context) (unknown []string, err error) {
+	restorer, ok := c.opts.Balancer.(Restorer)
+	if !ok {
+		return []string{"this balancer has no weights but those that Quell sets: they stay"}, nil
+	}
+	unknown, err = restorer.Restore(ctx)
+	if err != nil {
+		return unknown, err
+	}
+	if owner, ok := c.opts.Balancer.(Ownable); ok {
+		err = owner.Disown(ctx)
+	}
+	return unknown, err
+}
+
+// restoreInside lets agents put back limits and settings, all at once. An instance that is gone is forgotten.
+func (c *Controller) restoreInside(ctx context.Context, r, next *Released) {
+	ctx, cancel := context.WithTimeout(ctx, agentWait(c.samplingNow()))
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	for id := range r.Left {
+		gone := c.looked && !slices.ContainsFunc(c.members, func(m quell.Member) bool { return m.ID == id })
+		if id == theBalancer || gone {
+			continue
+		}
+		all.Go(func() {
+			if err := c.opts.Agents.Order(ctx, id, bus.Orders{Release: true}); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				next.Left[id] = fmt.Sprintf("limits and settings: %v", err)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,53 @@
+package controller
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// Agents put back what they changed. One that does not hear it is told again, and the release survives a kill meanwhile. Nothing is set
+// again until an operator resumes.
+func TestReleaseReachesAgents(t *testing.T) {
+	agents := &fakeAgents{values: map[string]float64{}, fault: map[string]error{}}
+	play(t, func(r *rig) { r.opts.Agents = agents }, func(r *rig) {
+		r.step()
+		r.step()
+		for _, id := range []string{"i1", "i2"} {
+			r.report(id, map[quell.Resource]float64{quell.Network: 2e8}, map[string]float64{"apache.MaxRequestWorkers": 120})
+		}
+		r.step()
+		for _, id := range []string{"i1", "i2"} {
+			agents.values[id+" apache.MaxRequestWorkers"] = 120
+		}
+		agents.fault["i2"] = errors.New("it is away")
+		reply := r.ask(bus.Command{Name: bus.Release, By: "anna"})
+		if reply.Error != "" || !strings.Contains(string(reply.Body), "it is away") {
+			t.Fatalf("the reply is %s %s", reply.Error, reply.Body)
+		}
+		want := map[string]float64{"i2 apache.MaxRequestWorkers": 120}
+		if !maps.Equal(agents.values, want) {
+			t.Errorf("in force: %v", agents.values)
+		}
+		r.untouched(func() { r.step(); r.step() })
+		r.restart()
+		agents.fault = nil
+		for range 3 {
+			for _, id := range []string{"i1", "i2"} {
+				r.report(id, nil, map[string]float64{"apache.MaxRequestWorkers": 120})
+			}
+			r.untouched(r.step)
+		}
+		if left := r.c.Status().Released; left == nil || len(left.Left) > 0 || len(agents.values) > 0 {
+			t.Errorf("left: %+v, in force: %v", left, agents.values)
+		}
+		r.do(bus.Command{Name: bus.Resume, By: "anna"})
+		if r.c.Status().Released != nil || r.c.Status().Paused {
+			t.Errorf("after resume: %+v", r.c.Status())
+		}
+	})
+}
