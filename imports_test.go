@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"stats":  {},
 	"model":  {".", "config/keys", "stats", "internal/atomicfile", "internal/namedfile"},
 	"credit": {".", "config/keys", "stats"},
+	"bundle": {},
 	"report": {"."},
 	"setup":  {},
 
@@ -73,6 +74,7 @@ var mayImport = map[string][]string{
 		"sensor/credits"},
 	"config/*":   {".", "internal/namedfile"},
 	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
+	"diagnose":   {".", "controller"},
 	"daemon":     {"*"},
 
 	// Apparatus: plays, simulates and judges scenarios.

@@ -21,18 +21,24 @@ import (
 )
 
 func doctorCommand() *cobra.Command {
-	var path string
+	var path, archive string
 	var sensors, asJSON bool
 	var period time.Duration
 	cmd := &cobra.Command{
-		Use:   "doctor --sensors [--config FILE] [--json]",
-		Short: "Show which sensors this machine offers, why others are missing, and what to do about it",
-		Long: "With --sensors, measure this machine for two periods as its agent does, and show what was measured, what is missing, and why.\n" +
-			"Without a configuration, the whole machine is measured, and its processors and memory are probed.",
+		Use:   "doctor [--config FILE] [--sensors] [--bundle FILE] [--json]",
+		Short: "Say what is wrong with a service's set-up, each with the command that mends it; --sensors: which sensors this machine offers",
+		Long: "Ask the bus, the controller, the balancer, its log, the instances and their probe servers, read the journal of the last hour,\n" +
+			"and say what is wrong, each with what mends it. Nothing is changed. The exit status is 1 if something is wrong.\n\n" +
+			"With --sensors, measure this machine for two periods as its agent does, and show what was measured, what is missing, and why.\n" +
+			"Without a configuration, the whole machine is measured, and its processors and memory are probed.\n\n" +
+			"With --bundle, write an archive for a bug report: findings, status, journal and configuration without secrets.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !sensors {
-				return userErrorf("say what to examine: quell doctor --sensors")
+				return diagnoseService(cmd, path, archive, asJSON)
+			}
+			if archive != "" {
+				return userErrorf("--sensors and --bundle exclude each other")
 			}
 			if period < config.ShortestPeriod || period > config.LongestPeriod {
 				return userErrorf("--period %s: must be between %s and %s", keys.FormatDuration(period),
@@ -56,6 +62,7 @@ func doctorCommand() *cobra.Command {
 	addConfigFlag(cmd, &path)
 	cmd.Flags().BoolVar(&sensors, "sensors", false, "examine the sensors of this machine")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&archive, "bundle", "", "write an archive for a bug report, without secrets, into this file; - is standard output")
 	durationFlag(cmd.Flags(), &period, "period", 2*time.Second, "length of a period")
 	return cmd
 }
