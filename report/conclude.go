@@ -156,11 +156,11 @@ func (c *Collector) judgeActed(r *Report, whole string, period float64, config s
 	o := r.Acted
 	switch o.clear(period) {
 	case 1:
-		r.Verdict, r.Next = DidSave, "quell compare --config "+config
-		r.Sentence = fmt.Sprintf("In the last %s acting saved at least %s above the objective: it was missed for %s. quell compare measures "+
-			"how much it saves.", whole, span(o.SavedS.Low), span(o.MissedS))
+		r.Verdict, r.Next = DidSave, "quell journal --brief --config "+config
+		r.Sentence = fmt.Sprintf("In the last %s acting saved at least %s above the objective: it was missed for %s. How much more "+
+			"it saved, the record does not show.", whole, span(o.SavedS.Low), span(o.MissedS))
 	case -1:
-		r.Verdict, r.Next = DidCost, "quell compare --config "+config
+		r.Verdict, r.Next = DidCost, "quell journal --brief --config "+config
 		r.Sentence = fmt.Sprintf("In the last %s acting added %s above the objective (%s to %s): it was missed for %s.", whole,
 			span(-o.SavedS.Value), span(-o.SavedS.High), span(-o.SavedS.Low), span(o.MissedS))
 	default:
