@@ -42,6 +42,7 @@ type Law struct {
 	CapacityHalf      float64 `json:"capacity_half"`            // half the width of its 95% confidence interval
 	PerRequest        float64 `json:"per_request,omitempty"`
 	PeriodsSinceDrift int     `json:"periods_since_drift,omitempty"` // 0: it never had to begin again
+	Deaf              bool    `json:"deaf,omitempty"`                // probes take the same time at any use: they show no neighbours
 
 	// Margin is the logarithm of the factor by which response times may exceed predictions near the objective's threshold, so that nine of
 	// ten windows stay within it; nil while too few predictions were compared with what was measured.

@@ -75,6 +75,74 @@ func (r *Record) departs(windows []Window, period int) bool {
 	return true
 }
 
+const (
+	// creepEvery is how often, in periods, a slow change of the service is looked for.
+	creepEvery = 10
+	// leastCreep is the smallest slow change, as a logarithm, and sureOfCreep how many of its standard errors it must be.
+	leastCreep, sureOfCreep = 0.06, 4
+)
+
+// creep looks for a slow change of the service, such as a mix of requests that shifts during an hour: each period is within the band then,
+// and windows of rare kinds would tell of the past for ever. It compares the older half of the windows with newer ones of similar use and
+// severity in groups alike. If they differ by more than chance, their response times are dropped. Older windows with no newer one like
+// them stay.
+func (r *Record) creep() {
+	if r.Law == nil || len(r.Windows) < 2*driftWindows {
+		return
+	}
+	severity := make([]float64, len(r.Windows))
+	for i := range r.Windows {
+		severity[i] = math.Log1p(r.Law.felt(&r.Windows[i]))
+	}
+	half := len(r.Windows) / 2
+	var gaps []float64
+	var old []int
+	for i := range half {
+		if gap, ok := r.outdated(i, half, severity); ok {
+			gaps, old = append(gaps, gap), append(old, i)
+		}
+	}
+	if len(gaps) < driftWindows {
+		return
+	}
+	gap := middle(gaps)
+	for i := range gaps {
+		gaps[i] = math.Abs(gaps[i] - gap)
+	}
+	se := 1.25 * middle(gaps) / 0.6745 / math.Sqrt(float64(len(gaps))) // of a median
+	if math.Abs(gap) < max(leastCreep, sureOfCreep*se) {
+		return
+	}
+	for _, i := range old {
+		r.Windows[i].mute()
+	}
+}
+
+// amid returns whether two windows are of groups of like size and use.
+func (w *Window) amid(o *Window) bool {
+	return w.Alone == o.Alone && math.Abs(w.Size-o.Size) <= 0.1*o.Size && math.Abs(w.Crowd-o.Crowd) <= lawStep
+}
+
+// outdated returns by how much the response time of newer windows, from the given one on, differs from that of window i at the same use and
+// severity, as a logarithm.
+func (r *Record) outdated(i, from int, severity []float64) (gap float64, ok bool) {
+	w := &r.Windows[i]
+	if w.N < fewest || severity[i] > math.Log1p(mild) || w.Use > 1-leastFree {
+		return 0, false
+	}
+	var newer []float64
+	for j := from; j < len(r.Windows); j++ {
+		o := &r.Windows[j]
+		if o.N >= fewest && o.amid(w) && math.Abs(o.Use-w.Use) <= lawStep && math.Abs(severity[j]-severity[i]) <= 0.1 {
+			newer = append(newer, math.Log(o.MeanMS)+priorExponent.Mean*(crowding(w.Use)-crowding(o.Use))+r.Shown*(severity[i]-severity[j]))
+		}
+	}
+	if len(newer) < driftAfter {
+		return 0, false
+	}
+	return middle(newer) - math.Log(w.MeanMS), true
+}
+
 // neighbours returns by how much neighbours changed response times in the last periods, as a logarithm in the direction of Off. The probes
 // of one window may be too few to show a neighbour, and a small group may have one beside every instance. The probes of all these windows
 // together show it.

@@ -29,6 +29,7 @@ const (
 var (
 	priorProbe    = stats.Normal{Mean: 0.9, Stddev: 0.2}
 	priorExponent = stats.Normal{Mean: 0.7, Stddev: 0.3}
+	priorSteep    = stats.Normal{Mean: 0.7, Stddev: 0.8}
 	priorSeverity = stats.Normal{Mean: 0.9, Stddev: 0.25}
 	priorOther    = stats.Normal{Mean: 0.3, Stddev: 0.3}
 	vague         = stats.Normal{Mean: 0, Stddev: 1e3}
@@ -58,6 +59,9 @@ func (r *Record) fit(slo quell.SLO, period int, only bool) *Law {
 	if r.Shown = w.SeverityExponent; only {
 		w.SeverityExponent = max(w.SeverityExponent, leastStated)
 	}
+	if w.Deaf = w.ProbeExponent < deafBelow && spread(r.Windows) > deafOver; w.Deaf {
+		w.ProbeExponent = priorProbe.Mean
+	}
 	w.PerRequest = perRequest(r.Windows)
 	w.refine(r.Windows, slo.Metric)
 	w.state(slo, response)
@@ -72,6 +76,18 @@ func (r *Record) fit(slo quell.SLO, period int, only bool) *Law {
 		w.ResidualsMS = append(w.ResidualsMS, round(e.PredictedMS*(math.Exp(e.Ratio)-1)))
 	}
 	return w
+}
+
+// Probes whose exponent is below deafBelow do not respond to load, if the crowding of the windows differs by more than deafOver.
+const deafBelow, deafOver = 0.2, 0.25
+
+// spread is the largest crowding of the windows less the smallest.
+func spread(windows []Window) float64 {
+	least, most := math.Inf(1), 0.0
+	for i := range windows {
+		least, most = min(least, crowding(windows[i].Use)), max(most, crowding(windows[i].Use))
+	}
+	return most - least
 }
 
 // listed is how many residuals the section lists.
@@ -346,12 +362,25 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 	}
 	w.R0MS = math.Exp(c[0])
 	w.Exponent, w.SeverityExponent = min(max(c[1], leastStated), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
+	if w.N >= ownFrom {
+		w.Exponent = min(max(w.Exponent, steep(a, y, weights)), steepestLaw)
+	}
 	if slices.ContainsFunc(windows, func(x Window) bool { return x.Other > 0 }) {
 		w.OtherExponent = min(max(c[3], 0), steepestLaw)
 	}
 	f.mean = meanCrowding(a, weights)
 	w.SE.R0, w.SE.Exponent = f.at(0), math.Sqrt(f.covariance[1][1])
 	return f, finite(w.R0MS) && w.R0MS >= minProbeMS && w.R0MS < maxValue
+}
+
+// steep returns the exponent of use that the windows show if little is known before. Windows at low use alone say less than priorExponent
+// does, which would promise too much above that use if response times grow faster than it expects.
+func steep(a [][]float64, y, weights []float64) float64 {
+	c, _, ok := stats.Regress(a, y, weights, []stats.Normal{vague, priorSteep, priorSeverity, priorOther})
+	if !ok {
+		return 0
+	}
+	return c[1]
 }
 
 // leastRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A

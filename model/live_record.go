@@ -61,6 +61,9 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool, balan
 	for _, w := range windows {
 		next.add(w)
 	}
+	if period%creepEvery == 0 {
+		next.creep()
+	}
 	if law := next.fit(slo, period, only); law != nil {
 		law.Together = law.together(next.Windows, slo, balanced)
 		next.Law = law // else the former one stays, which is better than none

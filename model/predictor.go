@@ -26,6 +26,7 @@ type Predictor struct {
 	felt       severities
 	perRequest float64  // 0 if unknown
 	margin     *float64 // of a law that was learned in place; nil if unknown
+	deaf       bool
 	learned    bool     // in place
 	station    *Station // of a law that was learned in place; nil if there is none
 }
@@ -54,7 +55,7 @@ func Compile(m *Models, s Spec) (*Predictor, error) {
 	}
 	p := &Predictor{Baseline: *baseline, learned: law != nil}
 	if p.learned {
-		p.margin = law.Margin
+		p.margin, p.deaf = law.Margin, law.Deaf
 		if law.Together != nil {
 			p.station = law.Together.station(s.Metric)
 		}
@@ -193,6 +194,9 @@ func (p *Predictor) MaxSeverity(u float64) float64 {
 
 // MaxUtilization returns the highest trained utilisation. No capacity exceeds it.
 func (p *Predictor) MaxUtilization() float64 { return p.rtm.top() }
+
+// Deaf returns whether the probes were seen to take the same time at any load. They show no neighbours then.
+func (p *Predictor) Deaf() bool { return p.deaf }
 
 // Station returns the law of the group, nil if nothing was learned in place.
 func (p *Predictor) Station() *Station { return p.station }

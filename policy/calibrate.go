@@ -14,12 +14,18 @@ const (
 	mostCollected = 1 << 40
 	// leastOffset is the severity below which a decaying correction is dropped: a thousandth of the probe time.
 	leastOffset = 0.001
+	// farMissed is how many times the threshold measured response times must be if nothing is predicted near it, and farMissedFor how many
+	// more snapshots must show that.
+	farMissed, farMissedFor = 1.5, 2
 )
 
 // calibrate corrects predictions that turn out too low (PRIMA, section IV). If the response time predicted for an instance is within
 // delta of the threshold, measured response times are collected for a short time. If all of them exceed the threshold, calibration
 // uses the severity for which the response-time model gives these times, within the range in which the model was trained. One slow
 // window is not enough.
+//
+// Beyond the paper, if probes were seen not to respond to load, an instance that misses the objective by far is corrected however short the
+// prediction is: nothing else shows its neighbours.
 //
 // The correction is kept as an offset that is added to the measured severity. The offset decays slowly. Whether an instance is within
 // delta of the threshold is decided with the offset: otherwise the correction would lower the load, and the lower load would end the
@@ -53,11 +59,16 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 		mem.correct(in.contended[longest].resource)
 		return false
 	}
-	if math.Abs(predicted-threshold) > set.Calibrate*threshold {
+	confirm, near := set.Confirm, math.Abs(predicted-threshold) <= set.Calibrate*threshold
+	switch {
+	case near:
+	case in.contended[by].of(m.Type).predictor.Deaf() && predicted < threshold && (n == 0 || latency > farMissed*threshold):
+		confirm += farMissedFor
+	default:
 		mem.forgetCollected()
 		return false
 	}
-	if n == 0 || !mem.collect(latency, s.use, n, set.Confirm) {
+	if n == 0 || !mem.collect(latency, s.use, n, confirm) {
 		return false
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse

@@ -110,6 +110,7 @@ func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks er
 	}
 	tellWild(plan, learned)
 	live := learned.Live()
+	tellDeaf(plan, live)
 	for _, r := range slices.Sorted(maps.Keys(live)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
 			law := live[r][instanceType]
@@ -128,6 +129,19 @@ func tellWild(plan *quell.Plan, learned *model.Learner) {
 			if times := learned.Seen[r][instanceType].Wild; times != 0 {
 				addReason(plan, "doubtful", "", "%s, instance type %s: response times are %.3g times as long as usual at this use. Is their unit "+
 					"right, and does every request fail? If this goes on, learning begins again; until then they teach nothing", r, instanceType, times)
+			}
+		}
+	}
+}
+
+// tellDeaf adds which probes do not respond to load.
+func tellDeaf(plan *quell.Plan, live model.Live) {
+	for _, r := range slices.Sorted(maps.Keys(live)) {
+		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
+			if live[r][instanceType].Deaf {
+				addReason(plan, "deaf_probes", "", "%s, instance type %s: probes take the same time at any load, so they show no neighbours. "+
+					"Are they answered from a cache, or by another machine? Until this is mended, only response times far above the objective "+
+					"reduce an instance's share", r, instanceType)
 			}
 		}
 	}
