@@ -41,6 +41,7 @@ type Command struct {
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
+	Keep     bool        `json:"keep,omitempty"`     // replace: the old instance goes on running, out of rotation
 
 	Level quell.Authority `json:"level,omitempty"` // authority: the level; empty: what the predictions have earned
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/quellhq/quell"
@@ -39,6 +40,11 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 	case life.Renew:
 		c.renew(ctx, v, r, why)
 	case life.TakeOver:
+		if r.Keep {
+			c.setAside(r)
+			c.endReplacement(ctx, v, fmt.Sprintf("%s takes the place of %s, which goes on running out of rotation", r.New, r.Old))
+			return
+		}
 		c.mem.Draining[r.Old] = c.now()
 		c.endReplacement(ctx, v, fmt.Sprintf("%s takes the place of %s, which drains", r.New, r.Old))
 	case life.Over:
@@ -52,6 +58,22 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 		c.mem.Roll.Release(r.Old)
 		c.endReplacement(ctx, v, fmt.Sprintf("replacement of %s is called off: %s", r.Old, why))
 	}
+}
+
+// alive returns how many instances count against group.max.
+func (c *Controller) alive(v *view) (n int) {
+	for _, m := range v.members {
+		if _, leaving := c.mem.Draining[m.ID]; !leaving && m.State != quell.Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// setAside takes the old instance of a replacement out of rotation, as quell drain does.
+func (c *Controller) setAside(r *life.Replacement) {
+	c.mem.Held = maps.Clone(c.mem.Held)
+	c.mem.Held[r.Old] = quell.Held{By: r.By, Since: c.now(), Why: "replaced by " + r.New + ", and kept for a look"}
 }
 
 // rules returns the conditions under which a new instance may take over.
@@ -170,7 +192,10 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 			return fmt.Errorf("mode is %s: Quell changes nothing. It would start a fresh instance, let it take the place of %s, and end that",
 				c.opts.Service.Mode, cmd.Instance)
 		}
-		c.mem.Replacing = append(slices.Clone(c.mem.Replacing), life.Replacement{Old: cmd.Instance, By: cmd.By, At: c.now()})
+		if most := c.opts.Service.Group.Max; cmd.Keep && c.alive(&v) >= most {
+			return fmt.Errorf("an instance that is kept counts against group.max, which is %d: raise it first, or leave out --keep", most)
+		}
+		c.mem.Replacing = append(slices.Clone(c.mem.Replacing), life.Replacement{Old: cmd.Instance, By: cmd.By, At: c.now(), Keep: cmd.Keep})
 		return nil
 	})
 }

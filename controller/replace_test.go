@@ -80,6 +80,34 @@ func TestReplacement(t *testing.T) {
 	})
 }
 
+// An instance that is kept goes on running out of rotation, and counts against group.max.
+func TestReplacementThatKeepsTheOldOne(t *testing.T) {
+	play(t, full, func(r *rig) {
+		r.run(3 * time.Second)
+		keep := bus.Command{Name: bus.Replace, Instance: "i1", Keep: true}
+		if reply := r.ask(keep); !strings.Contains(reply.Error, "counts against group.max, which is 2") {
+			t.Errorf("%s %s", reply.Body, reply.Error)
+		}
+		r.opts.Service.Group.Max = 3
+		if err := r.c.Reload(r.opts.Service, nil, false); err != nil {
+			t.Fatal(err)
+		}
+		r.do(keep)
+		r.pass(6 * time.Second)
+		r.wantIDs("i1", "i2", "i3")
+		r.wantEvent("i3 takes the place of i1, which goes on running out of rotation")
+		r.wantOrders(2, 1)
+		row := r.c.Status().Instances[0]
+		if row.ID != "i1" || row.Held == nil || row.Held.By != "ann" || row.Held.Why != "replaced by i3, and kept for a look" {
+			t.Errorf("%+v, held %+v", row, row.Held)
+		}
+		r.untouched(func() { r.pass(patience) })
+		if reply := r.ask(replaceFirst); !strings.Contains(reply.Error, "held by ann") {
+			t.Errorf("%s %s", reply.Body, reply.Error)
+		}
+	})
+}
+
 func TestReplacementThatIsNamedLater(t *testing.T) {
 	play(t, full, func(r *rig) {
 		r.run(3 * time.Second)

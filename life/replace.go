@@ -13,8 +13,9 @@ import (
 // it, so that a restart does not lose it.
 type Replacement struct {
 	Old     string    `json:"old"`
-	By      string    `json:"by"` // who asked for it
-	At      time.Time `json:"at"` // when
+	By      string    `json:"by"`             // who asked for it
+	Keep    bool      `json:"keep,omitempty"` // the old instance is taken out of rotation and goes on running, for a look
+	At      time.Time `json:"at"`             // when
 	New     string    `json:"new,omitempty"`
 	Tries   int       `json:"tries,omitempty"`      // number of new instances ordered
 	Ordered time.Time `json:"ordered,omitzero"`     // when the last one was ordered

@@ -111,11 +111,14 @@ func undrainCommand() *cobra.Command {
 }
 
 func replaceCommand() *cobra.Command {
-	return simpleCommand("replace INSTANCE [--config FILE]", "Start a fresh instance, let it take this one's place, and end this one",
+	var keep bool
+	cmd := simpleCommand("replace INSTANCE [--keep] [--config FILE]", "Start a fresh instance, let it take this one's place, and end this one",
 		named("INSTANCE"),
 		func(args []string) (bus.Command, error) {
-			return bus.Command{Name: bus.Replace, Instance: args[0]}, nil
+			return bus.Command{Name: bus.Replace, Instance: args[0], Keep: keep}, nil
 		})
+	cmd.Flags().BoolVar(&keep, "keep", false, "do not end it: it goes on running out of rotation, for a look, until quell undrain")
+	return cmd
 }
 
 // askDone sends a command that changes something and returns the controller's text about it.
