@@ -14,6 +14,7 @@ const (
 	leastOff     = 1.0 / 3 // and below this, too. Careful predictions are no fault: most plans stay below what is possible
 	leastChecked = 20      // predictions to judge them by
 	leastGained  = 2       // periods: a smaller saving is none
+	covered      = 0.95    // part of the time asked for that must be recorded to speak of all of it
 	leastFreed   = 0.5     // instances that plans would have taken away, averaged over time, to say so
 )
 
@@ -39,8 +40,8 @@ func objective(s quell.SLO) string { return fmt.Sprintf("%s within %v", s.Object
 func (c *Collector) notes(r *Report) (list []string) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	asked := c.o.Until.Sub(c.o.Since).Seconds()
-	if r.RecordedS > 0 && r.RecordedS < 0.95*asked {
-		add("snapshots cover %s of %s. Older ones are dropped when the journal is full (bus.journal_bytes)", span(r.RecordedS), span(asked))
+	if r.RecordedS > 0 && r.RecordedS < covered*asked {
+		add("snapshots cover %s of %s: the controller is younger, did not run, or dropped older ones (journal_bytes)", span(r.RecordedS), span(asked))
 	}
 	if c.gaps > 0 {
 		add("%d gap(s) of %s altogether in the records: the controller did not run, or did not lead", c.gaps, span(c.gapS))
@@ -76,6 +77,10 @@ func (c *Collector) judgeAll(r *Report) {
 		config = "quell.yaml"
 	}
 	whole := span(c.o.Until.Sub(c.o.Since).Seconds())
+	when := "In the last " + whole
+	if asked := c.o.Until.Sub(c.o.Since).Seconds(); r.RecordedS < covered*asked {
+		when = fmt.Sprintf("In %s that were recorded of the last %s", span(r.RecordedS), whole)
+	}
 	say := func(v Verdict, next, format string, args ...any) {
 		r.Verdict, r.Next, r.Sentence = v, next, fmt.Sprintf(format, args...)
 	}
@@ -89,14 +94,14 @@ func (c *Collector) judgeAll(r *Report) {
 	case r.JudgedS == 0:
 		say(NotMeasured, online, "Too few requests were measured in each period to judge the last %s.", whole)
 	case r.Advised == nil && r.Acted == nil:
-		say(CannotTell, status, "%s There are no recorded plans to compare this with.", r.missed(whole))
+		say(CannotTell, status, "%s There are no recorded plans to compare this with.", r.missed(when))
 	case r.off():
 		say(CannotTell, "quell forget --config "+config, "%s What acting changes cannot be told: measured response times were %.2g times the "+
-			"predicted ones (90%% of them %.2g to %.2g times).", r.missed(whole), r.Predictions.Bias, r.Predictions.Low, r.Predictions.High)
+			"predicted ones (90%% of them %.2g to %.2g times).", r.missed(when), r.Predictions.Bias, r.Predictions.Low, r.Predictions.High)
 	case r.Acted != nil && (r.Advised == nil || r.Acted.Seconds >= r.Advised.Seconds):
-		c.judgeActed(r, whole, period, config)
+		c.judgeActed(r, when, period, config)
 	default:
-		c.judgeAdvised(r, whole, period, config)
+		c.judgeAdvised(r, when, period, config)
 	}
 }
 
@@ -106,11 +111,11 @@ func (r *Report) off() bool {
 	return p.Checked >= leastChecked && (p.Bias > mostOff || p.Bias < leastOff)
 }
 
-func (r *Report) missed(whole string) string {
+func (r *Report) missed(when string) string {
 	if r.MissedS == 0 {
-		return fmt.Sprintf("In the last %s the objective was met.", whole)
+		return when + " the objective was met."
 	}
-	return fmt.Sprintf("In the last %s the objective was missed for %s.", whole, span(r.MissedS))
+	return fmt.Sprintf("%s the objective was missed for %s.", when, span(r.MissedS))
 }
 
 // clear returns whether an estimate is a saving (1) or a loss (-1) beyond doubt, and large enough to be named; 0: neither.
@@ -124,7 +129,7 @@ func (o *Outcome) clear(period float64) int {
 	return 0
 }
 
-func (c *Collector) judgeAdvised(r *Report, whole string, period float64, config string) {
+func (c *Collector) judgeAdvised(r *Report, when string, period float64, config string) {
 	o := r.Advised
 	act := "sed -i 's/^mode: advise/mode: act/' " + config + " && quell config check " + config + " && systemctl reload quell-controller"
 	if c.o.Service.Mode == quell.Act {
@@ -133,39 +138,39 @@ func (c *Collector) judgeAdvised(r *Report, whole string, period float64, config
 	switch o.clear(period) {
 	case 1:
 		r.Verdict, r.Next = WouldSave, act
-		r.Sentence = fmt.Sprintf("In the last %s acting would have saved %s of %s above the objective (%s to %s)%s.", whole, span(o.SavedS.Value),
+		r.Sentence = fmt.Sprintf("%s acting would have saved %s of %s above the objective (%s to %s)%s.", when, span(o.SavedS.Value),
 			span(o.MissedS), span(o.SavedS.Low), span(o.SavedS.High), o.machines("and needed"))
 	case -1:
 		r.Verdict, r.Next = WouldCost, "quell journal --all --config "+config
-		r.Sentence = fmt.Sprintf("In the last %s acting would have added %s above the objective (%s to %s)%s: stay with mode advise.", whole,
+		r.Sentence = fmt.Sprintf("%s acting would have added %s above the objective (%s to %s)%s: stay with mode advise.", when,
 			span(-o.SavedS.Value), span(-o.SavedS.High), span(-o.SavedS.Low), o.machines("and needed"))
 	default:
 		freed := -o.MachineHours * hour / o.Seconds
 		if freed >= leastFreed && o.SavedS.Low > -leastGained*period {
 			r.Verdict, r.Next = WouldFree, act
-			r.Sentence = fmt.Sprintf("In the last %s acting would have needed %.1f machine-hours less, and met the objective as well.", whole,
+			r.Sentence = fmt.Sprintf("%s acting would have needed %.1f machine-hours less, and met the objective as well.", when,
 				-o.MachineHours)
 			return
 		}
 		r.Verdict, r.Next = NothingLost, "quell report --since 7d --config "+config
-		r.Sentence = r.missed(whole) + " Nothing is to be gained by acting" + o.doubt(period) + "."
+		r.Sentence = r.missed(when) + " Nothing is to be gained by acting" + o.doubt(period) + "."
 	}
 }
 
-func (c *Collector) judgeActed(r *Report, whole string, period float64, config string) {
+func (c *Collector) judgeActed(r *Report, when string, period float64, config string) {
 	o := r.Acted
 	switch o.clear(period) {
 	case 1:
 		r.Verdict, r.Next = DidSave, "quell journal --brief --config "+config
-		r.Sentence = fmt.Sprintf("In the last %s acting saved at least %s above the objective: it was missed for %s. How much more "+
-			"it saved, the record does not show.", whole, span(o.SavedS.Low), span(o.MissedS))
+		r.Sentence = fmt.Sprintf("%s acting saved at least %s above the objective: it was missed for %s. How much more "+
+			"it saved, the record does not show.", when, span(o.SavedS.Low), span(o.MissedS))
 	case -1:
 		r.Verdict, r.Next = DidCost, "quell journal --brief --config "+config
-		r.Sentence = fmt.Sprintf("In the last %s acting added %s above the objective (%s to %s): it was missed for %s.", whole,
+		r.Sentence = fmt.Sprintf("%s acting added %s above the objective (%s to %s): it was missed for %s.", when,
 			span(-o.SavedS.Value), span(-o.SavedS.High), span(-o.SavedS.Low), span(o.MissedS))
 	default:
 		r.Verdict, r.Next = NothingLost, "quell report --since 7d --config "+config
-		r.Sentence = r.missed(whole) + " Acting changed nothing that can be told" + o.doubt(period) + "."
+		r.Sentence = r.missed(when) + " Acting changed nothing that can be told" + o.doubt(period) + "."
 	}
 }
 

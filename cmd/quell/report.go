@@ -47,12 +47,15 @@ func reportCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			journal, closeAll, err := f.open(cmd, file)
+			journal, kept, closeAll, err := f.open(cmd, file)
 			if err != nil {
 				return err
 			}
 			defer closeAll()
 			r, err := f.conclude(cmd.Context(), file, journal, time.Now())
+			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
+				return fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
+			}
 			if err != nil {
 				return err
 			}
@@ -85,15 +88,13 @@ func (f *reportFlags) check() error {
 	return nil
 }
 
-func (f *reportFlags) open(cmd *cobra.Command, file *config.File) (journal, func(), error) {
+// open also returns the controller's data folder, if it is on this machine.
+func (f *reportFlags) open(cmd *cobra.Command, file *config.File) (j journal, kept string, closeAll func(), err error) {
 	if f.dir != "" {
-		return openStore(f.dir, file.Service.Name)
+		j, closeAll, err = openStore(f.dir, file.Service.Name)
+		return j, "", closeAll, err
 	}
-	j, kept, closeAll, err := openJournal(cmd, f.path, "", file.Service.Name)
-	if errors.Is(err, bus.ErrNotConnected) && kept != "" {
-		err = fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
-	}
-	return j, closeAll, err
+	return openJournal(cmd, f.path, "", file.Service.Name)
 }
 
 // conclude reads the journal up to now.
