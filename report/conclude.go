@@ -41,7 +41,8 @@ func (c *Collector) notes(r *Report) (list []string) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	asked := c.o.Until.Sub(c.o.Since).Seconds()
 	if r.RecordedS > 0 && r.RecordedS < covered*asked {
-		add("snapshots cover %s of %s: the controller is younger, did not run, or dropped older ones (journal_bytes)", span(r.RecordedS), span(asked))
+		add("snapshots cover %s of %s: the controller is younger, did not run, or dropped older ones (bus.journal_bytes)",
+			span(r.RecordedS), span(asked))
 	}
 	if c.gaps > 0 {
 		add("%d gap(s) of %s altogether in the records: the controller did not run, or did not lead", c.gaps, span(c.gapS))
