@@ -17,7 +17,8 @@ const module = "github.com/quellhq/quell"
 // packages of this module that it may import. "." is the root package. A row with a pattern is for matching packages that
 // have no row of their own.
 var mayImport = map[string][]string{
-	".": {},
+	".":      {},
+	"budget": {"."},
 
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
@@ -29,7 +30,7 @@ var mayImport = map[string][]string{
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
-	"policy":         {".", "config/keys", "credit", "model", "stats"},
+	"policy":         {".", "budget", "config/keys", "credit", "model", "stats"},
 	"life":           {"."},
 	"route":          {"."},
 
@@ -73,7 +74,7 @@ var mayImport = map[string][]string{
 	"config": {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor",
 		"sensor/credits"},
 	"config/*":   {".", "internal/namedfile"},
-	"controller": {".", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
+	"controller": {".", "budget", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"diagnose":   {".", "controller"},
 	"daemon":     {"*"},
 

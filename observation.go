@@ -253,7 +253,9 @@ type Snapshot struct {
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	// MayCome is the number of ordered instances that are not listed, no longer count as coming, and may still come: the group's bound must
 	// hold with them.
-	MayCome   int        `json:"may_come,omitempty"`
+	MayCome int `json:"may_come,omitempty"`
+	// Spoiled says why this period shows nothing about decisions, for example a pause. It is set only if an error budget is kept.
+	Spoiled   string     `json:"spoiled,omitempty"`
 	Instances []Instance `json:"instances"`
 }
 

@@ -32,9 +32,18 @@ type Plan struct {
 	Waits                 map[string]Waits    `json:"waits,omitempty"`     // of control groups, and of instances that wait long for others
 	Tenants               map[string]Tenant   `json:"tenants,omitempty"`   // of control groups
 	OwnWork               map[string]OwnWork  `json:"own_work,omitempty"`  // of instances: use that is not for requests
+	Reserve               *Reserve            `json:"reserve,omitempty"`   // what is left free so that the error budget suffices
 	Authority             Authority           `json:"authority,omitempty"` // how far the plan could go; absent: no limit
 	Would                 *Would              `json:"would,omitempty"`     // what the policy wanted, if it could not go that far
 	Reasons               []Reason            `json:"reasons,omitempty"`
+}
+
+// Reserve is the part of a group's capacity that a policy leaves free, because of what was missed of the objective.
+type Reserve struct {
+	Share float64 `json:"share"` // of the capacity
+	Why   string  `json:"why,omitempty"`
+	// OutOfReach says what would be needed if even the largest group misses more than the budget allows; "": it does not.
+	OutOfReach string `json:"out_of_reach,omitempty"`
 }
 
 // OwnWork is what a machine does beside answering requests. It leaves less of a resource for them, like a neighbour.

@@ -1,6 +1,8 @@
 package quell
 
 import (
+	"fmt"
+	"math"
 	"strings"
 	"time"
 )
@@ -23,6 +25,35 @@ type SLO struct {
 	Metric    Metric
 	FirstByte bool          // a request's time ends with the first byte of the response, not with the last
 	Threshold time.Duration // R_th in the paper
+
+	Target float64       // part of the time, or of the requests, in which the objective must hold; 0: no error budget is kept
+	Of     BudgetOf      // what Target is a part of
+	Over   time.Duration // the window of the budget, which ends now
+}
+
+// BudgetOf is what an error budget is a part of.
+type BudgetOf string
+
+// OfTime counts sampling periods, and each is missed if the worst instance missed the objective in it. OfRequests counts requests, and each
+// is missed if its instance missed the objective in that period.
+const (
+	OfTime     BudgetOf = "time"
+	OfRequests BudgetOf = "requests"
+)
+
+// BudgetsOf lists what an error budget can be a part of.
+var BudgetsOf = []BudgetOf{OfTime, OfRequests}
+
+// Text names the objective, for example p95 <= 80ms.
+func (s SLO) Text() string { return fmt.Sprintf("%s <= %s", s.Objective(), s.Threshold) }
+
+// LeastOver returns the shortest window of a budget that is long enough to see ten periods that may be missed.
+func (s SLO) LeastOver(sampling time.Duration) time.Duration {
+	const misses = 10
+	if s.Target <= 0 || s.Target >= 1 {
+		return 0
+	}
+	return time.Duration(math.Ceil(misses/(1-s.Target)-SumTolerance)) * sampling
 }
 
 // ThresholdMS is the threshold in milliseconds, the unit of the models.
@@ -113,6 +144,7 @@ func (s Service) Reporting() time.Duration {
 // DefaultService returns the defaults of a service configuration. Name and SLO have none.
 func DefaultService() Service {
 	return Service{
+		SLO:      SLO{Of: OfTime, Over: 7 * 24 * time.Hour},
 		Sampling: 10 * time.Second,
 		Policy:   Policy{Name: "prima"},
 		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Below: 0.1, Every: 15 * time.Minute}},

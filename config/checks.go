@@ -64,6 +64,7 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	at := func(key string) string { return keys.Join(path, key) }
 	minimum, maximum := at("group.min"), at("group.max")
 	checkBounds(d, path, s.Group)
+	checkBudget(d, path, s)
 	if initial := at("group.initial"); s.Group.Initial != 0 && d.Sound(initial, minimum, maximum) &&
 		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
 		d.Refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
@@ -77,6 +78,15 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	}
 	if n := len(s.Group.Protected); d.Sound(at("group.protected"), maximum) && n > s.Group.Max {
 		d.Refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
+	}
+}
+
+// checkBudget refuses a window too short to tell ten misses from chance.
+func checkBudget(d *keys.Decoder, path string, s quell.Service) {
+	target, over := keys.Join(path, "slo.target"), keys.Join(path, "slo.over")
+	if least := s.SLO.LeastOver(s.Sampling); s.SLO.Target > 0 && d.Sound(target, over, keys.Join(path, "sampling")) && s.SLO.Over < least {
+		d.Refuse(d.First(over, target), fmt.Sprintf("set slo.over to at least %s, or lower the target", keys.FormatDuration(least)),
+			"in %s fewer than ten periods of %s may be missed, which says nothing", keys.FormatDuration(s.SLO.Over), keys.FormatDuration(s.Sampling))
 	}
 }
 

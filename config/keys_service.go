@@ -39,8 +39,17 @@ func sloKeys(s *quell.SLO) keys.Table {
 			"statistic of response time: mean, p50, p90, p95 or p99; with ttfb_ before it, as in ttfb_p95, only the time until the response "+
 				"begins counts, for streams and large downloads (docs/what-counts.md)"),
 		keys.Req("threshold", keys.Duration(&s.Threshold).Above(0), "response time that the metric must not exceed"),
+		keys.Opt("target", keys.Share(&s.Target).Need("above 50% and below 100%", isTarget),
+			"part of the time, or of the requests, in which the objective must hold, for example 99%: an error budget is kept, and prima finds "+
+				"its headroom by it (docs/budget.md)").Or("no error budget"),
+		keys.Opt("of", keys.OneOf(&s.Of, quell.BudgetsOf),
+			"time: of sampling periods, and the slowest instance counts; requests: of requests, and each counts as its instance's period did"),
+		keys.Opt("over", keys.Duration(&s.Over).Between(10*time.Minute, 90*24*time.Hour), "the window of the budget, which ends now"),
 	}
 }
+
+// isTarget returns whether a target can be kept and missed; 0 means that there is none.
+func isTarget(target float64) bool { return target == 0 || target > 0.5 && target < 1 }
 
 func groupKeys(g *quell.Group) keys.Table {
 	return keys.Table{

@@ -47,7 +47,10 @@ func TestFullFile(t *testing.T) {
 	want := &File{
 		Path: "/etc/quell/quell.yaml",
 		Service: quell.Service{
-			Name: "video", SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, Sampling: 5 * time.Second,
+			Name: "video", SLO: quell.SLO{
+				Metric: quell.P95, Threshold: 75 * time.Millisecond, Target: 0.995, Of: quell.OfRequests, Over: 14 * 24 * time.Hour,
+			},
+			Sampling: 5 * time.Second,
 			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
 				Senses: policy.Senses{Resources: policy.ResourcesOf(quell.CPU), Pooling: policy.Pooling{Learned: true},
 					InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
@@ -194,7 +197,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := quell.DefaultService()
-	want.Name, want.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
+	want.Name, want.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond, Of: quell.OfTime, Over: 7 * 24 * time.Hour}
 	want.Scheduling = quell.LeastConn
 	if !reflect.DeepEqual(f.Service, want) {
 		t.Errorf("service %+v, want %+v", f.Service, want)

@@ -83,7 +83,7 @@ func valuesOf(f *File) map[string]string {
 func TestServiceIsWrittenWhole(t *testing.T) {
 	f := drivers.Defaults()
 	s := &f.Service
-	s.Name, s.SLO, s.Sampling, s.Mode = "no", quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond}, 90*time.Second, quell.Advise
+	s.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Mode = "no", quell.P95, 75*time.Millisecond, 90*time.Second, quell.Advise
 	settings := policy.Whole(s.Policy).Settings.(policy.PRIMASettings)
 	settings.Confirm, settings.Headroom, settings.Tolerance = 3, 1/1.3, 0.1234567890123
 	s.Policy.Settings = settings

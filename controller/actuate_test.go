@@ -93,7 +93,7 @@ func nothing(*quell.Plan) {}
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{"Credits",
 		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
-		"Authority", "Would", "Reasons", "MarginMS", "OwnWork",
+		"Authority", "Would", "Reasons", "MarginMS", "OwnWork", "Reserve",
 	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0

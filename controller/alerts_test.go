@@ -46,6 +46,22 @@ func well(r *rig, now time.Time) {
 	}
 }
 
+// slow sends readings of a service of which one instance misses the objective.
+func slow(r *rig, now time.Time) {
+	well(r, now)
+	r.c.Observe(balancerReading(r.t, "i1", "east", manyTimes(160)...), now)
+}
+
+// manyTimes are enough equal response times to judge an instance by.
+func manyTimes(ms float64) []float64 { return slices.Repeat([]float64{ms}, 20) }
+
+// budgeted sets an error budget.
+func budgeted(target float64) func(*rig) {
+	return func(r *rig) {
+		r.opts.Service.SLO.Target, r.opts.Service.SLO.Of, r.opts.Service.SLO.Over = target, quell.OfTime, 7*24*time.Hour
+	}
+}
+
 func alertCases(t *testing.T) []alertCase {
 	prima := func(r *rig) { r.opts.Service.Policy.Name, r.opts.Models = "prima", goldenModels(t) }
 	return []alertCase{
@@ -55,6 +71,17 @@ func alertCases(t *testing.T) []alertCase {
 		{name: "responses are slow", want: []string{"QuellObjectiveMissed"}, talk: func(r *rig, now time.Time) {
 			well(r, now)
 			r.c.Observe(balancerReading(r.t, "i1", "east", 160, 160, 160), now)
+		}},
+		{name: "half of the budget is left", change: budgeted(0.99)},
+		{name: "the budget burns fast", want: []string{"QuellBudgetBurnsFast", "QuellBudgetBurnsSlowly", "QuellObjectiveMissed"}, talk: slow,
+			change: budgeted(0.99)},
+		{name: "the budget burns slowly", want: []string{"QuellBudgetBurnsSlowly", "QuellObjectiveMissed"}, talk: slow,
+			change: budgeted(0.7)},
+		{name: "the budget is out of reach", want: []string{"QuellBudgetOutOfReach"}, change: func(r *rig) {
+			budgeted(0.99)(r)
+			r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) {
+				p.Reserve = &quell.Reserve{Share: 0.5, OutOfReach: "9 machines"}
+			}
 		}},
 		{name: "an agent is silent", want: []string{"QuellReadingsStopped"}, begin: func(r *rig) { r.alertTalk(30, well) },
 			talk: func(r *rig, now time.Time) {

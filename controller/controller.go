@@ -126,6 +126,7 @@ type Controller struct {
 	status      Status               // as of the last decision
 	missed      map[string]time.Time // instances that are above the objective, and since when
 	missedSince time.Time            // since when some instance is
+	accounted   time.Time            // when the last period was entered into the budget
 	told        string               // the last decision that was logged
 	counts      counts
 	turn        string                 // what the present replacement waits for
@@ -321,8 +322,10 @@ func (c *Controller) Step(ctx context.Context) {
 	c.freed(&snapshot)
 	c.noteStates(&snapshot)
 	view.snapshot = &snapshot
+	c.spoil(&snapshot)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
+	c.account(limited, &snapshot, &plan)
 	c.finish(ctx, limited, &view, &plan)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
 )
@@ -34,7 +35,8 @@ type memory struct {
 	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
 	// Leftovers are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
 	Leftovers map[string]map[string]leftover `json:"leftovers,omitempty"`
-	Roll      *life.Roll                     `json:"roll,omitempty"` // which instances are listed and ordered, and what instances cost
+	Budget    *budget.Ledger                 `json:"budget,omitempty"` // what was missed; nil: no target is set
+	Roll      *life.Roll                     `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {

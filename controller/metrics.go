@@ -162,6 +162,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
+	if s.Budget != nil {
+		m.budget(&s, gauge, counter)
+	}
 	gauge(descUnknown, float64(len(s.UnknownSenders)))
 	counter(descDecisions, float64(s.Decisions))
 	counter(descSeconds, s.InstanceSeconds)

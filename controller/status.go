@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
@@ -44,6 +45,8 @@ type Status struct {
 	SLO             string               `json:"slo"`
 	ThresholdMS     float64              `json:"threshold_ms"`
 	MissedSince     time.Time            `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
+	Budget          *budget.Report       `json:"budget,omitempty"`      // absent: no target is set
+	Reserve         *quell.Reserve       `json:"reserve,omitempty"`     // what the policy leaves free for the budget
 	ArrivalRate     *float64             `json:"arrival_rate,omitempty"`
 	Load            float64              `json:"load"`     // summed utilisation
 	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
@@ -268,6 +271,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		s.Capacity = &sum
 	}
 	c.markMissed(&s)
+	s.Budget, s.Reserve = c.budget(), plan.Reserve
 	canTake(s.Instances)
 	c.status = s
 }

@@ -119,6 +119,7 @@ func writeStatus(w io.Writer, s controller.Status, all bool) error {
 	}
 	v.line("%s", v.objective())
 	v.line("%s", v.acting())
+	v.budget()
 	if !s.At.IsZero() {
 		v.line("%s", v.load())
 		v.table()
@@ -193,6 +194,20 @@ func (v *statusView) objective() string {
 		more = fmt.Sprintf(" and %d more", missed-1)
 	}
 	return fmt.Sprintf("%s MISSES its objective%s: %s is %s (%s%s)%s", v.Service, since, metric, ms(*worst.LatencyMS), worst.ID, more, what)
+}
+
+// budget says how much of the error budget is spent, if there is one.
+func (v *statusView) budget() {
+	if v.Budget == nil {
+		return
+	}
+	v.line("budget: %s", budgetLine(v.Budget))
+	if v.Budget.Blind >= 3 {
+		v.line("%s", blindLine(v.Status))
+	}
+	if v.Reserve != nil && v.Reserve.OutOfReach != "" {
+		v.line("out of reach: %s", v.Reserve.OutOfReach)
+	}
 }
 
 // acting says which policy runs, and whether it changes anything.

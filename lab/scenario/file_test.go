@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 	}
 	service := quell.DefaultService()
 	service.Name, service.Sampling = "noisy-neighbour", time.Second
-	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 30 * time.Millisecond}
+	service.SLO.Metric, service.SLO.Threshold = quell.Mean, 30*time.Millisecond
 	service.Group.Max = 6 // the same number as hosts
 	var hosts []Host
 	for _, id := range []string{"h1", "h2", "h3", "h4", "h5", "h6"} {

@@ -1,0 +1,176 @@
+// Package budget keeps the error budget of a service: how much of its time, or of its requests, may miss the objective, how much did, and
+// because of what. Pure: times are arguments, and a ledger is a value that the controller stores.
+package budget
+
+import (
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Cause is what made a service miss its objective.
+type Cause string
+
+// The causes. A miss counts for the first of them that applies, in the order of cause.
+const (
+	Neighbours Cause = "neighbours" // strangers' workloads on the machines
+	OwnLoad    Cause = "own_load"   // more load than the instances carry
+	OwnWork    Cause = "own_work"   // work of the machines that is no request
+	Failures   Cause = "failures"   // failed instances or requests
+	Releases   Cause = "releases"   // instances that are being replaced
+	Unknown    Cause = "unknown"
+)
+
+// Causes lists all causes.
+var Causes = []Cause{Neighbours, OwnLoad, OwnWork, Failures, Releases, Unknown}
+
+// leastSample is how many response times of a period an instance needs to be judged by them.
+const leastSample = 10
+
+// Verdict says how a period went.
+type Verdict struct {
+	Judged     bool    // enough response times were measured
+	Unmeasured bool    // there were requests, and nothing measures the objective's statistic
+	Requests   float64 // of the judged instances
+	Over       float64 // of those, to instances that missed the objective
+	Misses     []Miss  // the instances that missed it, in the order of the snapshot
+	Down       bool    // requests arrived, and no instance was ready
+}
+
+// Miss is an instance that missed the objective in a period.
+type Miss struct {
+	Instance *quell.Instance
+	Times    float64 // its response time, as a multiple of the threshold
+	Requests float64
+	Failing  bool // too many of its requests failed
+}
+
+// Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service.
+func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
+	ready, measured, seen := 0, 0, 0
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		if in.State != quell.Ready || in.Held != nil {
+			continue
+		}
+		ready++
+		o := in.Observation
+		if o == nil || o.LatencyMS == nil || !fresh(service, s.At, o) || o.LatencyMS.N < leastSample {
+			continue
+		}
+		n := float64(o.LatencyMS.N)
+		failing := service.Guard.ErrorRate > 0 && o.ErrorRate != nil && *o.ErrorRate > service.Guard.ErrorRate
+		ms, has := o.LatencyMS.Of(service.SLO.Metric)
+		seen++
+		if !has && !failing {
+			continue
+		}
+		measured++
+		v.Requests += n
+		if times := ms / service.SLO.ThresholdMS(); failing || times > 1 {
+			v.Over += n
+			v.Misses = append(v.Misses, Miss{in, times, n, failing})
+		}
+	}
+	v.Down = ready == 0 && len(s.Instances) > 0 && s.ArrivalRate != nil && *s.ArrivalRate > 0
+	v.Judged, v.Unmeasured = measured > 0 || v.Down, seen > 0 && measured == 0
+	return v
+}
+
+// fresh returns whether an observation is of the last period, give or take one.
+func fresh(service *quell.Service, at time.Time, o *quell.Observation) bool {
+	return at.Sub(o.At) < 2*service.Sampling
+}
+
+// Missed returns the part of a judged period that was missed: of its time, all or nothing; of its requests, those to instances that missed.
+func (v *Verdict) Missed(of quell.BudgetOf) float64 {
+	switch {
+	case v.Down:
+		return 1
+	case of == quell.OfRequests && v.Requests > 0:
+		return v.Over / v.Requests
+	case len(v.Misses) > 0:
+		return 1
+	}
+	return 0
+}
+
+// Causes divides the part of a period that was missed among its causes, by the plan that was made from the same snapshot. releasing says
+// that instances are being replaced. Time counts for the instance that was slowest.
+func (v *Verdict) Causes(of quell.BudgetOf, s *quell.Snapshot, plan *quell.Plan, releasing bool) map[Cause]float64 {
+	missed := v.Missed(of)
+	switch {
+	case missed == 0:
+		return nil
+	case v.Down || len(v.Misses) == 0:
+		return map[Cause]float64{Failures: missed}
+	}
+	f := facts{plan: plan, releasing: releasing}
+	for i := range s.Instances {
+		f.failed = f.failed || s.Instances[i].State == quell.Failed
+	}
+	for _, r := range plan.Reasons {
+		f.short = f.short || r.Code == "capacity_short" || r.Code == "overload"
+	}
+	if of != quell.OfRequests {
+		worst := &v.Misses[0]
+		for i := range v.Misses {
+			if m := &v.Misses[i]; m.Failing && !worst.Failing || m.Failing == worst.Failing && m.Times > worst.Times {
+				worst = m
+			}
+		}
+		return map[Cause]float64{f.cause(worst): missed}
+	}
+	parts := map[Cause]float64{}
+	for i := range v.Misses {
+		parts[f.cause(&v.Misses[i])] += v.Misses[i].Requests / v.Requests
+	}
+	return parts
+}
+
+// facts are what is known of a period beside its misses.
+type facts struct {
+	plan                     *quell.Plan
+	releasing, failed, short bool
+}
+
+const (
+	// muchWork is the use of a resource from which on own work explains a miss.
+	muchWork = 0.1
+	// nearlyFull is the part of its capacity from which on an instance's load explains a miss.
+	nearlyFull = 0.9
+)
+
+func (f *facts) cause(m *Miss) Cause {
+	id, plan := m.Instance.ID, f.plan
+	waits := plan.Waits[id].Cause
+	switch {
+	case m.Failing:
+		return Failures
+	case f.releasing || m.Instance.Replaces != "":
+		return Releases
+	case plan.OwnWork[id].Use >= muchWork:
+		return OwnWork
+	case plan.Severity[id] > 0 && plan.Cause[id] != "" || waits == quell.NeighboursCause || waits == quell.HypervisorCause:
+		return Neighbours
+	case f.failed:
+		return Failures
+	case f.short || f.full(m):
+		return OwnLoad
+	}
+	return Unknown
+}
+
+// full returns whether an instance carries as much as it can.
+func (f *facts) full(m *Miss) bool {
+	capacity, known := f.plan.Capacity[m.Instance.ID]
+	if !known {
+		return false
+	}
+	for _, use := range m.Instance.Observation.Utilization {
+		if use >= nearlyFull*capacity {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+)
+
+// played is a fixed service of two instances with an error budget.
+func played(t *testing.T, script func(*rig)) {
+	t.Helper()
+	play(t, func(r *rig) {
+		r.opts.Service.Policy.Name, r.opts.Models, r.opts.Service.Guard.StaleAfter = "prima", goldenModels(t), 3
+		r.opts.Service.Group = quell.Group{Min: 2, Max: 2, Fixed: true}
+		budgeted(0.99)(r)
+	}, func(r *rig) {
+		r.run(0)
+		script(r)
+	})
+}
+
+// What was missed is kept over a restart, and counts for what it was.
+func TestTheBudgetOutlivesTheController(t *testing.T) {
+	played(t, func(r *rig) {
+		r.alertTalk(60, func(r *rig, now time.Time) {
+			well(r, now)
+			for _, id := range []string{"i1", "i2"} {
+				r.c.Observe(balancerReading(r.t, id, "east", manyTimes(16)...), now)
+			}
+		})
+		r.alertTalk(10, slow)
+		before := r.c.Status().Budget
+		if before == nil || before.Missed < 8 || before.Missed > 10 || before.Judged < 60 || before.Burn["5m"] < 10 {
+			t.Fatalf("%+v", before)
+		}
+		r.restart()
+		r.run(0)
+		r.alertTalk(2, slow)
+		if after := r.c.Status().Budget; after == nil || after.Missed < before.Missed || after.TotalJudged < before.TotalJudged {
+			t.Errorf("%+v after the restart, %+v before", after, before)
+		}
+	})
+}
+
+// A reload that changes the threshold and the target begins the budget again, and the journal says so once. One that takes the target away
+// ends it, and a pause goes on counting.
+func TestReloadsOfABudget(t *testing.T) {
+	played(t, func(r *rig) {
+		r.alertTalk(10, slow)
+		r.do(bus.Command{Name: bus.Pause})
+		r.alertTalk(10, slow)
+		if b := r.c.Status().Budget; b.Missed < 17 {
+			t.Errorf("a pause is not counted: %+v", b)
+		}
+		service := r.opts.Service
+		service.SLO.Threshold, service.SLO.Target = 500*time.Millisecond, 0.95
+		if err := r.c.Reload(service, r.opts.Models, false); err != nil {
+			t.Fatal(err)
+		}
+		r.alertTalk(5, slow)
+		if b := r.c.Status().Budget; b.Missed != 0 || b.Judged > 6 || b.Target != 0.95 {
+			t.Errorf("after two changes at once: %+v", b)
+		}
+		if n := strings.Count(strings.Join(r.journal.events(), "\n"), "the error budget begins again: it counts"); n != 1 {
+			t.Errorf("the journal says it %d times: %q", n, r.journal.events())
+		}
+		service.SLO.Target = 0
+		if err := r.c.Reload(service, r.opts.Models, false); err != nil {
+			t.Fatal(err)
+		}
+		r.alertTalk(2, slow)
+		if b := r.c.Status().Budget; b != nil {
+			t.Errorf("without a target: %+v", b)
+		}
+	})
+}
+
+// A balancer that does not measure the objective's statistic spends nothing, and the status says that nothing is counted.
+func TestNothingMeasuresTheObjective(t *testing.T) {
+	play(t, func(r *rig) {
+		budgeted(0.99)(r)
+		r.opts.Service.SLO.Metric = quell.P99
+	}, func(r *rig) {
+		r.run(0)
+		r.alertTalk(5, func(r *rig, now time.Time) {
+			reading := balancerReading(r.t, "i1", "east", manyTimes(160)...)
+			mean := 160.0
+			reading.LatencyHDR, reading.Observation.LatencyMS = nil, &quell.Latency{Mean: &mean, N: 20}
+			r.c.Observe(reading, now)
+		})
+		if b := r.c.Status().Budget; b.Judged != 0 || b.Missed != 0 || b.Blind < 3 {
+			t.Errorf("%+v", b)
+		}
+		r.alertTalk(2, slow)
+		if b := r.c.Status().Budget; b.Missed == 0 || b.Blind != 0 {
+			t.Errorf("when it is measured again: %+v", b)
+		}
+	})
+}
