@@ -16,7 +16,7 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	e, _ = e.inForce(prev.Learned)
 	in := e.input(s, &prev)
 	in.between = true
-	g := perceive(in, prev.Instances)
+	g := perceive(in, prev.Instances, prev.Probed)
 	g.present(prev.HandingOver, prev.HandingOver && prev.Policy == e.service.Policy.Name)
 	plan := quell.Plan{At: s.At, Service: s.Service, Policy: e.service.Policy.Name}
 	gd := &guarded{in: in, group: g, plan: &plan}
@@ -98,7 +98,7 @@ func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st.HandingOver = false // a fast policy has no shares of its own
 	in := e.input(s, &prev)
 	in.fast = true
-	g := perceive(in, prev.Instances)
+	g := perceive(in, prev.Instances, prev.Probed)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()
 	}

@@ -26,13 +26,15 @@ type group struct {
 	rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
 	mixed       [maxContended]float64 // by resource: the service's recent use, from blend
 	load        float64
-	due         float64 // the part of the load that the rated instances must carry
-	loadText    string  // due as text
-	now         crowds  // the group's present size and use, if the models describe it as a station
+	due         float64           // the part of the load that the rated instances must carry
+	loadText    string            // due as text
+	doubted     []string          // instances whose severity does not count; see doubtProber
+	probed      map[string]Probed // of the next State
+	now         crowds            // the group's present size and use, if the models describe it as a station
 }
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.
-func perceive(in *Input, remembered map[string]InstanceState) *group {
+func perceive(in *Input, remembered map[string]InstanceState, probed map[string]Probed) *group {
 	n, k := len(in.Snapshot.Instances), len(in.contended)
 	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
 	g.starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
@@ -46,6 +48,7 @@ func perceive(in *Input, remembered map[string]InstanceState) *group {
 		m.judgeStart(in, known)
 		m.perceive(in)
 	}
+	g.probed = g.doubtProber(in, probed)
 	used := g.used(in)
 	g.mixed = in.blend(used)
 	g.rates = exchange(in, g.mixed)

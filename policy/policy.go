@@ -148,7 +148,7 @@ func (e *Engine) decideApart(s, teaches *quell.Snapshot, prev State) (quell.Plan
 func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
 	in := e.input(s, &prev)
-	g := perceive(in, prev.Instances)
+	g := perceive(in, prev.Instances, prev.Probed)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()
 	}
@@ -175,6 +175,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	if e.row.needs != noModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)
+		noteProber(g, &plan)
 		noteUntold(in, g, &plan)
 	}
 	if e.row.needs == allModels {
@@ -182,7 +183,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	}
 	st.Usual = noteOrigins(g, prev.Usual, &plan)
 	st.HandingOver = st.HandingOver && !g.arrived()
-	st.Instances, st.Used = g.memories(), g.uses(in)
+	st.Instances, st.Used, st.Probed = g.memories(), g.uses(in), g.probed
 	return plan, st
 }
 

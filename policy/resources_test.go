@@ -395,7 +395,7 @@ func TestAResourceNeverAddsCapacity(t *testing.T) {
 		e := engineOf(t, s, m, quell.Network, quell.CPU)
 		more, _ := e.Decide(in, State{})
 		network := slices.IndexFunc(e.contended, func(c contended) bool { return c.resource == quell.Network })
-		rate := perceive(e.input(in, &State{}), nil).rates[network]
+		rate := perceive(e.input(in, &State{}), nil, nil).rates[network]
 		for id, capacity := range more.Capacity {
 			if before, ok := less.Capacity[id]; !ok || !quell.AtMost(capacity, before*rate) {
 				t.Fatalf("%s can carry %v, and %v by the network alone (%v)", id, capacity, before*rate, ok)

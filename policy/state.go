@@ -31,6 +31,9 @@ type State struct {
 	// Following is how requests follow the weights.
 	Following Following `json:"following,omitzero"`
 
+	// Probed tells a slow prober from neighbours, by instance. The map is never changed.
+	Probed map[string]Probed `json:"probed,omitempty"`
+
 	// HandingOver says that another policy decided before, and that the weights in force are still that policy's.
 	HandingOver bool `json:"handing_over,omitempty"`
 
@@ -184,6 +187,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Usual       map[string]*UsualWaits     `json:"usual"`
 		Costs       requestCosts               `json:"costs"`
 		Following   Following                  `json:"following"`
+		Probed      map[string]Probed          `json:"probed"`
 		HandingOver bool                       `json:"handing_over"`
 		Learned     json.RawMessage            `json:"learned"`
 		Trust       Trust                      `json:"trust"`
@@ -197,7 +201,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
 	}
 	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Trust: raw.Trust}
-	next.Costs, next.Following = raw.Costs, raw.Following
+	next.Costs, next.Following, next.Probed = raw.Costs, raw.Following, raw.Probed
 	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))

@@ -200,6 +200,9 @@ func (p *prober) arrived(ref int32) {
 
 func (p *prober) measured(seconds float64) {
 	p.ref = nobody
+	if p.plan.resource == quell.Network && p.w.proberLink != nil {
+		seconds = math.Min(p.plan.spacing, seconds+p.w.proberLink(p.w.now))
+	}
 	if p.warm {
 		p.singles = append(p.singles, seconds*1000)
 	}

@@ -65,6 +65,9 @@ type Options struct {
 	// began; it is negative during the warm-up.
 	Glances func(at time.Duration, s *quell.Snapshot, p *quell.Plan)
 
+	// ProberLink, if not nil, returns how many seconds a probe of a link waits on the prober's own link at a time since measuring began.
+	ProberLink func(at time.Duration) float64
+
 	check func(*simulation) error // for tests: called at the end
 }
 
@@ -248,6 +251,9 @@ func (s *simulation) prepareHosts() (err error) {
 	s.used = resourcesOf(classes)
 	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, s.Probing.classes()...)...)
 	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
+	if o := &s.Options; o.ProberLink != nil {
+		s.w.proberLink = func(now float64) float64 { return o.ProberLink(duration(now - s.zero)) }
+	}
 	if s.clients, err = newClients(s.w, load, s.seed, s.end, s.ask); err != nil {
 		return err
 	}

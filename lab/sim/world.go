@@ -57,6 +57,8 @@ type world struct {
 	done     func(ref int32)
 
 	cacheStretch float64 // scenario.Workload.CacheStretch
+
+	proberLink func(now float64) float64 // seconds that a probe waits on the prober's own link; nil: none
 }
 
 // host is one machine. It has a station for every resource that the workload uses.
