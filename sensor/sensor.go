@@ -77,13 +77,16 @@ func New(o Options) (*Set, error) {
 		}
 		set = append(set, disk)
 	}
+	var memory *Memory
 	if slices.Contains(o.Wanted, quell.Memory) || o.Capacity[quell.Memory] > 0 {
-		memory, err := NewMemory(o)
+		var err error
+		memory, err = NewMemory(o)
 		if err != nil {
 			return nil, err
 		}
 		set = append(set, memory)
 	}
+	set = append(set, NewTop(o, memory))
 	if o.Events != nil {
 		set = append(set, NewCounters(o))
 	}

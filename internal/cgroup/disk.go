@@ -18,18 +18,26 @@ func DiskBytes(root fs.FS, folder string) (sum uint64, err error) {
 		return 0, err
 	}
 	for _, pid := range strings.Fields(string(pids)) {
-		text, err := fs.ReadFile(root, path.Join("proc", pid, "io"))
+		bytes, err := ProcessBytes(root, pid)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) { // the process has just ended
 			continue
 		}
 		if err != nil {
 			return 0, err
 		}
-		bytes, err := parseIO(string(text))
-		if err != nil {
-			return 0, fmt.Errorf("process %s: %w", pid, err)
-		}
 		sum += bytes
+	}
+	return sum, nil
+}
+
+// ProcessBytes returns what a process has read from disks plus what it has written to them, in bytes.
+func ProcessBytes(root fs.FS, pid string) (sum uint64, err error) {
+	text, err := fs.ReadFile(root, path.Join("proc", pid, "io"))
+	if err != nil {
+		return 0, err
+	}
+	if sum, err = parseIO(string(text)); err != nil {
+		return 0, fmt.Errorf("process %s: %w", pid, err)
 	}
 	return sum, nil
 }
