@@ -181,6 +181,15 @@ func (l labMachines) Interfere(host string, use map[quell.Resource]float64) erro
 	return m.Interfere(use)
 }
 
+// Work implements experiment.Machines.
+func (l labMachines) Work(host string, use map[quell.Resource]float64) error {
+	m, err := l.machine(host)
+	if err != nil {
+		return err
+	}
+	return m.Work(use)
+}
+
 // Run implements experiment.Machines.
 func (l labMachines) Run(host string, strengths map[kernel.Program]float64) error {
 	m, err := l.machine(host)

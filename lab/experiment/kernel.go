@@ -165,6 +165,11 @@ func (g *KernelGroup) Interfere(host string, use map[quell.Resource]float64) err
 	return g.rig.Machines.Interfere(host, use)
 }
 
+// Work implements Working.
+func (g *KernelGroup) Work(host string, use map[quell.Resource]float64) error {
+	return g.rig.Machines.Work(host, use)
+}
+
 // RunPrograms implements Programmed.
 func (g *KernelGroup) RunPrograms(host string, strengths map[scenario.Program]float64) error {
 	programs := map[kernel.Program]float64{}
@@ -195,7 +200,7 @@ func (g *KernelGroup) Changes(ctx context.Context, since time.Time) ([]time.Time
 func (g *KernelGroup) Stop() error {
 	errs := []error{g.group.Stop()}
 	for _, h := range g.sc.Hosts {
-		if err := g.Interfere(h.ID, nil); err != nil {
+		if err := errors.Join(g.Interfere(h.ID, nil), g.Work(h.ID, nil)); err != nil {
 			errs = append(errs, fmt.Errorf("stopping the interference on %s: %w", h.ID, err))
 		}
 		if len(g.sc.Programs()) == 0 {

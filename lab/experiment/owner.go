@@ -18,6 +18,8 @@ import (
 type Machines interface {
 	// Interfere sets how much of a host's resources a neighbour uses. It ends the use of resources that the map lacks.
 	Interfere(host string, use map[quell.Resource]float64) error
+	// Work does the same by processes of the host's instance.
+	Work(host string, use map[quell.Resource]float64) error
 	// Run makes a host's neighbour run these programs at these strengths, and no other.
 	Run(host string, strengths map[kernel.Program]float64) error
 	// Carried returns how much work of the service and of the neighbour a host's resource has done.
@@ -95,6 +97,8 @@ func (o *owner) Interfere(c InterfereCall, _ *struct{}) error {
 	return o.machines.Interfere(c.Host, c.Use)
 }
 
+func (o *owner) Work(c InterfereCall, _ *struct{}) error { return o.machines.Work(c.Host, c.Use) }
+
 func (o *owner) Run(c RunCall, _ *struct{}) error { return o.machines.Run(c.Host, c.Strengths) }
 
 func (o *owner) Carried(c CarriedCall, carried *train.Carried) (err error) {
@@ -103,6 +107,10 @@ func (o *owner) Carried(c CarriedCall, carried *train.Carried) (err error) {
 }
 
 type remoteMachines struct{ client *rpc.Client }
+
+func (m *remoteMachines) Work(host string, use map[quell.Resource]float64) error {
+	return m.client.Call(ownerName+".Work", InterfereCall{host, use}, &struct{}{})
+}
 
 func (m *remoteMachines) Interfere(host string, use map[quell.Resource]float64) error {
 	return m.client.Call(ownerName+".Interfere", InterfereCall{host, use}, &struct{}{})

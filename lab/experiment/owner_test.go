@@ -12,7 +12,7 @@ import (
 
 // madeUp are fake machines that do what the test tells them.
 type madeUp struct {
-	use       map[quell.Resource]float64
+	use, own  map[quell.Resource]float64
 	strengths map[kernel.Program]float64
 }
 
@@ -26,6 +26,11 @@ func (m *madeUp) Interfere(host string, use map[quell.Resource]float64) error {
 		return errors.New("there is no host " + host)
 	}
 	m.use = use
+	return nil
+}
+
+func (m *madeUp) Work(_ string, use map[quell.Resource]float64) error {
+	m.own = use
 	return nil
 }
 
@@ -51,6 +56,9 @@ func TestMachinesAcrossProcesses(t *testing.T) {
 	}
 	if machines.use[quell.Network] != 0.3 || machines.use[quell.CPU] != 0.1 {
 		t.Errorf("the machines got %v", machines.use)
+	}
+	if err := m.Work("h1", map[quell.Resource]float64{quell.Disk: 0.5}); err != nil || machines.own[quell.Disk] != 0.5 {
+		t.Errorf("the instance's own work is %v, %v", machines.own, err)
 	}
 	if err := m.Run("h1", map[kernel.Program]float64{kernel.Sort: 0.5}); err != nil || machines.strengths[kernel.Sort] != 0.5 {
 		t.Errorf("the machines run %v, %v", machines.strengths, err)

@@ -39,6 +39,12 @@ type Erring interface {
 	SetErring(host string, erring bool) error
 }
 
+// Working is a group whose instances can do work of their own beside their requests.
+type Working interface {
+	// Work sets how much of a host's resources processes of the instance itself use. It ends the use of resources that the map lacks.
+	Work(host string, use map[quell.Resource]float64) error
+}
+
 // Programmed is a Group beside whose instances neighbours can run real programs.
 type Programmed interface {
 	// RunPrograms makes the neighbour of a host run these programs at these strengths, and no other.
@@ -221,6 +227,13 @@ func (p *play) disturb(ctx context.Context) error {
 
 // apply changes a group's neighbours as the scenario wants them from a change on.
 func (p *play) apply(g Group, c scenario.Change) error {
+	if c.Own {
+		works, ok := g.(Working)
+		if !ok {
+			return errors.New("its instances do no work of their own")
+		}
+		return works.Work(c.Host, p.Scenario.OwnWorkAt(c.Host, c.At))
+	}
 	if c.Program == "" {
 		return g.Interfere(c.Host, p.Scenario.InterferenceAt(c.Host, c.At))
 	}
@@ -298,8 +311,8 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 			}
 			continue
 		}
-		if n := e.Interfere; n != nil && n.Own {
-			return refuse(path+".interfere.own", "work of an instance's own")
+		if n := e.Interfere; n != nil && n.Own && (emulated || n.Resource == quell.Memory) {
+			return refuse(path+".interfere.own", fmt.Sprintf("work of an instance's own on %s", n.Resource))
 		}
 		if n := e.Interfere; n != nil && !has(n.Resource) {
 			return refuse(path+".interfere.resource", fmt.Sprintf("interference on %s", n.Resource))
@@ -382,6 +395,9 @@ func (p *play) frame(at time.Duration) Frame {
 			if use > 0 {
 				f.Disturbs[h.ID] = use
 			}
+		}
+		for _, use := range p.Scenario.OwnWorkAt(h.ID, max(0, at)) {
+			f.Disturbs[h.ID] = max(use, f.Disturbs[h.ID])
 		}
 		for _, strength := range p.Scenario.ProgramsAt(h.ID, max(0, at)) {
 			f.Disturbs[h.ID] = strength

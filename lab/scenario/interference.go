@@ -85,6 +85,15 @@ func (s *Scenario) Disturbances(seed uint64) []Change {
 // InterferenceAt returns what neighbours take of the host's resources at time t, with the scenario's own seed. A resource that no
 // neighbour uses is absent.
 func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resource]float64 {
+	return s.usesAt(host, t, false)
+}
+
+// OwnWorkAt returns what processes of the instance itself, other than its service, take of the host's resources at time t.
+func (s *Scenario) OwnWorkAt(host string, t time.Duration) map[quell.Resource]float64 {
+	return s.usesAt(host, t, true)
+}
+
+func (s *Scenario) usesAt(host string, t time.Duration, own bool) map[quell.Resource]float64 {
 	uses := map[quell.Resource]float64{}
 	for _, h := range s.Hosts {
 		if h.ID != host {
@@ -92,7 +101,7 @@ func (s *Scenario) InterferenceAt(host string, t time.Duration) map[quell.Resour
 		}
 		for _, c := range s.changesOf(h, s.Seed) {
 			switch {
-			case c.At > t || c.Program != "":
+			case c.At > t || c.Program != "" || c.Own != own:
 			case c.Use == 0:
 				delete(uses, c.Resource)
 			default:

@@ -18,29 +18,34 @@ import (
 // interferer is the programs that use one resource for the neighbour, in the order in which they are stopped.
 type interferer struct {
 	share    float64
+	own      bool // they belong to the instance itself
 	programs []*process
 }
 
-// set makes a resource's interferer use a share of the resource.
-func (m *Machine) set(resource quell.Resource, share float64) error {
-	now := m.uses[resource]
+// set makes a resource's interferer, or the instance's own programs, use a share of the resource.
+func (m *Machine) set(resource quell.Resource, share float64, own bool) error {
+	uses := m.uses
+	if own {
+		uses = m.works
+	}
+	now := uses[resource]
 	if now != nil {
 		if err := now.failed(); err != nil { // an ended program is reported once; the next call starts it again
-			delete(m.uses, resource)
+			delete(uses, resource)
 			return errors.Join(err, m.stop(now, resource))
 		}
 	}
 	if now != nil && now.share == share {
 		return nil
 	}
-	if now != nil && share > 0 {
+	if now != nil && share > 0 && !own {
 		if group, ok := quotaGroups[resource]; ok { // only its quota changes
 			now.share = share
 			return m.limit(group, share)
 		}
 	}
 	if now != nil {
-		delete(m.uses, resource)
+		delete(uses, resource)
 		if err := m.stop(now, resource); err != nil {
 			return err
 		}
@@ -48,11 +53,11 @@ func (m *Machine) set(resource quell.Resource, share float64) error {
 	if share == 0 {
 		return nil
 	}
-	next := &interferer{share: share}
+	next := &interferer{share: share, own: own}
 	if err := m.start(next, resource); err != nil {
 		return errors.Join(err, m.stop(next, resource))
 	}
-	m.uses[resource] = next
+	uses[resource] = next
 	return nil
 }
 
@@ -84,7 +89,7 @@ func (m *Machine) stop(i *interferer, resource quell.Resource) error {
 	for _, p := range i.programs {
 		errs = append(errs, p.stop(syscall.SIGTERM, 500*time.Millisecond))
 	}
-	if group, ok := quotaGroups[resource]; ok {
+	if group, ok := quotaGroups[resource]; ok && !i.own {
 		_, err := killIn(nil, m.lab.groups.foldersOf(filepath.Join(base(m.lab.options.Prefix), m.ID, group)))
 		errs = append(errs, err)
 	}
@@ -112,28 +117,39 @@ const (
 	segment       = 1448
 	segmentWire   = segment + 32 + 20 + 14
 	portOfInvader = 5201
+	portOfOwnWork = 5300 // plus the host's number
 )
 
 // startNetwork starts a receiver on the other side of the link, and a sender on the host. The sender wakes up once a millisecond: at 100
 // Mbit/s it then sends nine datagrams, less than one congestion window of the service.
 func (m *Machine) startNetwork(i *interferer) error {
-	port := strconv.Itoa(portOfInvader)
-	sink, err := m.run(i, m.sink, "iperf3-sink", "iperf3", "--server", "--one-off", "--bind", m.sink.address.String(), "--port", port)
+	from, to, number, name, err := m.nb, m.sink, portOfInvader, "iperf3", error(nil)
+	if i.own { // the sink counts what the neighbour sends
+		number, name = portOfOwnWork+int(m.sink.address.As4()[2]), "own-iperf3"
+		if from, err = m.lab.Place(m.ID, Instance); err != nil {
+			return err
+		}
+		if to, err = m.lab.Place("", Client); err != nil {
+			return err
+		}
+	}
+	port := strconv.Itoa(number)
+	sink, err := m.run(i, to, name+"-sink", "iperf3", "--server", "--one-off", "--bind", to.address.String(), "--port", port)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := sink.until(ctx, func() bool { return listens(sink.cmd.Process.Pid, portOfInvader) }); err != nil {
+	if err := sink.until(ctx, func() bool { return listens(sink.cmd.Process.Pid, number) }); err != nil {
 		return err
 	}
-	_, err = m.run(i, m.nb, "iperf3", "iperf3", networkArgs(m.sink.address.String(), i.share*m.Network, m.lab.options.TCP)...)
+	_, err = m.run(i, from, name, "iperf3", networkArgs(to.address.String(), port, i.share*m.Network, m.lab.options.TCP)...)
 	return err
 }
 
 // networkArgs are the arguments of an iperf3 that sends wire bit/s, including headers.
-func networkArgs(to string, wire float64, tcp bool) []string {
-	args := []string{"--client", to, "--port", strconv.Itoa(portOfInvader), "--time", "0", "--interval", "0", "--parallel", "1",
+func networkArgs(to, port string, wire float64, tcp bool) []string {
+	args := []string{"--client", to, "--port", port, "--time", "0", "--interval", "0", "--parallel", "1",
 		"--pacing-timer", "1000"}
 	if tcp {
 		return append(args, "--bitrate", rate(wire*segment/segmentWire), "--length", "16K")
@@ -145,6 +161,9 @@ func rate(bits float64) string { return strconv.FormatInt(int64(math.Round(bits)
 
 // startStress starts stress-ng with one worker per core of the host, in a group whose quota is the neighbour's share.
 func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
+	if i.own {
+		return m.startOwnStress(i)
+	}
 	group := quotaGroups[resource]
 	if err := m.limit(group, i.share); err != nil {
 		return err
@@ -152,6 +171,20 @@ func (m *Machine) startStress(i *interferer, resource quell.Resource) error {
 	place := m.nb
 	place.group = m.ID + "/" + group
 	_, err := m.run(i, place, "stress-ng-"+string(resource), "stress-ng", stressArgs(resource, m.lab.options.Dir, m.cores())...)
+	return err
+}
+
+// startOwnStress starts stress-ng in the instance's group. Its workers compute for a part of the time, because the group has no quota of
+// their own.
+func (m *Machine) startOwnStress(i *interferer) error {
+	place, err := m.lab.Place(m.ID, Instance)
+	if err != nil {
+		return err
+	}
+	workers := max(1, math.Ceil(m.cores()))
+	load := math.Round(100 * i.share * m.cores() / workers)
+	_, err = m.run(i, place, "own-stress-ng", "stress-ng", append(stressArgs(quell.CPU, m.lab.options.Dir, workers), "--cpu-load",
+		strconv.Itoa(max(1, int(load))))...)
 	return err
 }
 
@@ -183,11 +216,19 @@ func (m *Machine) limit(group string, share float64) error {
 // startDisk starts fio, which reads a file of its own.
 func (m *Machine) startDisk(i *interferer) error {
 	const size = 16 << 20
-	file := filepath.Join(m.lab.options.Dir, m.ID+"-disk.data")
+	place, name := m.nb, "fio"
+	if i.own {
+		var err error
+		if place, err = m.lab.Place(m.ID, Instance); err != nil {
+			return err
+		}
+		name = "own-fio"
+	}
+	file := filepath.Join(m.lab.options.Dir, m.ID+"-"+name+".data")
 	if err := fill(file, size); err != nil {
 		return fmt.Errorf("writing the interferer's file: %w", err)
 	}
-	_, err := m.run(i, m.nb, "fio", "fio", diskArgs(file, size, i.share*m.DiskIOPS, m.lab.options.DiskWrites)...)
+	_, err := m.run(i, place, name, "fio", diskArgs(file, size, i.share*m.DiskIOPS, m.lab.options.DiskWrites)...)
 	return err
 }
 

@@ -27,9 +27,9 @@ func TestArgumentsSaySizes(t *testing.T) {
 			"--quiet --temp-path /lab --timeout 0 --cpu 3 --cpu-method int64"},
 		{"a cache of a size of our own", stressArgs(quell.Memory, "/lab", 0.4),
 			"--quiet --temp-path /lab --timeout 0 --stream 1 --stream-l3-size 4M"},
-		{"one stream", networkArgs("10.77.1.4", 1e6, true),
+		{"one stream", networkArgs("10.77.1.4", "5201", 1e6, true),
 			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --bitrate 956407 --length 16K"},
-		{"one flow of datagrams", networkArgs("10.77.1.4", 1e6, false),
+		{"one flow of datagrams", networkArgs("10.77.1.4", "5201", 1e6, false),
 			"--client 10.77.1.4 --port 5201 --time 0 --interval 0 --parallel 1 --pacing-timer 1000 --udp --bitrate 970874 --length 1400"},
 		{"one job on a file of a given size", diskArgs("/lab/f", 1<<20, 0.2, false),
 			"--name=interferer --filename=/lab/f --size=1048576 --rw=randread --bs=4k --direct=1 --ioengine=psync --thread --numjobs=1 " +
@@ -186,5 +186,36 @@ func TestInterfererTakesItsChildrenAlong(t *testing.T) {
 		if left, err := members(folder); err != nil || slices.ContainsFunc(left, func(pid int) bool { return !ended(pid) }) {
 			t.Errorf("%s still holds %v, %v", folder, left, err)
 		}
+	}
+}
+
+// Work of the instance itself happens in the instance's control group and on its own interface, not in the neighbour's.
+func TestOwnWorkBelongsToTheInstance(t *testing.T) {
+	need.Program(t, "iperf3")
+	need.Program(t, "stress-ng")
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 100e6, Cores: 0.5}}})
+	m := l.Machine("h1")
+	if err := m.Work(map[quell.Resource]float64{quell.Network: 0.4, quell.CPU: 0.5}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its own work to use link and processor", func() bool {
+		sent, invaded, err := m.Carried()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, others, err := m.CPUCarried()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if others > 0 || invaded > 0.001 {
+			t.Fatalf("the neighbour, which does nothing, used %.3f s of the processor and %.3f s of the link", others, invaded)
+		}
+		return sent > 0.1 && ran > 0.1
+	})
+	if err := m.Work(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Work(map[quell.Resource]float64{quell.Memory: 0.4}); err == nil {
+		t.Error("own work on the memory is played")
 	}
 }

@@ -18,7 +18,8 @@ type Machine struct {
 	nb    Place
 	sink  Place
 	mutex sync.Mutex
-	uses  map[quell.Resource]*interferer
+	uses  map[quell.Resource]*interferer // by the neighbour
+	works map[quell.Resource]*interferer // by processes of the instance itself
 
 	running map[Program]*interferer
 }
@@ -32,7 +33,7 @@ func newMachine(l *Lab, h Host) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{},
+	return &Machine{Host: h, lab: l, nb: nb, sink: sink, uses: map[quell.Resource]*interferer{}, works: map[quell.Resource]*interferer{},
 		running: map[Program]*interferer{}}, nil
 }
 
@@ -53,7 +54,18 @@ func (m *Machine) cores() float64 {
 // The programs are, for network: iperf3, UDP or TCP, at the share of the link; for cpu: stress-ng with a quota of the share of the host's
 // cores (of one core if they are not limited); for memory: stress-ng --stream on as many cores, over 48 MiB in all, with a quota of the
 // share of these cores; for disk: fio, random reads of 4 KiB past the cache, at the share of the disk's limit.
-func (m *Machine) Interfere(use map[quell.Resource]float64) error {
+func (m *Machine) Interfere(use map[quell.Resource]float64) error { return m.setAll(use, false) }
+
+// Work makes processes of the instance itself, in its place and control group, use these shares of the machine's resources, as Interfere does
+// for the neighbour. The link's bytes go to the clients' place. There is no such use of memory.
+func (m *Machine) Work(use map[quell.Resource]float64) error {
+	if use[quell.Memory] > 0 {
+		return userErrorf("host %s: an instance's own work on its memory cannot be played", m.ID)
+	}
+	return m.setAll(use, true)
+}
+
+func (m *Machine) setAll(use map[quell.Resource]float64, own bool) error {
 	for resource, share := range use {
 		if err := m.checkUse(resource, share); err != nil {
 			return err
@@ -63,7 +75,7 @@ func (m *Machine) Interfere(use map[quell.Resource]float64) error {
 	defer m.mutex.Unlock()
 	var errs []error
 	for _, resource := range quell.Resources {
-		if err := m.set(resource, use[resource]); err != nil {
+		if err := m.set(resource, use[resource], own); err != nil {
 			errs = append(errs, fmt.Errorf("host %s: interference on its %s: %w", m.ID, resource, err))
 		}
 	}
@@ -95,7 +107,7 @@ func (m *Machine) stopAll() error {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	for _, resource := range quell.Resources {
-		errs = append(errs, m.set(resource, 0))
+		errs = append(errs, m.set(resource, 0, false), m.set(resource, 0, true))
 	}
 	return errors.Join(errs...)
 }

@@ -113,6 +113,9 @@ func (p Place) SinglePackets() error { return errNotLinux() }
 // Interfere fails.
 func (m *Machine) Interfere(map[quell.Resource]float64) error { return errNotLinux() }
 
+// Work fails.
+func (m *Machine) Work(map[quell.Resource]float64) error { return errNotLinux() }
+
 // Run fails.
 func (m *Machine) Run(map[Program]float64) error { return errNotLinux() }
 
