@@ -67,6 +67,7 @@ type partFigures struct {
 	Detector   *detectorFigures
 	Learned    *learnedFigures
 	Streams    *streamFigures
+	Own        *ownFigures
 	Plot       string // file names of plots
 	OverTime   string
 }

@@ -22,6 +22,9 @@ func resourcesLab() labPage {
 		{name: "changing-disk", trains: true, seeds: 3, title: "A neighbour on the disk that moves from host to host", sum: compare},
 		{name: "changing-cpu-p90", seeds: 3, title: "Neighbours on the processor, p90", sum: compare},
 		{name: "changing-disk-p90", seeds: 3, title: "Neighbours on the disk, p90", sum: compare},
+		{name: "own-network", title: "Work of its own: half of the link", sum: sumOwn},
+		{name: "own-cpu", title: "Work of its own: half of the processor", sum: sumOwn},
+		{name: "own-disk", title: "Work of its own: half of the disk", sum: sumOwn},
 		{name: "probe-costs", command: "benchmark", title: "What the probes cost"},
 	}}
 }

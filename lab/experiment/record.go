@@ -74,6 +74,7 @@ type RecordedProbe struct {
 type RecordedCause struct {
 	AtS   float64                   `json:"t"`
 	Named map[string]quell.Resource `json:"named,omitempty"` // the contended resource, by instance
+	Own   map[string]quell.OwnWork  `json:"own,omitempty"`   // work of the instances' own
 	Above map[string]string         `json:"above,omitempty"` // what was made of response times above their bound, by instance; see aboveCodes
 }
 
@@ -187,7 +188,7 @@ func (r *Recorder) Snapshot(at float64, s quell.Snapshot, resource quell.Resourc
 func (r *Recorder) Plan(at float64, plan *quell.Plan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := causeOf(at, plan); len(c.Named) > 0 || len(c.Above) > 0 {
+	if c := causeOf(at, plan); len(c.Named) > 0 || len(c.Above) > 0 || len(c.Own) > 0 {
 		r.record.Causes = append(r.record.Causes, c)
 	}
 	next := RecordedShares{AtS: at, Shares: plan.Weights}
@@ -219,7 +220,7 @@ func (r *Recorder) ordered(of quell.Setting) (value float64, ok bool) {
 }
 
 func causeOf(at float64, plan *quell.Plan) RecordedCause {
-	c := RecordedCause{AtS: at, Named: plan.Cause}
+	c := RecordedCause{AtS: at, Named: plan.Cause, Own: plan.OwnWork}
 	for _, reason := range plan.Reasons {
 		if reason.Instance != "" && slices.Contains(aboveCodes, reason.Code) {
 			if c.Above == nil {
