@@ -35,8 +35,8 @@ const (
 	calmGain = 0.3
 )
 
-// probedFrom returns the index of the resource that a prober elsewhere probes, and what was felt of it; false if the instance was not probed
-// so in its last window.
+// probedFrom returns what is known of the resource that a prober elsewhere probes, and what was felt of it; false if the instance was not
+// probed so in its last window.
 func (m *member) probedFrom(in *Input) (s *sense, felt Felt, ok bool) {
 	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.resource == quell.Network })
 	if i < 0 || !m.fresh || !m.inService() {
@@ -162,6 +162,6 @@ func noteProber(g *group, plan *quell.Plan) {
 	if len(g.doubted) == 0 {
 		return
 	}
-	addReason(plan, "prober", "", "probes of %s became slower at the same time, and requests there are not slower: the prober, its link or the "+
-		"host below everything is the likelier cause. These severities do not count until requests are slower, too", named(g.doubted))
+	addReason(plan, "prober", "", "probes of %s became slower at the same time, and requests there are not slower: the prober, its link or "+
+		"the host below everything is the likelier cause. These severities do not count until requests are slower, too", named(g.doubted))
 }

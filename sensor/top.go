@@ -17,8 +17,8 @@ import (
 )
 
 // Top finds which program uses most of the processors and of the disks, apart from the service: from the programs that wait for
-// connections, and from the agent itself. It sees the control group of the service, or else the whole machine. It must be sampled after CPU,
-// Disk and Memory. Programs that it may not look at count as the service's.
+// connections, and from the agent itself. It sees the control group of the service, or else the whole machine. It must be sampled after
+// CPU, Disk and Memory. Programs that it may not look at count as the service's.
 type Top struct {
 	opts  Options
 	group *cgroupAccount // nil: all processes
@@ -131,7 +131,8 @@ func (t *Top) read() (map[process]spent, error) {
 		return nil, err
 	}
 	if len(pids) > mostProcesses {
-		return nil, &Unavailable{fmt.Sprintf("there are more than %d processes", mostProcesses), "set agent.cgroup, and only those of the service are looked at"}
+		return nil, &Unavailable{fmt.Sprintf("there are more than %d processes", mostProcesses),
+			"set agent.cgroup, and only those of the service are looked at"}
 	}
 	self, _ := fs.ReadLink(t.opts.Root, "proc/self") // absent in trees of files: then no process is this one
 	all := make(map[process]spent, len(pids))

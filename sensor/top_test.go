@@ -31,7 +31,8 @@ func TestTopNamesWhoUsesMost(t *testing.T) {
 		"   0: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1\n"
 	set := func(server, backup, thread int) {
 		for pid, p := range map[int]string{
-			10: statOf(10, "nginx", 0, server, 0, 5), 20: statOf(20, "tar (x) y", 0, backup/2, backup/2, 6), 30: statOf(30, "kworker", kernelThread, thread, 0, 7),
+			10: statOf(10, "nginx", 0, server, 0, 5), 20: statOf(20, "tar (x) y", 0, backup/2, backup/2, 6),
+			30: statOf(30, "kworker", kernelThread, thread, 0, 7),
 		} {
 			put(fmt.Sprintf("%d/stat", pid), p)
 			put(fmt.Sprintf("%d/net/tcp", pid), tcp)

@@ -63,7 +63,8 @@ func interferenceKeys(i *Interference) keys.Table {
 		keys.Opt("program", keys.OneOf(&i.Program, Programs),
 			"a real program instead of a resource: compile, keyvalue, pgbench or sort; in labs only").Or("none"),
 		keys.Opt("own", keys.Bool(&i.Own),
-			"a process of the instance itself uses the resource, such as a backup, and no neighbour does; simulator only"),
+			"a process of the instance itself uses the resource, such as a backup, and no neighbour does; simulator and kernel lab, there not "+
+				"of memory"),
 		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken, or strength of the program; 0 ends it").
 			Or("required for a resource without trace and markov; `100%` for a program"),
 		keys.Opt("ramp", keys.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),

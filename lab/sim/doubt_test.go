@@ -11,12 +11,15 @@ import (
 )
 
 // accusation counts the periods from a time on, and those in which the plan names somebody's neighbours.
-func accusation(t *testing.T, sc *scenario.Scenario, seed uint64, from, to time.Duration, link func(time.Duration) float64) (periods, accused, doubted int) {
+func accusation(
+	t *testing.T, sc *scenario.Scenario, seed uint64, from, to time.Duration, link func(time.Duration) float64,
+) (periods, accused, doubted int) {
 	t.Helper()
 	var begun time.Time
 	var plans []quell.Plan
 	run := scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.RoundRobin, Models: scenario.Learn}
-	_, err := Run(t.Context(), Options{Scenario: sc, Run: run, Seed: seed, ProberLink: link, Plans: func(p *quell.Plan) { plans = append(plans, *p) },
+	_, err := Run(t.Context(), Options{Scenario: sc, Run: run, Seed: seed, ProberLink: link,
+		Plans: func(p *quell.Plan) { plans = append(plans, *p) },
 		check: func(s *simulation) error { begun = s.clock(s.zero); return nil }})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +47,7 @@ func doubtScenario(hosts int) *scenario.Scenario {
 	return sc
 }
 
-// While the prober's own link is busy, its probes of all machines are slow, and in 95% of periods nobody is accused. Neighbours that come to
+// While the link of the prober is busy, probes of all machines are slow, and in 95% of periods nobody is accused. Neighbours that come to
 // all machines at once slow the requests as well, and are told from that.
 func TestABusyProberAccusesNobody(t *testing.T) {
 	const from, to = 70 * time.Second, 108 * time.Second

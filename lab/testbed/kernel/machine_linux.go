@@ -56,8 +56,8 @@ func (m *Machine) cores() float64 {
 // share of these cores; for disk: fio, random reads of 4 KiB past the cache, at the share of the disk's limit.
 func (m *Machine) Interfere(use map[quell.Resource]float64) error { return m.setAll(use, false) }
 
-// Work makes processes of the instance itself, in its place and control group, use these shares of the machine's resources, as Interfere does
-// for the neighbour. The link's bytes go to the clients' place. There is no such use of memory.
+// Work makes processes of the instance itself, in its place and control group, use these shares of the machine's resources, as Interfere
+// does for the neighbour. The link's bytes go to the clients' place. There is no such use of memory.
 func (m *Machine) Work(use map[quell.Resource]float64) error {
 	if use[quell.Memory] > 0 {
 		return userErrorf("host %s: an instance's own work on its memory cannot be played", m.ID)
