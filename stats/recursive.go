@@ -26,7 +26,7 @@ type moments2 struct {
 // Constants of Recursive.
 const (
 	vague     = 1e4 // variance of a coefficient of which nothing is known
-	farRows   = 2   // after this many consecutive rows far from their predictions, the regression begins anew from there
+	farRows   = 6   // after this many consecutive rows far from their predictions, the regression begins anew from there
 	farErrors = 4   // a row is far if its error is this many times the usual one
 	usualRows = 10  // rows after which the usual error is known
 )
@@ -47,7 +47,7 @@ func (r Recursive) With(x []float64, y, forget float64) Recursive {
 		next.know(vague)
 	}
 	wrong := y - next.predict(row)
-	next.judge(wrong, forget)
+	next.judge(wrong, 1+next.variance(row), forget)
 
 	// gain = P row / (forget + row' P row); coefficients += gain * error; P = (P - gain row' P) / forget.
 	weighted := make([]float64, n)
@@ -94,9 +94,21 @@ func (r *Recursive) know(variance float64) {
 	}
 }
 
-// judge updates the usual error. If rows are far off several times in a row, what was learned counts no more than a guess.
-func (r *Recursive) judge(wrong, forget float64) {
-	far := r.Rows >= usualRows && wrong*wrong > farErrors*farErrors*r.Square && math.Abs(wrong) > 1e-6
+// variance returns that of a prediction, as a multiple of the variance of single rows: large where nothing was seen yet.
+func (r *Recursive) variance(row []float64) (v float64) {
+	n := len(row)
+	for i := range n {
+		for j := range n {
+			v += row[i] * r.Covariance[i*n+j] * row[j]
+		}
+	}
+	return max(v, 0)
+}
+
+// judge updates the usual error. If rows are far off several times in a row, what was learned counts no more than a guess. expected is the
+// variance of this error over the usual one: a first row from elsewhere may be far off, and is no change.
+func (r *Recursive) judge(wrong, expected, forget float64) {
+	far := r.Rows >= usualRows && wrong*wrong > farErrors*farErrors*r.Square*expected && math.Abs(wrong) > 1e-6
 	if !far {
 		r.Outside = 0
 	} else if r.Outside++; r.Outside >= farRows {
@@ -106,7 +118,7 @@ func (r *Recursive) judge(wrong, forget float64) {
 	}
 	if r.Rows > 0 && !far {
 		weight := max(1-forget, 1/float64(r.Rows))
-		r.Square += weight * (wrong*wrong - r.Square)
+		r.Square += weight * (wrong*wrong/expected - r.Square)
 	}
 }
 

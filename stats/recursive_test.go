@@ -61,7 +61,7 @@ func TestRecursiveRecalibrates(t *testing.T) {
 		x := float64(i % 7)
 		r = r.With([]float64{x}, 1+x, 0.995)
 	}
-	for i := range 6 {
+	for i := range 9 {
 		x := float64(i % 7)
 		r = r.With([]float64{x}, 3+2*x, 0.995)
 	}
@@ -106,4 +106,21 @@ func TestRecursiveStaysFinite(t *testing.T) {
 			t.Fatalf("predicts %v for %v: %+v", got, y, r)
 		}
 	})
+}
+
+// Two states that take turns, each for five rows, are no change, although one line does not describe both.
+func TestRecursiveKeepsStatesThatTakeTurns(t *testing.T) {
+	var r Recursive
+	rng := rand.New(rand.NewPCG(3, 3))
+	for i := range 60 {
+		x, y := 1+0.1*rng.NormFloat64(), 0.0
+		if y = 1 + 0.8*x; i/5%2 == 1 {
+			x += 4
+			y = 1.5 + x + 0.5*(x-5)
+		}
+		r = r.With([]float64{x}, y+0.02*rng.NormFloat64(), 0.98)
+	}
+	if c, ok := r.Correlation(); r.Rows < 60 || !ok || c < 0.9 {
+		t.Errorf("%d of 60 rows count, correlation %.2f", r.Rows, c)
+	}
 }

@@ -18,6 +18,7 @@ import (
 // acsMeasured are the page's parts by name. The figures of parts that are not measured again are read from acs.json.
 var acsMeasured = map[string]func(ctx context.Context, d *acsData) error{
 	"simulated": simulateTenants,
+	"model":     playModels,
 	"page":      func(_ context.Context, d *acsData) error { return d.collect(acsLiveRecords) },
 }
 
@@ -53,6 +54,8 @@ type acsData struct {
 	Stability []acsCell    `json:"stability"`
 	Windows   []acsCell    `json:"windows"`
 	Live      *acsLiveData `json:"live,omitempty"`
+
+	Model []acsModelRun `json:"model,omitempty"` // of the part model, with real programs
 }
 
 // acsSize has the runs with a number of tenants.

@@ -432,6 +432,7 @@ type unitCount struct {
 	mu          sync.Mutex
 	counting    bool
 	failed      bool // a unit, at any time
+	silent      bool // nobody is told any more
 	units       int
 	first, last time.Time
 }
@@ -449,7 +450,7 @@ func (u *unitCount) follow(out io.Reader, socket, group string) {
 			continue
 		}
 		u.add(time.Now())
-		if socket != "" {
+		if socket != "" && !u.silenced() {
 			tellProgress(socket, group)
 		}
 	}
@@ -471,6 +472,25 @@ func (u *unitCount) fail() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.failed = true
+}
+
+func (u *unitCount) silence() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.silent = true
+}
+
+func (u *unitCount) silenced() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.silent
+}
+
+// total returns how many units were done since begin.
+func (u *unitCount) total() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.units
 }
 
 func (u *unitCount) begin() {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/sensor"
 )
@@ -354,5 +355,26 @@ func TestUnitCount(t *testing.T) {
 	failed.follow(bytes.NewReader([]byte(".....!.....")), "", "")
 	if _, err := failed.rate(); err == nil || !strings.Contains(err.Error(), "failed") {
 		t.Errorf("a unit that failed: %v", err)
+	}
+}
+
+// Predictions are compared with the rate of work, over the rate alone that follows from the reports.
+func TestACSModelRun(t *testing.T) {
+	moment := func(at time.Duration, from quell.SlowdownFrom, slowdown, rate float64) acsModelMoment {
+		return acsModelMoment{at, quell.Tenant{Slowdown: &slowdown, From: from, Correlation: new(0.9)}, rate}
+	}
+	run, err := newACSModelRun([]acsModelMoment{
+		moment(5*time.Second, quell.FromProgress, 9, 9), // too early to tell the rate alone
+		moment(30*time.Second, quell.FromProgress, 2, 50),
+		moment(41*time.Second, quell.FromModel, 4, 20), // truly 5
+		moment(42*time.Second, quell.FromScheduling, 3, 25),
+		moment(43*time.Second, quell.FromModel, 4, 0), // it did nothing that could be counted
+	})
+	off, kept := run.Median(run.Off), run.Median(run.Kept)
+	if err != nil || run.Told != 2 || run.Periods != 2 || run.Between != [2]float64{4, 5} || off != "20%" || kept != "60%" {
+		t.Errorf("%+v, %v", run, err)
+	}
+	if _, err := newACSModelRun(nil); err == nil {
+		t.Error("no decision, and no error")
 	}
 }
