@@ -32,6 +32,7 @@ var mayImport = map[string][]string{
 	"agentless/look": {".", "agentless", "probe"},
 	"policy":         {".", "budget", "config/keys", "credit", "model", "stats"},
 	"life":           {"."},
+	"share":          {"."},
 	"route":          {"."},
 
 	// Sense and carry.

@@ -32,9 +32,12 @@ type Observation struct {
 	Sched            *Sched                  `json:"sched,omitempty"`
 	ProbeFailed      map[Resource]string     `json:"probe_failed,omitempty"` // why the probes of a resource gave no result
 
-	// OwnWork is the part of Utilization that requests do not explain: work of the machine's own, such as a backup. It is what the
-	// decision found, so a reading does not have it.
+	// OwnWork is the part of Utilization that the service's requests do not explain: work of the machine's own, such as a backup, and
+	// Others. It is what the decision found, so a reading does not have it.
 	OwnWork map[Resource]float64 `json:"own_work,omitempty"`
+	// Others is the part of Utilization that requests of other services explain, where one controller runs several services on the machine.
+	// The controller finds it, so a reading does not have it.
+	Others map[Resource]float64 `json:"others,omitempty"`
 	// Top is what used most of a resource on the machine, apart from the service itself.
 	Top map[Resource]User `json:"top,omitempty"`
 }

@@ -193,6 +193,7 @@ func (o *Observation) check(p *problems) {
 	p.byResource("utilization", o.Utilization, maxUtilization)
 	p.byResource("severity", o.Severity, maxSeverity)
 	p.byResource("own_work", o.OwnWork, maxUtilization)
+	p.byResource("others", o.Others, maxUtilization)
 	for r, top := range sorted(o.Top) {
 		p.resource("top", r)
 		p.in("top."+string(r), func() { p.id("name", top.Name); p.number("use", top.Use, maxUtilization) })

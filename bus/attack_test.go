@@ -274,7 +274,7 @@ func TestWhoShowsNothingCanDoNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := Keyring{t.TempDir()}
+	other := Keyring{Dir: t.TempDir()}
 	if err := other.Make(); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func startServer(t testing.TB, opts ServerOptions) *Server {
 func guarded(t testing.TB, opts ServerOptions) (*Server, Keyring) {
 	t.Helper()
 	if opts.Keyring == nil {
-		opts.Keyring = &Keyring{t.TempDir()}
+		opts.Keyring = &Keyring{Dir: t.TempDir()}
 	}
 	if opts.Listen == "" {
 		opts.Listen = "127.0.0.1:0"
@@ -170,7 +170,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
-	address, ring := freeAddress(t), Keyring{t.TempDir()}
+	address, ring := freeAddress(t), Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}

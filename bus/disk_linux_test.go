@@ -65,7 +65,7 @@ func overflow(dir, weight string) error {
 		return err
 	}
 	defer os.RemoveAll(elsewhere)
-	ring := Keyring{elsewhere}
+	ring := Keyring{Dir: elsewhere}
 	s, err := StartServer(ServerOptions{StoreDir: dir, Listen: "127.0.0.1:0", Keyring: &ring})
 	if err != nil {
 		return err

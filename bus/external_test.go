@@ -18,7 +18,7 @@ import (
 
 // An external NATS that is configured with NATSConfig grants the same rights.
 func TestAnExternalNATSGrantsTheSame(t *testing.T) {
-	ring := Keyring{t.TempDir()}
+	ring := Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func external(t *testing.T, ring Keyring, more string) *server.Server {
 
 // A leaf node that uses the account that NATSConfig names forwards the readings of clients with credentials.
 func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
-	ring := Keyring{t.TempDir()}
+	ring := Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}

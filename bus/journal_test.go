@@ -396,7 +396,7 @@ func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 
 func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	address, dir := freeAddress(t), t.TempDir()
-	ring := &Keyring{t.TempDir()}
+	ring := &Keyring{Dir: t.TempDir()}
 	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Keyring: ring})
 	c := connect(t, as(first, *ring, Controller, "c"))
 	j := journal(t, c, JournalOptions{FlushSnapshots: 1})

@@ -22,7 +22,10 @@ import (
 
 // Keyring is the folder in which a controller keeps the key that signs credentials, and credentials for the processes on its
 // own machine. Anybody who can read the key can make any credential.
-type Keyring struct{ Dir string }
+type Keyring struct {
+	Dir string
+	Own string // the service whose credentials have a folder of their own in Dir; empty: the credentials are in Dir itself
+}
 
 // The files of a keyring, next to the credentials.
 const (
@@ -101,6 +104,18 @@ func (k Keyring) write(name string, data []byte) error {
 	return nil
 }
 
+// writeCredential stores a credential.
+func (k Keyring) writeCredential(g Grant, text []byte) error {
+	path := k.Path(g)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the folder of credentials: %w", err)
+	}
+	if err := atomicfile.Write(path, text, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
 // longestFile limits the length of a file's name; longer names are replaced by a hash.
 const longestFile = 200
 
@@ -113,7 +128,15 @@ func (k Keyring) Path(g Grant) string {
 	if len(name) > longestFile {
 		name = fmt.Sprintf("%s-%x", g.Role, sha256.Sum256([]byte(g.ID)))
 	}
-	return filepath.Join(k.Dir, name+".creds")
+	return filepath.Join(k.credentials(), name+".creds")
+}
+
+// credentials is the folder of the credentials.
+func (k Keyring) credentials() string {
+	if k.Own == "" {
+		return k.Dir
+	}
+	return filepath.Join(k.Dir, escape(k.Own))
 }
 
 // Issued is a record of one credential.
@@ -183,7 +206,7 @@ func (k Keyring) Keep(g Grant, good time.Duration) (text []byte, err error) {
 	if text, err = k.Issue(g, good); err != nil {
 		return nil, err
 	}
-	return text, k.write(filepath.Base(k.Path(g)), text)
+	return text, k.writeCredential(g, text)
 }
 
 // Find returns the stored credential of a grant. If it is missing or no longer valid and the key can be read, Find makes a new
@@ -216,7 +239,7 @@ func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 	}
 	text, err := k.issue(g, 0, true)
 	if err == nil {
-		err = k.write(filepath.Base(k.Path(g)), text)
+		err = k.writeCredential(g, text)
 	}
 	if text != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) {
 		unkept.Store(k.Path(g), text)

@@ -86,7 +86,7 @@ func TestExpiry(t *testing.T) {
 }
 
 func TestKeyringFiles(t *testing.T) {
-	ring := Keyring{filepath.Join(t.TempDir(), "credentials")}
+	ring := Keyring{Dir: filepath.Join(t.TempDir(), "credentials")}
 	g := Grant{Operator, "video", "operator"}
 	if _, err := ring.Find(g); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a key: %v", err)
@@ -139,7 +139,7 @@ func TestKeyringFiles(t *testing.T) {
 }
 
 func TestGrantsAreChecked(t *testing.T) {
-	ring := Keyring{t.TempDir()}
+	ring := Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -167,4 +167,36 @@ func TestALongNameFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(t, c.readings)
+}
+
+// Services that share a keyring have the same key, and each a folder for its credentials, so that agents of one name do not get each
+// other's.
+func TestCredentialsOfSeveralServices(t *testing.T) {
+	dir := t.TempDir()
+	paths := map[string]bool{}
+	for _, service := range []string{"shop", "api"} {
+		ring, g := Keyring{Dir: dir, Own: service}, Grant{Sensor, service, "m1"}
+		if err := ring.Make(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := ring.Find(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckCredential(text, g); err != nil {
+			t.Error(err)
+		}
+		paths[ring.Path(g)] = true
+	}
+	list, err := Keyring{Dir: dir}.List()
+	if len(paths) != 2 || err != nil || len(list) != 2 {
+		t.Errorf("%v, %v, %v", paths, list, err)
+	}
+	if ids, err := (Keyring{Dir: dir, Own: "shop"}).Retire("shop", time.Now().Add(time.Hour), func(string) bool { return true }); err != nil ||
+		len(ids) != 1 {
+		t.Errorf("retired %v, %v", ids, err)
+	}
+	if _, err := os.Stat((Keyring{Dir: dir, Own: "api"}).Path(Grant{Sensor, "api", "m1"})); err != nil {
+		t.Errorf("the credential of the other service is gone: %v", err)
+	}
 }

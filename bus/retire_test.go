@@ -54,7 +54,7 @@ func TestACredentialEndsWithItsInstance(t *testing.T) {
 
 // TestTheLedgerIsBounded retires more instances than are remembered.
 func TestTheLedgerIsBounded(t *testing.T) {
-	ring := Keyring{t.TempDir()}
+	ring := Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,13 @@ func (t Drivers) Check(path string) (*File, error) {
 		return nil, d.Err()
 	}
 	f.resolve(filepath.Dir(path))
-	if !f.Local() {
+	t.check(d, f)
+	return f, d.Err()
+}
+
+// check finds mistakes that a process would find later.
+func (t Drivers) check(d *keys.Decoder, f *File) {
+	if !f.Local() && len(f.Services) == 0 {
 		checkFleet(d, f)
 		checkProbing(d, f)
 		checkReach(d, f)
@@ -41,9 +47,11 @@ func (t Drivers) Check(path string) (*File, error) {
 		checkParameters(d, f, "policy.fast", f.Service.Policy.Fast.Settings)
 	}
 	checkSecrets(d, f)
-	checkTLSFiles(d, f)
+	checkCredentials(f.sharedPlaces(d), f)
+	if f.shared == nil {
+		checkTLSFiles(d, f)
+	}
 	checkPlaces(d, f)
-	return f, d.Err()
 }
 
 // checkFleet checks that a fixed group has instances, and that other settings agree with the list of instances.
@@ -66,7 +74,7 @@ func checkFleet(d *keys.Decoder, f *File) {
 		}
 	}
 	ids := idsOf(members)
-	if id := f.Agent.Instance; id != "" && d.Sound("agent.instance") && !slices.Contains(ids, id) {
+	if id := f.Agent.Instance; id != "" && f.shared == nil && d.Sound("agent.instance") && !slices.Contains(ids, id) {
 		d.Refuse("agent.instance", "correct it, or add it to the list", "scaler.instances lists no %q%s", keys.Shorten(id), keys.Suggest(id, ids))
 	}
 }
@@ -109,6 +117,7 @@ func checkResources(d *keys.Decoder, f *File) {
 		}
 	}
 	_, known := f.Agent.Capacity[quell.Disk]
+	d = f.sharedPlaces(d)
 	if d.Sound("agent.probes", "agent.capacity") && slices.Contains(probed, quell.Disk) && !known && f.Agent.DiskBytes == 0 {
 		d.Refuse("agent.probes", "set agent.capacity.disk to its operations per second, or agent.capacity.disk_bytes",
 			"disk is probed, but the capacity of the disk is not known, so its own use and its severity are unknown")
@@ -170,6 +179,9 @@ func checkSecrets(d *keys.Decoder, f *File) {
 	for _, s := range []struct{ section, token, file string }{
 		{"bus", f.Bus.Token, f.Bus.TokenFile}, {"probe", f.Probe.Token, f.Probe.TokenFile},
 	} {
+		if f.shared != nil && s.section == "bus" {
+			continue
+		}
 		if key := s.section + ".token"; s.token != "" && d.Sound(key) {
 			if len(s.token) < leastToken {
 				d.Refuse(key, newToken, "a token of %d characters can be guessed; at least %d are needed", len(s.token), leastToken)
@@ -183,14 +195,13 @@ func checkSecrets(d *keys.Decoder, f *File) {
 			checkTokenFile(d, key, f.values[key], s.file)
 		}
 	}
-	checkCredentials(d, f)
 }
 
 // checkCredentials checks the file of this process's credential. The file may be missing, because processes on the controller's
 // machine find their credentials in the data folder.
 func checkCredentials(d *keys.Decoder, f *File) {
 	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
-		checkPrivate(d, "bus.credentials", f.values["bus.credentials"], f.Bus.Credentials)
+		checkPrivate(d, "bus.credentials", strings.ReplaceAll(f.values["bus.credentials"], serviceHolder, f.Service.Name), f.Bus.Credentials)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/keys"
@@ -16,17 +17,19 @@ import (
 // checkFile checks the parts of a configuration against each other. A check is skipped if one of its parts already
 // has a problem.
 func checkFile(d *keys.Decoder, f *File) {
-	checkControlGroups(d, f.Agent.Policy.Groups)
-	policy.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
+	if f.shared == nil {
+		checkShared(d, f)
+	}
+	if len(f.Services) > 0 {
+		return
+	}
 	if f.Local() {
 		if len(f.Agent.Servers) > 0 {
 			d.Refuse("agent.middleware", "remove it, or set service and slo", "is of no use to a file that names no service")
 		}
 		return
 	}
-	middleware.Check(d, "agent.middleware", f.Agent.Servers)
 	CheckService(d, "", f.Service)
-	checkBus(d, f.Bus)
 	if d.Sound("balancer.kind") {
 		f.Balancer.Settings.Check(d)
 	}
@@ -36,9 +39,32 @@ func checkFile(d *keys.Decoder, f *File) {
 	}
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
-	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 }
+
+// checkShared checks the sections that services of one controller share.
+func checkShared(d *keys.Decoder, f *File) {
+	checkControlGroups(d, f.Agent.Policy.Groups)
+	policy.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
+	if f.Local() {
+		return
+	}
+	middleware.Check(d, "agent.middleware", f.Agent.Servers)
+	checkBus(d, f.Bus)
+	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
+	for i, path := range f.Services {
+		if slices.Contains(f.Services[:i], path) {
+			d.Refuse(fmt.Sprintf("services[%d]", i), "keep one of them", "%s is listed twice", path)
+		}
+	}
+	if c := f.Bus.Credentials; c != "" && len(f.Services) > 1 && !strings.Contains(c, serviceHolder) && d.Sound("bus.credentials") {
+		d.Refuse("bus.credentials", "write "+serviceHolder+" in its name, as in /etc/quell/"+serviceHolder+".creds",
+			"a credential is for one service, and there are %d", len(f.Services))
+	}
+}
+
+// serviceHolder stands for the service's name in bus.credentials.
+const serviceHolder = "{service}"
 
 // checkControlGroups refuses a name for a pattern of control groups, and a name or path that is given twice.
 func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {

@@ -28,10 +28,11 @@ import (
 type File struct {
 	Path     string // path of the configuration file
 	Service  quell.Service
-	Models   string // path of models.json, ModelsLearn or ModelsOff; empty: ModelsLearn if the policy can learn, else ModelsOff
-	Learn    bool   // Models is a path, and learning goes on from these models
-	Data     string // folder of all files that Quell keeps
-	Listen   string // address of the controller's metrics and health; empty: off
+	Services []string // files of services that share everything below that is no service's own; empty: this file is that of one service
+	Models   string   // path of models.json, ModelsLearn or ModelsOff; empty: ModelsLearn if the policy can learn, else ModelsOff
+	Learn    bool     // Models is a path, and learning goes on from these models
+	Data     string   // folder of all files that Quell keeps
+	Listen   string   // address of the controller's metrics and health; empty: off
 	Bus      Bus
 	Balancer Balancer
 	Scaler   Scaler
@@ -41,6 +42,7 @@ type File struct {
 
 	values map[string]string // value of every key, as text
 	places *keys.Decoder
+	shared *File // the file that names this service beside others; nil: it is alone
 }
 
 // Words that File.Models may hold instead of a path.
@@ -81,6 +83,7 @@ type Bus struct {
 	Replicas      int    // copies of each store in a cluster; 0: as many as possible, up to 3
 	StoreDir      string // folder of the stores of the controller's own server; inside File.Data
 	Keyring       string // folder of the controller's key and this machine's credentials; inside File.Data
+	Own           string // the service among several whose credentials have a folder of their own in Keyring; empty: it is alone
 }
 
 // TLS names the PEM files for connections with certificates; an empty name means that there is no such file.
@@ -218,10 +221,15 @@ func usualGroups() []sensor.Group {
 func (f *File) ProbeDir() string { return cmp.Or(f.Agent.Probing.Folder, f.AgentDir()) }
 
 // AgentDir is the folder in which the agent's policy keeps its files.
-func (f *File) AgentDir() string { return filepath.Join(f.Data, "agent") }
+func (f *File) AgentDir() string {
+	if f.shared != nil {
+		return f.shared.AgentDir()
+	}
+	return filepath.Join(f.Data, "agent")
+}
 
 // Local returns whether the file names no service. Such a file is only for agents that run a policy on their own machine.
-func (f *File) Local() bool { return f.Service.Name == "" }
+func (f *File) Local() bool { return f.Service.Name == "" && len(f.Services) == 0 }
 
 // The plans of a training.
 const (

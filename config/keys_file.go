@@ -22,6 +22,9 @@ import (
 // fileKeys is the table of a configuration file.
 func (t Drivers) fileKeys(f *File) keys.Table {
 	return append(serviceKeys(&f.Service),
+		keys.Opt("services", keys.ListOf(&f.Services, "", func(s *string) keys.Value { return keys.Text(s) }).AtLeast(1),
+			"files of several services with one controller, one bus and one agent on each machine; this file then has only data, listen, bus "+
+				"and agent, and those files have everything else").Or("this file is that of one service"),
 		keys.Opt("models", keys.Text(&f.Models),
 			"learn: from the service's readings; off: none, weights stay equal; or the path of a models.json, which quell fit writes").
 			Or("learn; off with a policy that needs no models or cannot learn them"),
@@ -44,7 +47,7 @@ func serviceKeys(s *quell.Service) keys.Table {
 	table := ServiceKeys(s)
 	for i, k := range table {
 		if k.Required {
-			table[i] = keys.Opt(k.Name, k.Value, k.Meaning()).Or("required, unless only `agent.policy` is used")
+			table[i] = keys.Opt(k.Name, k.Value, k.Meaning()).Or("required, unless only `agent.policy` is used, or `services`")
 		}
 	}
 	return table
@@ -55,7 +58,8 @@ func busKeys(b *Bus) keys.Table {
 		keys.Opt("url", natsURL(&b.URL), "a NATS server that already runs, as in nats://10.0.0.1:4222").Or("the controller runs one"),
 		keys.Opt("listen", keys.ListenAddress(&b.Listen), "where the controller's own server listens"),
 		keys.Opt("credentials", keys.Text(&b.Credentials),
-			"file with this process's credential, made by `quell credentials` on the controller's machine").Or("on that machine: found in data"),
+			"file with this process's credential, made by `quell credentials` on the controller's machine; {service} in it stands for the "+
+				"service's name").Or("on that machine: found in data"),
 		keys.Opt("token", keys.Text(&b.Token),
 			"secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		keys.Opt("token_file", keys.Text(&b.TokenFile), "file that holds the token"),

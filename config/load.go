@@ -42,17 +42,28 @@ func (t Drivers) Parse(name string, data []byte) (*File, error) {
 	if err := d.Err(); err != nil {
 		return nil, err
 	}
+	if len(f.Services) > 0 {
+		return nil, errSeveral(f)
+	}
 	f.resolve(filepath.Dir(name))
 	return f, nil
 }
 
 // parse reads as much of a configuration as it can. ok is false if the file is not valid YAML. Paths are as the file has them.
 func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
+	return t.parseOf(nil, name, data)
+}
+
+// parseOf is parse for the file of a service that shares its controller with others; shared is nil if it does not.
+func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
 	file := t.Defaults()
 	file.Path = name
 	d = keys.NewDecoder(name)
 	if !d.Decode(data, t.fileKeys(&file)) {
 		return &file, d, false
+	}
+	if shared != nil {
+		file.join(d, shared)
 	}
 	file.values, file.places = map[string]string{}, d
 	t.fileKeys(&file).Currents("", file.values)
@@ -66,6 +77,9 @@ func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok b
 // Problem makes a problem of the value of a key. Its place is the key's place in the file, or that of the nearest section around
 // it.
 func (f *File) Problem(key, text string) keys.Problem {
+	if f.shared != nil && f.isShared(key) {
+		return f.shared.Problem(key, text)
+	}
 	at := f.places.PlaceOf(key)
 	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
 }
@@ -89,6 +103,14 @@ func Token(token, file string) (string, error) {
 // require reports missing keys of the service. If the file describes no service, it reports a missing agent.policy, and keys that
 // need a service.
 func (t Drivers) require(d *keys.Decoder, f *File) {
+	if d.Given("services") {
+		for _, name := range t.fileKeys(f).Names() {
+			if !slices.Contains(sharedSections, name) && d.Given(name) {
+				d.Refuse(name, "write it into the file of the service", "belongs to one service, and this file names several")
+			}
+		}
+		return
+	}
 	service := required(ServiceKeys(&f.Service))
 	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k keys.Key) bool { return d.Given(k.Name) }) {
 		d.Require(service...)
@@ -138,7 +160,22 @@ func (f *File) derive(d *keys.Decoder) {
 
 // resolve puts the given folder in front of relative paths.
 func (f *File) resolve(folder string) {
-	f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
+	if f.shared == nil {
+		f.Bus.StoreDir, f.Bus.Keyring = filepath.Join(f.Data, "bus"), filepath.Join(f.Data, "credentials")
+	}
+	if len(f.Services) == 0 {
+		f.Bus.Credentials = strings.ReplaceAll(f.Bus.Credentials, serviceHolder, f.Service.Name)
+	}
+	for _, path := range f.paths() {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(folder, *path)
+		}
+	}
+}
+
+// paths are the paths of a file, those of its drivers included. A service among several has those of the shared file, too, which are
+// absolute.
+func (f *File) paths() []*string {
 	paths := []*string{
 		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root, &f.Agent.Probing.Folder, &f.Agent.Policy.Records,
 		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
@@ -156,11 +193,7 @@ func (f *File) resolve(folder string) {
 			paths = append(paths, s.Settings.Files()...)
 		}
 	}
-	for _, path := range paths {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(folder, *path)
-		}
-	}
+	return paths
 }
 
 // CheckInstance returns a *quell.UserError if the file lists its instances and this one is not among them, because the controller

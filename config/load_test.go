@@ -149,7 +149,7 @@ func fullServers() []middleware.Server {
 // TestFullFileSetsEveryKey checks that the full file has every key, except those that exclude a key that it has, or name a file that must
 // exist.
 func TestFullFileSetsEveryKey(t *testing.T) {
-	excluded := []string{"bus.url", "bus.token", "probe.token_file", "policy.credits.types"}
+	excluded := []string{"services", "bus.url", "bus.token", "probe.token_file", "policy.credits.types"}
 	f := drivers.Defaults()
 	d := keys.NewDecoder("full.yaml")
 	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {

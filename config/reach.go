@@ -31,7 +31,7 @@ func checkReach(d *keys.Decoder, f *File) {
 		return
 	}
 	agent := fmt.Sprintf("the agent of %s is at %s", members[away].ID, members[away].Probe)
-	if listen := f.Bus.Listen; f.Bus.URL == "" && d.Sound("bus") {
+	if listen, d := f.Bus.Listen, f.sharedPlaces(d); f.Bus.URL == "" && d.Sound("bus") {
 		const hint = "write the address at which other machines reach this one, as in 10.0.0.2:4222"
 		switch {
 		case loopback(listen):

@@ -52,6 +52,12 @@ type Memory interface {
 	Get(ctx context.Context, key string) ([]byte, error)
 }
 
+// Shared knows what other services of the same controller use of the instances that this one shares with them.
+type Shared interface {
+	// Enter notes what a snapshot says of this service's requests, and sets Observation.Others in it.
+	Enter(s *quell.Snapshot)
+}
+
 // Options configure a controller. Balancer, Scaler, Journal and Memory are required.
 type Options struct {
 	Service  quell.Service
@@ -68,6 +74,7 @@ type Options struct {
 	// OwnMembers and OwnBackends mean that nobody but this service's controller can have made the instances and the balancer's backends.
 	OwnMembers, OwnBackends bool
 	Drain                   time.Duration // how long open requests of a removed instance may take
+	Shared                  Shared        // what other services use of the instances; nil: there are none
 	Agents                  Agents        // apply limits and settings; nil: a plan that asks for any is an error
 	// Amend may add to each decision's plan before it is carried out; nil: nothing is added. Tests use it to ask for limits and settings,
 	// because no policy does so yet.
@@ -97,14 +104,12 @@ type Controller struct {
 
 	// work guards the fields below, because only one step, reload or command may run at a time. It is held while scaler and balancer are
 	// called, so other goroutines read the copy in shown instead.
-	work        sync.Mutex
-	engine      *policy.Engine
-	fast        *policy.Fast   // nil: there is no fast policy
+	work sync.Mutex
+	compiled
 	cutting     bool           // shares are cut, or are returning to normal
 	glanced     []quell.Reason // of the fast policy's last plan
 	composed    outcome        // of the last plan between two decisions
 	stored      [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
-	noModels    error          // why the configured policy does not run; until it does, shares are equal
 	mem         memory
 	leading     bool
 	looked      bool                 // scaler and balancer have both answered at least once
@@ -168,29 +173,46 @@ func New(opts Options) (*Controller, error) {
 
 // configure prepares a configuration for use. If the policy's models are missing, weights are equal until the models are there.
 func (c *Controller) configure(service quell.Service, models *model.Models, learn bool) error {
-	compile := policy.NewEngine
-	if learn {
-		compile = policy.NewLearningEngine
-	}
-	engine, err := compile(service, models)
-	var noModels error
-	if errors.Is(err, quell.ErrNoData) {
-		noModels = err
-		fallback := service
-		fallback.Policy = quell.Policy{Name: policy.Plain}
-		engine, err = policy.NewEngine(fallback, nil)
-	}
+	parts, err := compile(service, models, learn)
 	if err != nil {
 		return err
 	}
-	fast, err := policy.NewFast(service, models)
-	if err != nil {
-		return err
-	}
-	c.engine, c.fast, c.noModels = engine, fast, noModels
+	c.compiled = parts
 	c.opts.Service, c.opts.Models, c.opts.Learn = service, models, learn
 	c.gather.setService(service)
 	return nil
+}
+
+// compiled is a configuration that is ready for use.
+type compiled struct {
+	engine   *policy.Engine
+	fast     *policy.Fast // nil: there is no fast policy
+	noModels error        // why the configured policy does not run; until it does, shares are equal
+}
+
+func compile(service quell.Service, models *model.Models, learn bool) (parts compiled, err error) {
+	compileEngine := policy.NewEngine
+	if learn {
+		compileEngine = policy.NewLearningEngine
+	}
+	parts.engine, err = compileEngine(service, models)
+	if errors.Is(err, quell.ErrNoData) {
+		parts.noModels = err
+		fallback := service
+		fallback.Policy = quell.Policy{Name: policy.Plain}
+		parts.engine, err = policy.NewEngine(fallback, nil)
+	}
+	if err != nil {
+		return parts, err
+	}
+	parts.fast, err = policy.NewFast(service, models)
+	return parts, err
+}
+
+// Check returns the error that Reload would return for this configuration, unless the service's name has changed.
+func Check(service quell.Service, models *model.Models, learn bool) error {
+	_, err := compile(service, models, learn)
+	return err
 }
 
 // Reload applies a new service configuration and new models from the next period on. If it returns an error, the present ones stay in
@@ -319,6 +341,9 @@ func (c *Controller) Step(ctx context.Context) {
 	c.judge(limited, view)
 	c.replaceNext(limited, &view)
 	snapshot := c.gather.snapshot(c.now(), view)
+	if c.opts.Shared != nil {
+		c.opts.Shared.Enter(&snapshot)
+	}
 	c.freed(&snapshot)
 	c.noteStates(&snapshot)
 	view.snapshot = &snapshot

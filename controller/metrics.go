@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -205,13 +206,18 @@ func bit(b bool) float64 {
 	return 0
 }
 
+// Metrics returns what Prometheus gets of the service.
+func (c *Controller) Metrics() prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics{c})
+	return registry
+}
+
 // Handler serves /metrics, /healthz (the process is alive), /readyz (200 if the last decision is at most three periods old and the bus can
 // be reached) and /status (JSON).
 func (c *Controller) Handler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics{c})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics(), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", c.readyz)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
@@ -222,30 +228,30 @@ func (c *Controller) Handler() http.Handler {
 }
 
 func (c *Controller) readyz(w http.ResponseWriter, _ *http.Request) {
+	text, err := c.Ready()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, text)
+}
+
+// Ready returns an error if the last decision is too old, or nothing can be changed. Else it says whether decisions are stored.
+func (c *Controller) Ready() (text string, err error) {
 	s := c.Status()
-	if s.Bus != "" {
-		http.Error(w, "bus: "+s.Bus, http.StatusServiceUnavailable)
-		return
+	switch {
+	case s.Bus != "":
+		return "", errors.New("bus: " + s.Bus)
+	case s.At.IsZero() || c.now().Sub(s.At) > 3*c.sampling():
+		return "", errors.New("no decision within three sampling periods")
+	case s.Lost != "":
+		return "", errors.New("nothing is changed until `quell resume`: " + s.Lost)
+	case s.Refused != "":
+		return "", errors.New(s.Refused)
+	case s.NotLeading != "" && !s.Standby:
+		return "", errors.New("this controller does not lead, and knows of none that does: " + s.NotLeading)
+	case s.Store != "": // without its store the controller still decides and acts
+		return "ok, from memory: " + s.Store, nil
 	}
-	if s.At.IsZero() || c.now().Sub(s.At) > 3*c.sampling() {
-		http.Error(w, "no decision within three sampling periods", http.StatusServiceUnavailable)
-		return
-	}
-	if s.Lost != "" {
-		http.Error(w, "nothing is changed until `quell resume`: "+s.Lost, http.StatusServiceUnavailable)
-		return
-	}
-	if s.Refused != "" {
-		http.Error(w, s.Refused, http.StatusServiceUnavailable)
-		return
-	}
-	if s.NotLeading != "" && !s.Standby {
-		http.Error(w, "this controller does not lead, and knows of none that does: "+s.NotLeading, http.StatusServiceUnavailable)
-		return
-	}
-	if s.Store != "" { // without its store the controller still decides and acts
-		fmt.Fprintln(w, "ok, from memory: "+s.Store)
-		return
-	}
-	_, _ = w.Write([]byte("ok\n"))
+	return "ok", nil
 }

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,28 +46,29 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 }
 
 func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.Signal) (err error) {
-	file, err := Drivers().LoadAgent(r.path)
+	files, err := r.load(instance)
 	if err != nil {
 		return err
 	}
+	file := files[0]
 	r.started = file
 	log := r.log
-	if err := r.introduce(instance); err != nil {
+	if err := r.introduce(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.own.close()) }()
 	if !file.Local() {
-		if r.conn, err = join(file, nil, bus.Sensor, r.instance, log); err != nil {
+		defer func() { err = errors.Join(err, r.outlets.serve(nil, nil)) }()
+		if err := r.connect(files); err != nil {
 			return err
 		}
-		defer r.conn.Close()
 	}
 	restore, err := r.openServers(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	next, err := r.prepare(file)
+	next, err := r.prepare(files)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 	if file.Local() {
 		log.Info("agent started", "host", r.instance, "policy", file.Agent.Policy.Chosen.Name)
 	} else {
-		log.Info("agent started", "service", file.Service.Name, "instance", r.instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
+		log.Info("agent started", "service", namesOf(files), "instance", r.instance, "mode", file.Service.Mode, "bus", busOf(file), "probe",
 			next.listener.Addr())
 	}
 	r.manager.ready()
@@ -95,21 +95,14 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 	return err
 }
 
-// introduce sets the machine's name: the id of its instance, or the host's name if the configuration has no service.
-func (r *reporter) introduce(instance string) error {
-	r.instance = cmp.Or(instance, r.started.Agent.Instance)
-	if r.started.Local() {
-		if r.instance == "" {
-			name, err := os.Hostname()
-			if err != nil {
-				return fmt.Errorf("naming this machine (agent.instance does): %w", err)
-			}
-			r.instance = name
+// introduce names the machine by its host's name if the configuration has no service and no name for it.
+func (r *reporter) introduce() error {
+	if r.instance == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return fmt.Errorf("naming this machine (agent.instance does): %w", err)
 		}
-	} else if r.instance == "" {
-		return &quell.UserError{Err: fmt.Errorf("%s: agent.instance is not set: name the instance there or with --instance", r.path)}
-	} else if err := r.started.CheckInstance(r.instance); err != nil {
-		return err
+		r.instance = name
 	}
 	r.own = hostPolicy{name: r.instance, log: r.log, servers: map[string]*progress.Server{},
 		misses: misses{log: r.log}}
@@ -119,21 +112,20 @@ func (r *reporter) introduce(instance string) error {
 
 // serve receives orders from the bus, if there is one, and answers requests for metrics and health.
 func (r *reporter) serve() (stop func(), err error) {
-	unserve := func() {}
-	if r.conn != nil {
-		unserve, err = r.conn.ServeOrders(r.started.Service.Name, r.instance, func(ctx context.Context, o bus.Orders) error {
-			return carryOut(ctx, r.now.Load(), o)
-		})
-		if err != nil {
-			return nil, err
-		}
+	var connected func() error
+	if !r.started.Local() {
+		connected = r.outlets.err
 	}
-	shut, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(&r.shown, r.conn), r.log)
-	if err != nil {
-		unserve()
+	if err := r.outlets.open(); err != nil {
+		r.outlets.shut()
 		return nil, err
 	}
-	return func() { shut(); unserve() }, nil
+	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(&r.shown, connected), r.log)
+	if err != nil {
+		r.outlets.shut()
+		return nil, err
+	}
+	return func() { unserve(); r.outlets.shut() }, nil
 }
 
 // carryOut carries out orders from the bus.
@@ -147,8 +139,8 @@ func carryOut(ctx context.Context, a *agent.Agent, o bus.Orders) error {
 // reporter is an agent that can read its configuration again: each time it runs a new agent.Agent.
 type reporter struct {
 	path, instance string
-	started        *config.File // the configuration at the start
-	conn           *bus.Conn    // nil: no service
+	started        *config.File // the configuration at the start; of several services, that of the first
+	outlets        outlets      // the connections of the services
 	own            hostPolicy
 	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
 	setters        map[string]agent.Setter          // by server
@@ -161,7 +153,7 @@ type reporter struct {
 
 // generation is the set of parts made from one reading of the configuration.
 type generation struct {
-	file     *config.File
+	file     *config.File   // of the first service
 	agent    *agent.Agent   // nil: no service
 	loop     *host.Loop     // nil without a policy of the agent's own
 	credits  credits.Driver // nil: no provider shows credits
@@ -226,7 +218,8 @@ func (g *generation) run(ctx context.Context) error {
 }
 
 // prepare opens everything that a configuration needs, but starts nothing.
-func (r *reporter) prepare(file *config.File) (*generation, error) {
+func (r *reporter) prepare(files []*config.File) (*generation, error) {
+	file := files[0]
 	if file.Local() {
 		registry := prometheus.NewRegistry()
 		balances, err := shownCredits(file)
@@ -240,14 +233,15 @@ func (r *reporter) prepare(file *config.File) (*generation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the probe server (probe.listen): %w; choose another address or stop what uses it", err)
 	}
-	g, err := r.prepareOn(listener.(*net.TCPListener), file)
+	g, err := r.prepareOn(listener.(*net.TCPListener), files)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return g, nil
 }
 
-func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*generation, error) {
+func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*generation, error) {
+	file := files[0]
 	server, err := NewProbeServer(file, r.log)
 	if err != nil {
 		return nil, err
@@ -272,18 +266,19 @@ func (r *reporter) prepareOn(listener *net.TCPListener, file *config.File) (*gen
 	if err != nil {
 		return nil, err
 	}
-	fast, err := fastSensors(file, server.BytesSent)
+	hurried, hurry := hurriedOf(files)
+	fast, err := fastSensors(hurried, server.BytesSent)
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
 	o := agent.Options{
-		Service: r.started.Service.Name, Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: publisher(r.conn), ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
+		Service: namesOf(files), Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
+		Publish: r.outlets.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
 		Logger: r.log, Metrics: registry,
 	}
 	sets := []*sensor.Set{sensors}
 	if fast != nil {
-		o.Fast, o.FastSampler, sets = file.Service.Policy.Fast.Sampling, fast, append(sets, fast)
+		o.Fast, o.FastSampler, sets = hurry, fast, append(sets, fast)
 	}
 	a, err := agent.New(o)
 	if err != nil {
@@ -387,7 +382,7 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 // fastSensors makes the sensors that are read once per period of the fast policy; nil if that policy does not use them. Each set of sensors
 // measures from its own last reading.
 func fastSensors(file *config.File, exclude func() uint64) (*sensor.Set, error) {
-	if !policy.UsesAgents(file.Service.Policy.Fast) {
+	if file == nil || !policy.UsesAgents(file.Service.Policy.Fast) {
 		return nil, nil
 	}
 	o := unprobed(file)
@@ -434,32 +429,39 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 	return next, err
 }
 
-// reload reads the configuration again. It returns nil if nothing changes for the agent or the file has mistakes.
+// reload reads the configuration again. It returns nil if nothing changes for the agent or a file has mistakes.
 func (r *reporter) reload(g *generation) (next *generation) {
-	file, err := Drivers().LoadAgent(r.path)
+	files, err := r.loadAgain()
 	switch {
 	case err != nil:
-	case file.Local() != g.file.Local():
+	case files[0].Local() != g.file.Local():
 		err = errors.New("a service was added or taken away: restart the agent to apply this")
-	case !file.Local() && file.Probe.Listen == g.file.Probe.Listen:
-		next, err = r.prepareOn(g.listener, file)
+	case !files[0].Local() && files[0].Probe.Listen == g.file.Probe.Listen:
+		next, err = r.prepareOn(g.listener, files)
 	default:
-		next, err = r.prepare(file)
+		next, err = r.prepare(files)
+	}
+	if err == nil && !files[0].Local() {
+		if err = r.connect(files); err != nil && next.listener != g.listener {
+			err = errors.Join(err, next.close())
+		}
 	}
 	if err != nil {
 		r.log.Error("the new configuration is bad: keeping the running one", "error", err)
 		return nil
 	}
+	file := files[0]
 	logReload(r.log, config.AgentProcess, r.started, g.file, file, "restart the agent to apply this")
 	return next
 }
 
 // agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus, if there is one).
-func agentHandler(shown *atomic.Pointer[prometheus.Registry], conn *bus.Conn) http.Handler {
+// connected is nil if there is none.
+func agentHandler(shown *atomic.Pointer[prometheus.Registry], connected func() error) http.Handler {
 	own := prometheus.NewRegistry()
-	connected := func() error { return nil }
-	if conn != nil {
-		connected = conn.Err
+	if connected == nil {
+		connected = func() error { return nil }
+	} else {
 		own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
 		}, func() float64 {

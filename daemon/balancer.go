@@ -19,6 +19,7 @@ import (
 
 // BalancerRun says how a balancer is started, in addition to its configuration.
 type BalancerRun struct {
+	Service  string           // which of several services; empty: the only one
 	TakeOver bool             // take the listening sockets over from a running balancer
 	Reload   <-chan os.Signal // each value makes it read the configuration again; one with mistakes is logged and not used
 	Stop     <-chan os.Signal // also gets the signals that end ctx: the second one ends the process at once, without waiting for requests
@@ -30,7 +31,7 @@ var ErrHandedOver = errors.New("another process has taken over")
 // Balancer runs the built-in balancer, and the prober in the same process. It ends when ctx ends or, with ErrHandedOver, when
 // another process has taken over. In both cases it then gives open requests the time balancer.drain to finish.
 func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logger) (err error) {
-	file, settings, err := loadBalancer(path)
+	file, settings, err := loadBalancer(path, run.Service)
 	if err != nil {
 		return err
 	}
@@ -52,7 +53,8 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	if err != nil {
 		return err
 	}
-	p := &running{path: path, started: file, file: file, server: server, conn: conn, log: log, manager: serviceManager{log}}
+	p := &running{path: path, service: run.Service, started: file, file: file, server: server, conn: conn, log: log,
+		manager: serviceManager{log}}
 	p.probe(ctx)
 	p.manager.ready()
 	watched, unwatched := context.WithCancel(context.WithoutCancel(ctx))
@@ -85,15 +87,32 @@ func answers(socket string) func(context.Context) error {
 	}
 }
 
+// LoadService reads the configuration of a service; name says which, if there are several.
+func LoadService(path, name string) (*config.File, error) {
+	if name == "" {
+		return Drivers().Load(path)
+	}
+	fleet, err := Drivers().LoadFleet(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range fleet.Services {
+		if file.Service.Name == name {
+			return file, nil
+		}
+	}
+	return nil, errors.Join(&quell.UserError{Err: fmt.Errorf("%s names no service %q", path, name)}, fleet.Err())
+}
+
 // loadBalancer reads a configuration, whose balancer must be the built-in one.
-func loadBalancer(path string) (*config.File, *builtin.Settings, error) {
-	file, err := Drivers().Load(path)
+func loadBalancer(path, service string) (*config.File, *builtin.Settings, error) {
+	file, err := LoadService(path, service)
 	if err != nil {
 		return nil, nil, err
 	}
 	settings, ok := file.Balancer.Settings.(*builtin.Settings)
 	if !ok {
-		return nil, nil, &quell.UserError{Err: errors.New(path +
+		return nil, nil, &quell.UserError{Err: errors.New(file.Path +
 			": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
 	}
 	return file, settings, nil
@@ -150,7 +169,7 @@ func canceled(ctx context.Context) context.Context {
 
 // running is a running balancer. Only one goroutine uses its fields.
 type running struct {
-	path          string
+	path, service string
 	started, file *config.File // the configuration at the start, and the one in force
 	server        *builtin.Server
 	conn          *bus.Conn
@@ -204,7 +223,7 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 
 // reload applies a changed configuration, or keeps the running one.
 func (p *running) reload(ctx context.Context) {
-	file, settings, err := loadBalancer(p.path)
+	file, settings, err := loadBalancer(p.path, p.service)
 	if err == nil {
 		err = p.server.Reconfigure(balancerOptions(file, settings, p.conn, p.log))
 	}

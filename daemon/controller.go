@@ -33,8 +33,12 @@ func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *
 type amend = func(*quell.Snapshot, *quell.Plan)
 
 func runController(ctx context.Context, path string, more amend, reload <-chan os.Signal, log *slog.Logger) (err error) {
-	file, models, err := load(path, log)
+	fleet, err := Drivers().LoadFleet(path)
 	if err != nil {
+		return err
+	}
+	if fleet.Shared.Local() {
+		_, err := Drivers().Load(path) // says what such a file is for
 		return err
 	}
 	ctx, cancel, pipe, err := lifeline.Tie(ctx)
@@ -44,50 +48,118 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 	defer cancel()
 	var stop cleanups
 	defer func() { err = errors.Join(err, stop.run()) }()
-
-	release, err := lockData(file.Data)
+	release, err := lockData(fleet.Shared.Data)
 	if err != nil {
 		return err
 	}
 	stop.add(release)
-	conn, err := startBus(file, log, &stop)
+	p := &platform{path: path, more: more, pipe: pipe, log: log}
+	if !fleet.Several() {
+		return p.runAlone(ctx, fleet.Shared, reload, &stop)
+	}
+	return p.runSeveral(ctx, fleet, reload, &stop)
+}
+
+// platform is what the services of one controller share.
+type platform struct {
+	path   string
+	more   amend
+	pipe   *os.File
+	server *bus.Server // nil: the bus runs elsewhere
+	shares *sharing    // nil: there is one service
+	log    *slog.Logger
+}
+
+// runAlone runs the only service of a configuration.
+func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-chan os.Signal, stop *cleanups) (err error) {
+	models, err := loadModels(file, p.log)
 	if err != nil {
 		return err
 	}
-	lease := &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
-	driver, err := newBalancer(file, log, &stop)
+	if p.server, err = startBus(file, p.log, stop); err != nil {
+		return err
+	}
+	r, err := p.start(ctx, file, models)
 	if err != nil {
 		return err
 	}
-	var meter metering
-	c, err := newController(file, models, more, driver, conn, lease, pipe, &meter, log, &stop)
+	stop.add(r.stop.run)
+	shut, err := ServeHTTP("the controller's metrics", file.Listen, r.Handler(), p.log)
 	if err != nil {
 		return err
 	}
-	if err := startLingerer(file, path, log, &stop); err != nil {
-		return err
-	}
-	if err := attach(ctx, file, c, conn, log, &stop); err != nil {
-		return err
-	}
-	if meter.Meter, err = measure(file, driver, c, log, &stop); err != nil {
-		return err
-	}
-	go retiring(ctx, file, c, lease, log)
-	resized := func(s quell.Service) {
-		lease.resize(s.Sampling)
-		if meter.Meter != nil {
-			meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
-		}
-	}
-	manager := serviceManager{log}
-	go reloading(ctx, path, file, c, resized, reload, manager)
-	go manager.watchdog(ctx, func(context.Context) error { return c.Alive() })
-	log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
-		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)
+	stop.add(func() error { shut(); return nil })
+	manager := serviceManager{p.log}
+	go reloading(ctx, p.path, r, reload, manager)
+	go manager.watchdog(ctx, func(context.Context) error { return r.Alive() })
 	manager.ready()
 	defer manager.stopping(stopWait)
-	return c.Run(ctx)
+	return r.Run(ctx)
+}
+
+// runner is one service of a controller.
+type runner struct {
+	*controller.Controller
+	file  *config.File // the configuration at its start
+	lease *leader
+	meter metering
+	stop  cleanups
+}
+
+// start starts everything of a service but its loop.
+func (p *platform) start(ctx context.Context, file *config.File, models *model.Models) (r *runner, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r = &runner{file: file}
+	stop := &r.stop // r is nil after an error
+	stop.add(func() error { cancel(); return nil })
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stop.run())
+		}
+	}()
+	log := p.log
+	if file.OneOfSeveral() {
+		log = log.With("service", file.Service.Name)
+		release, err := lockData(file.Data)
+		if err != nil {
+			return nil, err
+		}
+		r.stop.add(release)
+	}
+	conn, err := p.connect(file, log)
+	if err != nil {
+		return nil, err
+	}
+	r.stop.add(func() error { conn.Close(); return nil })
+	r.lease = &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
+	driver, err := newBalancer(file, log, &r.stop)
+	if err != nil {
+		return nil, err
+	}
+	if r.Controller, err = p.newController(file, models, driver, conn, r, log); err != nil {
+		return nil, err
+	}
+	if err := startLingerer(file, p.path, log, &r.stop); err != nil {
+		return nil, err
+	}
+	if err := attach(ctx, file, r.Controller, conn, log, &r.stop); err != nil {
+		return nil, err
+	}
+	if r.meter.Meter, err = measure(file, driver, r.Controller, log, &r.stop); err != nil {
+		return nil, err
+	}
+	go retiring(ctx, file, r.Controller, r.lease, log)
+	p.log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
+		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)
+	return r, nil
+}
+
+// resized passes new periods on.
+func (r *runner) resized(s quell.Service) {
+	r.lease.resize(s.Sampling)
+	if r.meter.Meter != nil {
+		r.meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
+	}
 }
 
 // load reads a configuration and its models. Missing models are not an error, because the controller is useful
@@ -97,8 +169,13 @@ func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	models, err := loadModels(file, log)
+	return file, models, err
+}
+
+func loadModels(file *config.File, log *slog.Logger) (*model.Models, error) {
 	if file.Trained() == "" {
-		return file, nil, nil
+		return nil, nil
 	}
 	models, err := model.Load(file.Models)
 	if errors.Is(err, os.ErrNotExist) {
@@ -107,40 +184,42 @@ func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 			until = "learning begins from nothing"
 		}
 		log.Warn("no models yet: "+until, "models", file.Models)
-		return file, nil, nil
+		return nil, nil
 	}
-	return file, models, err
+	return models, err
 }
 
-// startBus runs the embedded bus, or joins an external one.
-func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Conn, error) {
-	var server *bus.Server
-	if file.Bus.URL == "" {
-		token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
-		if err != nil {
-			return nil, err
-		}
-		server, err = bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir,
-			Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
-		if err != nil {
-			return nil, err
-		}
-		stop.add(server.Shutdown)
+// startBus runs the embedded bus. It returns nil if the bus is an external one.
+func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Server, error) {
+	if file.Bus.URL != "" {
+		return nil, nil
+	}
+	token, err := config.Token(file.Bus.Token, file.Bus.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	server, err := bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir,
+		Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	stop.add(server.Shutdown)
+	return server, nil
+}
+
+// connect joins the bus for one service.
+func (p *platform) connect(file *config.File, log *slog.Logger) (*bus.Conn, error) {
+	if p.server != nil {
 		if err := keepCredentials(file); err != nil {
 			return nil, err
 		}
 	}
-	conn, err := join(file, server, bus.Controller, string(bus.Controller), log)
-	if err != nil {
-		return nil, err
-	}
-	stop.add(func() error { conn.Close(); return nil })
-	return conn, nil
+	return join(file, p.server, bus.Controller, string(bus.Controller), log)
 }
 
 // keepCredentials makes the credentials with which the other processes on this machine connect to the bus.
 func keepCredentials(file *config.File) error {
-	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	ring := keyringOf(file)
 	for role, id := range map[bus.Role]string{
 		bus.Controller: string(bus.Controller), bus.Operator: string(bus.Operator), bus.Balancer: file.Balancer.Name,
 	} {
@@ -151,11 +230,10 @@ func keepCredentials(file *config.File) error {
 	return nil
 }
 
-func newController(
-	file *config.File, models *model.Models, more amend, driver controller.Balancer, conn *bus.Conn, lease *leader, pipe *os.File,
-	meter *metering, log *slog.Logger, stop *cleanups,
+func (p *platform) newController(
+	file *config.File, models *model.Models, driver controller.Balancer, conn *bus.Conn, r *runner, log *slog.Logger,
 ) (*controller.Controller, error) {
-	name := file.Service.Name
+	name, stop, lease := file.Service.Name, &r.stop, r.lease
 	journal, err := conn.Journal(name, bus.JournalOptions{Bytes: file.Bus.JournalBytes})
 	if err != nil {
 		return nil, err
@@ -174,7 +252,7 @@ func newController(
 	if err != nil {
 		return nil, err
 	}
-	instances, err := newScaler(file, pipe, log, stop)
+	instances, err := newScaler(file, p.pipe, log, stop)
 	if err != nil {
 		return nil, err
 	}
@@ -182,14 +260,18 @@ func newController(
 	stop.add(lease.release)
 	written, memory := stores(file, journal, state, conn, lease, stop)
 	_, listed := file.Scaler.Listed()
-	return controller.New(controller.Options{
+	o := controller.Options{
 		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
 		Fixed: !file.Scaler.Changes(), Listed: listed,
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
-		Measured: meter.err,
-		Agents:   agents{conn, name}, Amend: more, Marker: markIn(file.Data), Reopen: conn.Reopen,
+		Measured: r.meter.err,
+		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),
-	})
+	}
+	if p.shares != nil {
+		o.Shared = p.shares
+	}
+	return controller.New(o)
 }
 
 // agents sends orders over the bus.
@@ -300,8 +382,7 @@ func holder(file *config.File) string {
 	return host + ":" + data
 }
 
-// attach connects the controller with the bus for readings and commands, serves its metrics, and starts its prober if the balancer
-// has none.
+// attach connects the controller with the bus for readings and commands, and starts its prober if the balancer has none.
 func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
@@ -313,11 +394,6 @@ func attach(ctx context.Context, file *config.File, c *controller.Controller, co
 		return err
 	}
 	stop.add(func() error { unserve(); return nil })
-	shut, err := ServeHTTP("the controller's metrics", file.Listen, c.Handler(), log)
-	if err != nil {
-		return err
-	}
-	stop.add(func() error { shut(); return nil })
 	if file.Probe.From != config.FromController {
 		return nil
 	}
@@ -349,12 +425,9 @@ func targetsOf(c *controller.Controller) []probe.Target {
 }
 
 // reloading reads the configuration again at each value from reload, and applies it; if it has mistakes the controller keeps the
-// old one. It calls resized with the new periods.
-func reloading(
-	ctx context.Context, path string, started *config.File, c *controller.Controller, resized func(quell.Service), reload <-chan os.Signal,
-	manager serviceManager,
-) {
-	running := started
+// old one.
+func reloading(ctx context.Context, path string, r *runner, reload <-chan os.Signal, manager serviceManager) {
+	running := r.file
 	for {
 		select {
 		case <-ctx.Done():
@@ -362,29 +435,39 @@ func reloading(
 		case <-reload:
 		}
 		manager.reload(func() {
-			file, err := apply(path, started, c, manager.log)
+			file, models, err := load(path, manager.log)
+			if err == nil {
+				err = r.check(file, models)
+			}
+			if err == nil {
+				err = r.apply(ctx, running, file, models)
+			}
 			if err != nil {
 				manager.log.Error("the new configuration is bad: keeping the running one", "error", err)
 				return
 			}
-			resized(file.Service)
-			c.Note(ctx, reloadText(started, running, file))
 			running = file
 		})
 	}
 }
 
-// apply reads the configuration and the models and passes them to the controller.
-func apply(path string, started *config.File, c *controller.Controller, log *slog.Logger) (*config.File, error) {
-	file, models, err := load(path, log)
-	if err != nil {
-		return nil, err
-	}
-	if started.Probe.From == config.FromController && started.Unprobed() && policy.Feels(file.Service.Policy.Name) {
-		return nil, fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
+// check returns an error if the running service cannot take a configuration over.
+func (r *runner) check(file *config.File, models *model.Models) error {
+	if r.file.Probe.From == config.FromController && r.file.Unprobed() && policy.Feels(file.Service.Policy.Name) {
+		return fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
 			"missing, and restart the controller", file.Service.Policy.Name)
 	}
-	return file, c.Reload(file.Service, models, file.Learns())
+	return controller.Check(file.Service, models, file.Learns())
+}
+
+// apply passes a configuration to the running service.
+func (r *runner) apply(ctx context.Context, running, file *config.File, models *model.Models) error {
+	if err := r.Reload(file.Service, models, file.Learns()); err != nil {
+		return err
+	}
+	r.resized(file.Service)
+	r.Note(ctx, reloadText(r.file, running, file))
+	return nil
 }
 
 // reloadText says what a reload changed, and what else must be done to apply it. Until the controller is restarted, it repeats for which

@@ -69,7 +69,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 			return id, badCredential(file.Bus.Credentials, id.Credential, g)
 		}
 	}
-	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	ring := keyringOf(file)
 	if file.Bus.URL == "" || ring.External() {
 		id.Credential, err = ring.Find(g)
 	}
@@ -108,6 +108,11 @@ func badCredential(path string, text []byte, g bus.Grant) error {
 	}
 	return &quell.UserError{Err: fmt.Errorf("bus.credentials: %s: %w; make one on the controller's machine with `quell credentials %s`",
 		path, err, g)}
+}
+
+// keyringOf is the keyring of a service on the controller's machine.
+func keyringOf(file *config.File) bus.Keyring {
+	return bus.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
 }
 
 // busOf describes the bus that a configuration names.

@@ -8,23 +8,57 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/config"
 )
 
 // Release puts back what the balancer had before Quell: weights, servers that were taken out, and none that Quell added. No controller may
-// run with the same data folder. It returns, for people, what cannot be known.
-func Release(ctx context.Context, path string, log *slog.Logger) (unknown []string, err error) {
-	file, err := Drivers().Load(path)
+// run with the same data folder. Of several services it releases the named one, or all if name is empty. tell is called after each, with
+// what cannot be known, for people; the service's name is empty if it is the only one. A service that cannot be released does not keep the
+// others from it.
+func Release(
+	ctx context.Context, path, name string, log *slog.Logger, tell func(service string, unknown []string, err error),
+) (err error) {
+	fleet, err := Drivers().LoadFleet(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var stop cleanups
-	defer func() { err = errors.Join(err, stop.run()) }()
-	unlock, err := lockData(file.Data)
+	files := fleet.Services
+	if name != "" {
+		file, err := LoadService(path, name)
+		if err != nil {
+			return err
+		}
+		files, fleet.Bad = []*config.File{file}, nil
+	}
+	if fleet.Shared.Local() {
+		_, err := Drivers().Load(path) // says what such a file is for
+		return err
+	}
+	unlock, err := lockData(fleet.Shared.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the controller that holds it does not answer on the bus. Stop it first, because it would set its weights "+
+		return fmt.Errorf("%w: the controller that holds it does not answer on the bus. Stop it first, because it would set its weights "+
 			"again", err)
 	}
-	stop.add(unlock)
+	defer func() { err = errors.Join(err, unlock()) }()
+	var errs []error
+	for _, file := range files {
+		unknown, err := releaseOne(ctx, file, log)
+		own := ""
+		if file.OneOfSeveral() {
+			own = file.Service.Name
+		}
+		tell(own, unknown, err)
+		if err != nil && own != "" {
+			err = fmt.Errorf("service %s: %w", own, err)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, fleet.Err())...)
+}
+
+func releaseOne(ctx context.Context, file *config.File, log *slog.Logger) (unknown []string, err error) {
+	var stop cleanups
+	defer func() { err = errors.Join(err, stop.run()) }()
 	driver, err := newBalancer(file, log, &stop)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/outage"
@@ -18,7 +17,7 @@ const retireEvery = 10 * time.Second
 // retiring revokes and removes the credentials of removed instances while this controller leads. It does so only for credentials
 // that agents on this machine found by themselves.
 func retiring(ctx context.Context, file *config.File, c *controller.Controller, lease *leader, log *slog.Logger) {
-	ring := bus.Keyring{Dir: file.Bus.Keyring}
+	ring := keyringOf(file)
 	failures := outage.Kinds{Logger: log, What: "credentials of instances that are gone stay for now", Level: slog.LevelWarn}
 	for {
 		select {

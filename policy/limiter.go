@@ -11,10 +11,11 @@ import (
 // The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
 // that resource is the limit. The names below mean that only a part of the effective capacity counts.
 const (
-	limitedByHand   = "override" // a person set the share
-	limitedByErrors = "errors"   // it answers with errors and must not gain load
-	limitedByCut    = "cut"      // a fast policy cuts its share
-	ownWork         = "own_work" // work of its own uses the resource, which is not for requests
+	limitedByHand   = "override"       // a person set the share
+	limitedByErrors = "errors"         // it answers with errors and must not gain load
+	limitedByCut    = "cut"            // a fast policy cuts its share
+	ownWork         = "own_work"       // work of its own uses the resource, which is not for requests
+	otherServices   = "other_services" // requests of other services use the resource
 )
 
 // rate estimates, for each resource, the neighbours' utilisation U_int with the interference model, and the capacity: the largest own
@@ -143,8 +144,10 @@ func (m *member) limitedBy(in *Input) string {
 		return m.limiter
 	case m.byCredits:
 		return limitedByCredits
-	case m.bound().own > 0:
+	case m.bound().own-m.bound().others > tracesOfUse:
 		return ownWork
+	case m.bound().others >= leastOwnWork:
+		return otherServices
 	case !in.several():
 		return ""
 	}

@@ -57,7 +57,8 @@ type member struct {
 // sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
 type sense struct {
 	use         float64 // U_m, for requests
-	own         float64 // the instance's own use that is not for requests
+	own         float64 // the instance's own use that is not for the service's requests
+	others      float64 // the part of own that is for other services' requests
 	severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
@@ -126,7 +127,8 @@ func (m *member) perceive(in *Input) {
 	m.mem.of(in.contended, felt)
 	if m.fresh = isFresh(in, m.Observation); m.fresh {
 		for i := range felt {
-			m.senses[i].own = m.Observation.OwnWork[in.contended[i].resource]
+			r := in.contended[i].resource
+			m.senses[i].own, m.senses[i].others = m.Observation.OwnWork[r], m.Observation.Others[r]
 			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
 		}
 		m.failing = isFailing(in, m.Instance)

@@ -27,6 +27,8 @@ type requestCosts map[string]map[quell.Resource]requestCost
 const (
 	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
 	leastOwnWork = 0.1
+	// tracesOfUse is below any use that can be measured.
+	tracesOfUse = 1e-9
 	// clearlyOwn is the use of own work that needs no second window.
 	clearlyOwn = 0.25
 	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
@@ -91,9 +93,23 @@ func findOwnWork(s *quell.Snapshot, before requestCosts, learned func(quell.Reso
 	return withOwnWork(s, own), next
 }
 
-// withOwnWork returns the snapshot with this own work, by position of the instance, and no other.
+// bothUses adds uses of resources.
+func bothUses(a, b map[quell.Resource]float64) map[quell.Resource]float64 {
+	if len(b) == 0 {
+		return a
+	}
+	sum := maps.Clone(b)
+	for r, use := range a {
+		sum[r] += use
+	}
+	return sum
+}
+
+// withOwnWork returns the snapshot with this own work, by position of the instance, that for other services, and no other.
 func withOwnWork(s *quell.Snapshot, own map[int]map[quell.Resource]float64) *quell.Snapshot {
-	old := slices.ContainsFunc(s.Instances, func(in quell.Instance) bool { return in.Observation != nil && in.Observation.OwnWork != nil })
+	old := slices.ContainsFunc(s.Instances, func(in quell.Instance) bool {
+		return in.Observation != nil && (in.Observation.OwnWork != nil || in.Observation.Others != nil)
+	})
 	if len(own) == 0 && !old {
 		return s
 	}
@@ -101,9 +117,9 @@ func withOwnWork(s *quell.Snapshot, own map[int]map[quell.Resource]float64) *que
 	next.Instances = slices.Clone(s.Instances)
 	for i := range next.Instances {
 		in := &next.Instances[i]
-		if o := in.Observation; o != nil && (own[i] != nil || o.OwnWork != nil) {
+		if o := in.Observation; o != nil && (own[i] != nil || o.OwnWork != nil || o.Others != nil) {
 			changed := *o
-			changed.OwnWork = own[i]
+			changed.OwnWork = bothUses(own[i], o.Others)
 			in.Observation = &changed
 		}
 	}
@@ -123,6 +139,7 @@ func consumption(s *quell.Snapshot, r quell.Resource) []consumed {
 		if !known {
 			continue
 		}
+		use = math.Max(0, use-o.Others[r])
 		u := consumed{in: in, resource: r, use: use, rate: *o.RequestRate, alike: in.Type, size: in.BaseWeight()}
 		if answered := o.LatencyMS; answered != nil { // requests of before may still be answered
 			u.rate = math.Max(u.rate, float64(answered.N)/o.WindowS)
@@ -226,7 +243,16 @@ func noteOwnWork(g *group, plan *quell.Plan) {
 			continue
 		}
 		for _, r := range slices.Sorted(maps.Keys(m.Observation.OwnWork)) {
-			work := quell.OwnWork{Resource: r, Use: m.Observation.OwnWork[r]}
+			use, _ := m.Observation.ForRequests(r)
+			others := m.Observation.Others[r]
+			if others >= leastOwnWork {
+				addReason(plan, otherServices, m.ID, "requests of other services use %.3f of its %s, and its own %.3f: these can use less of it",
+					others, r, use)
+			}
+			work := quell.OwnWork{Resource: r, Use: m.Observation.OwnWork[r] - others}
+			if work.Use < tracesOfUse {
+				continue
+			}
 			by := ""
 			if top, told := m.Observation.Top[r]; told {
 				work.By, by = top.Name, "; most of it is used by "+top.Name
@@ -237,7 +263,6 @@ func noteOwnWork(g *group, plan *quell.Plan) {
 			if plan.OwnWork[m.ID].Use < work.Use {
 				plan.OwnWork[m.ID] = work
 			}
-			use, _ := m.Observation.ForRequests(r)
 			addReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
 				work.Use, r, use, by)
 		}

@@ -94,3 +94,44 @@ func TestOwnWorkOnProcessorsIsSeen(t *testing.T) {
 		}
 	}
 }
+
+// What requests of other services use of the machines lowers the capacity for this service's requests, is no neighbour, costs its requests
+// nothing, and is told apart from a backup.
+func TestOtherServicesAreOwnWork(t *testing.T) {
+	var costs requestCosts
+	window := func(k int, uses []float64, others float64) *quell.Snapshot {
+		s := ownWindow(k, uses, []float64{30, 30, 30})
+		for i := range s.Instances {
+			s.Instances[i].Observation.Others = map[quell.Resource]float64{quell.Network: others}
+		}
+		return s
+	}
+	unknown := func(quell.Resource, string) float64 { return 0 }
+	var s *quell.Snapshot
+	for k := range 10 {
+		s, costs = findOwnWork(window(k, []float64{0.7, 0.7, 0.7}, 0.4), costs, unknown)
+		for _, in := range s.Instances {
+			o := in.Observation
+			if use, _ := o.ForRequests(quell.Network); o.OwnWork[quell.Network] != 0.4 || use < 0.299 || use > 0.301 {
+				t.Fatalf("window %d: own work %v, %.3f for requests", k, o.OwnWork, use)
+			}
+		}
+	}
+	if per := costs["i1"][quell.Network].Per; per < 0.0099 || per > 0.0101 {
+		t.Errorf("a request costs %.4f, want 0.01", per)
+	}
+	s, _ = findOwnWork(window(10, []float64{1, 0.7, 0.7}, 0.4), costs, unknown)
+	if got := s.Instances[0].Observation.OwnWork[quell.Network]; got < 0.65 || got > 0.71 {
+		t.Errorf("with a backup the own work is %.3f, want 0.7", got)
+	}
+	g := &group{members: []member{{Instance: &s.Instances[0], fresh: true}, {Instance: &s.Instances[1], fresh: true}}}
+	var plan quell.Plan
+	noteOwnWork(g, &plan)
+	var codes []string
+	for _, r := range plan.Reasons {
+		codes = append(codes, r.Instance+" "+r.Code)
+	}
+	if want := "[i1 other_services i1 own_work i2 other_services]"; fmt.Sprint(codes) != want || len(plan.OwnWork) != 1 {
+		t.Errorf("reasons %v, want %s; own work %v", codes, want, plan.OwnWork)
+	}
+}

@@ -92,14 +92,14 @@ func stormy(memory any) bool {
 func (m *member) visited(i int, bit uint8, period time.Duration, v *visitors) {
 	own, s := m.prima(), &m.senses[i]
 	switch {
-	case s.out || s.own > 0:
-	case s.interfering < model.SignificantUse:
+	case s.out || s.own-s.others > tracesOfUse:
+	case s.interfering-s.others < model.SignificantUse:
 		own.Beside &^= bit
 		v.CalmS += period.Seconds()
 	case own.Beside&bit == 0 && !s.suspected():
 		own.Beside |= bit
 		if s.use <= tellingUse {
-			v.Came, v.Taken = v.Came+1, v.Taken+s.interfering
+			v.Came, v.Taken = v.Came+1, v.Taken+s.interfering-s.others
 		}
 	}
 }

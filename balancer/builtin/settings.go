@@ -169,6 +169,15 @@ func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
 // Where returns the admin socket.
 func (s *Settings) Where() string { return s.Admin }
 
+// Manages names the balancer's sockets. No two services can use the same.
+func (s *Settings) Manages() []string {
+	names := []string{"socket " + s.Admin, "listener " + s.Listen}
+	if s.Metrics != "" {
+		names = append(names, "listener "+s.Metrics)
+	}
+	return names
+}
+
 // New makes a driver that uses the admin socket.
 func (s *Settings) New(balancer.Service) (balancer.Driver, error) { return NewClient(s.Admin), nil }
 

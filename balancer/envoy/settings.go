@@ -85,6 +85,9 @@ func loopback(address string) bool {
 // Where returns the address and the clusters, as text for people.
 func (s *Settings) Where() string { return s.Listen + " " + strings.Join(s.Clusters, ",") }
 
+// Manages names the listener. No two services can use the same.
+func (s *Settings) Manages() []string { return []string{"listener " + s.Listen} }
+
 // Files returns the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.Cert, &s.Key, &s.ClientCA} }
 

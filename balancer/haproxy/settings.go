@@ -154,6 +154,17 @@ func (s *Settings) Notes() (notes []string) {
 // Where returns the addresses of the runtime APIs, as text for people.
 func (s *Settings) Where() string { return strings.Join(s.Sockets, ",") }
 
+// Manages names the backend at each HAProxy, and where its log arrives. No two services can use the same.
+func (s *Settings) Manages() (names []string) {
+	for _, socket := range s.Sockets {
+		names = append(names, fmt.Sprintf("backend %s of HAProxy at %s", s.Backend, socket))
+	}
+	if s.Log != "" {
+		names = append(names, "log at "+s.Log)
+	}
+	return names
+}
+
 // Files returns the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.StateFile} }
 

@@ -59,6 +59,16 @@ func (s *Settings) Check(d *keys.Decoder) {
 // Where returns the virtual services, as text for people.
 func (s *Settings) Where() string { return strings.Join(s.Services, ",") }
 
+// Manages names the virtual services. No two services can use the same.
+func (s *Settings) Manages() (names []string) {
+	for _, text := range s.Services {
+		if v, err := parseVirtual(text); err == nil {
+			names = append(names, fmt.Sprintf("virtual service %v", v))
+		}
+	}
+	return names
+}
+
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {
 	return balancer.Made(New(Options{

@@ -83,6 +83,15 @@ func (s *Settings) Check(*keys.Decoder) {}
 // Where returns the include file, as text for people.
 func (s *Settings) Where() string { return s.Include }
 
+// Manages names the include file, and where nginx's log arrives. No two services can use the same.
+func (s *Settings) Manages() []string {
+	names := []string{"file " + s.Include}
+	if s.Log != "" {
+		names = append(names, "log at "+s.Log)
+	}
+	return names
+}
+
 // Files returns the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.Include, &s.PID} }
 

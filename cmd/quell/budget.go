@@ -48,6 +48,7 @@ func budgetCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -46,30 +46,43 @@ func configCheckCommand() *cobra.Command {
 					return err
 				}
 			}
-			file, err := daemon.Drivers().Check(path)
-			if err := errors.Join(err, checkModels(file)); err != nil {
+			fleet, err := daemon.Drivers().CheckFleet(path)
+			if fleet != nil {
+				for _, file := range fleet.Services {
+					err = errors.Join(err, checkModels(file))
+				}
+			}
+			if err != nil {
 				return &quell.UserError{Err: err}
 			}
-			if file.Local() {
-				own := file.Agent.Policy
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: no service, agents run policy %s, every %s\n", path, own.Chosen.Name, own.Sampling)
-				return err
+			for _, file := range fleet.Services {
+				err = errors.Join(err, tellChecked(cmd, file, online))
 			}
-			s := file.Service
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
-				path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
-			for _, note := range file.Notes() {
-				fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
-			}
-			if !online {
-				return nil
-			}
-			return writeAnswers(cmd.OutOrStdout(), cmd.ErrOrStderr(), daemon.Online(cmd.Context(), file))
+			return err
 		},
 	}
 	addConfigFlag(cmd, &path)
 	cmd.Flags().BoolVar(&online, "online", false, "also ask the running parts: bus, controller, balancer, health of instances, probe servers")
 	return cmd
+}
+
+// tellChecked says what a service without mistakes is and, if online is set, what its running parts answer.
+func tellChecked(cmd *cobra.Command, file *config.File, online bool) error {
+	if file.Local() {
+		own := file.Agent.Policy
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: no service, agents run policy %s, every %s\n", file.Path, own.Chosen.Name, own.Sampling)
+		return err
+	}
+	s := file.Service
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
+		file.Path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
+	for _, note := range file.Notes() {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
+	}
+	if !online {
+		return nil
+	}
+	return writeAnswers(cmd.OutOrStdout(), cmd.ErrOrStderr(), daemon.Online(cmd.Context(), file))
 }
 
 // checkModels checks whether the policy can work with the configured models. It ignores a missing file, which config.Check reports.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 )
 
 func credentialsCommand() *cobra.Command {
@@ -43,6 +44,7 @@ Processes on the controller's machine that run as its user find theirs by themse
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "file to write; - for standard output; default: in data, where processes of this machine look")
 	durationFlag(cmd.Flags(), &good, "expires", 0, "how long the credential is valid, as in 90d; 0s is for ever")
 	cmd.AddCommand(listCredentials(), revokeCredentials(), natsCredentials())
@@ -51,11 +53,11 @@ Processes on the controller's machine that run as its user find theirs by themse
 
 // keyring returns the keyring of a configuration, and the grant (role and name) that the arguments describe.
 func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, g bus.Grant, err error) {
-	file, err := contact(cmd, path)
+	file, err := holderOf(cmd, path, len(args) > 0)
 	if err != nil {
 		return ring, g, err
 	}
-	ring = bus.Keyring{Dir: file.Bus.Keyring}
+	ring = bus.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
 	if len(args) == 0 {
 		return ring, g, nil
 	}
@@ -71,6 +73,22 @@ func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, 
 		g.ID = string(g.Role)
 	}
 	return ring, g, nil
+}
+
+// holderOf reads the service whose keyring a command uses. If the command is not for one service, any will do, because they share the
+// keyring.
+func holderOf(cmd *cobra.Command, path string, forOne bool) (*config.File, error) {
+	if forOne {
+		return contact(cmd, path)
+	}
+	r, err := services(cmd, path)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(r.list) == 0:
+		return nil, r.bad[0].Err
+	}
+	return r.list[0], nil
 }
 
 func makeCredential(w io.Writer, ring bus.Keyring, g bus.Grant, good time.Duration, out string) error {
@@ -144,6 +162,7 @@ func listCredentials() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	return cmd
 }
 
@@ -169,6 +188,7 @@ func revokeCredentials() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	return cmd
 }
 
@@ -195,5 +215,6 @@ func natsCredentials() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	return cmd
 }

@@ -18,7 +18,7 @@ func controllerCommand() *cobra.Command {
 	var logs logOptions
 	cmd := &cobra.Command{
 		Use:   "controller [--config FILE]",
-		Short: "Run the controller of a service; SIGHUP reloads the configuration and the models",
+		Short: "Run the controller of a service, or of several; SIGHUP reloads the configuration and the models",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reload := make(chan os.Signal, 1)
@@ -75,6 +75,7 @@ func balancerCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	cmd.Flags().StringVar(&run.Service, "service", "", "the service, if the configuration names several")
 	cmd.Flags().BoolVar(&run.TakeOver, "take-over", false,
 		"take the sockets over from the running balancer, which lets its open requests finish and ends")
 	logs.add(cmd)

@@ -78,7 +78,11 @@ func examined(cmd *cobra.Command, path string) (*config.File, error) {
 		}
 		path = found
 	}
-	return daemon.Drivers().LoadAgent(path)
+	fleet, err := daemon.Drivers().LoadFleet(path)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Services[0], nil // an agent serves all of them with the same sensors
 }
 
 // writeSignals prints the signals that the machine offers, then those that are missing.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 )
@@ -31,20 +32,19 @@ func drainCommand() *cobra.Command {
 		Args: named("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if check {
-				return checkDrain(cmd, path, args[0])
+				return checkDrains(cmd, path, args[0])
 			}
-			done, err := askDone(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force})
-			if err != nil {
-				return err
+			done, err := order(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force})
+			for _, file := range done {
+				if !noWait {
+					err = errors.Join(err, awaitEmpty(cmd, file, args[0], timeout))
+				}
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), done)
-			if noWait {
-				return nil
-			}
-			return awaitEmpty(cmd, path, args[0], timeout)
+			return err
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "do it even if no other instance is left in rotation")
 	cmd.Flags().BoolVar(&check, "check", false, "change nothing: only say whether the other instances can take the load")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; quell status says when the instance is empty")
@@ -53,20 +53,38 @@ func drainCommand() *cobra.Command {
 }
 
 // checkDrain says whether the others can take an instance's load. It is an error if they cannot, or if that is not known.
-func checkDrain(cmd *cobra.Command, path, instance string) error {
-	reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
+func checkDrain(cmd *cobra.Command, file *config.File, instance string) (string, error) {
+	reply, err := askOne(cmd, file, bus.Command{Name: bus.Status})
 	if err != nil {
-		return err
+		return "", err
 	}
 	s, err := readStatus[controller.Status](reply)
 	if err != nil {
+		return "", err
+	}
+	return withoutInstance(&s, instance)
+}
+
+// checkDrains is checkDrain for every service.
+func checkDrains(cmd *cobra.Command, path, instance string) error {
+	r, err := services(cmd, path)
+	if err != nil {
 		return err
 	}
-	text, err := withoutInstance(&s, instance)
-	if err == nil {
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), text)
+	answers := r.askEach(func(file *config.File) ([]byte, error) {
+		text, err := checkDrain(cmd, file, instance)
+		return []byte(text), err
+	})
+	for _, a := range answers {
+		text := string(a.text)
+		if r.several {
+			text = a.service + ": " + text
+		}
+		if a.err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), text)
+		}
 	}
-	return err
+	return r.failures(answers)
 }
 
 // withoutInstance compares the load with what the other instances in rotation can take.
@@ -122,8 +140,8 @@ func replaceCommand() *cobra.Command {
 }
 
 // askDone sends a command that changes something and returns the controller's text about it.
-func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
-	body, err := ask(cmd, path, c)
+func askDone(cmd *cobra.Command, file *config.File, c bus.Command) (string, error) {
+	body, err := askOne(cmd, file, c)
 	if err != nil {
 		return "", err
 	}
@@ -135,11 +153,7 @@ func askDone(cmd *cobra.Command, path string, c bus.Command) (string, error) {
 }
 
 // awaitEmpty waits until no request is open at a drained instance. It goes on waiting if the controller restarts meanwhile.
-func awaitEmpty(cmd *cobra.Command, path, instance string, timeout time.Duration) error {
-	file, _, err := daemon.Drivers().LoadContact(path) // askDone has already reported mistakes
-	if err != nil {
-		return err
-	}
+func awaitEmpty(cmd *cobra.Command, file *config.File, instance string, timeout time.Duration) error {
 	conn, err := daemon.Connect(file)
 	if err != nil {
 		return err

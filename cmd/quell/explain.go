@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/policy"
 )
@@ -28,35 +29,70 @@ func explainCommand() *cobra.Command {
 		Short: "Say why an instance has its weight: its capacity, who slows it, what was predicted and measured, and who holds it",
 		Args:  named("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s, err := statusToExplain(cmd, path, saved)
-			if err != nil {
-				return err
+			list, err := statusesToExplain(cmd, path, saved)
+			for i := range list {
+				if i > 0 && !asJSON {
+					fmt.Fprintln(cmd.OutOrStdout())
+				}
+				err = errors.Join(err, writeExplanation(cmd.OutOrStdout(), &list[i], args[0], asJSON))
 			}
-			e, err := explanationOf(&s, args[0])
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
-			}
-			return e.write(cmd.OutOrStdout())
+			return err
 		},
 	}
 	addConfigFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().StringVar(&saved, "status", "", "read the output of `quell status --json` from this file (- for standard input) "+
 		"instead of asking the controller")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// statusToExplain returns the controller's status, or a saved one.
-func statusToExplain(cmd *cobra.Command, path, saved string) (s controller.Status, err error) {
+func writeExplanation(w io.Writer, s *controller.Status, instance string, asJSON bool) error {
+	e, err := explanationOf(s, instance)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(w).Encode(e)
+	}
+	return e.write(w)
+}
+
+// statusesToExplain returns the status of each service, or a saved one. The error names the services that did not answer.
+func statusesToExplain(cmd *cobra.Command, path, saved string) (list []controller.Status, err error) {
+	if saved != "" {
+		s, err := savedStatus(cmd, saved)
+		if err != nil {
+			return nil, err
+		}
+		return []controller.Status{s}, nil
+	}
+	if err := findConfig(cmd, &path); err != nil {
+		return nil, err
+	}
+	r, err := services(cmd, path)
+	if err != nil {
+		return nil, err
+	}
+	answers := r.askEach(func(file *config.File) ([]byte, error) { return askOne(cmd, file, bus.Command{Name: bus.Status}) })
+	for i, a := range answers {
+		if a.err != nil {
+			continue
+		}
+		s, err := statusIn(a.text)
+		if err != nil {
+			answers[i].err = err
+			continue
+		}
+		list = append(list, s)
+	}
+	return list, r.failures(answers)
+}
+
+// savedStatus reads a saved status; saved is a file, or - for standard input.
+func savedStatus(cmd *cobra.Command, saved string) (s controller.Status, err error) {
 	var text []byte
 	switch saved {
-	case "":
-		if err = findConfig(cmd, &path); err == nil {
-			text, err = ask(cmd, path, bus.Command{Name: bus.Status})
-		}
 	case "-":
 		text, err = io.ReadAll(cmd.InOrStdin())
 	default:
@@ -67,15 +103,19 @@ func statusToExplain(cmd *cobra.Command, path, saved string) (s controller.Statu
 	if err != nil {
 		return s, err
 	}
+	if s, err = statusIn(text); err != nil {
+		err = &quell.UserError{Err: fmt.Errorf("%s: %w: save one with quell status --json", saved, err)}
+	}
+	return s, err
+}
+
+// statusIn reads a status, and makes its texts printable.
+func statusIn(text []byte) (s controller.Status, err error) {
 	if err = json.Unmarshal(text, &s); err == nil && s.Service == "" {
 		err = errors.New("it names no service")
 	}
 	if err != nil {
-		err = fmt.Errorf("reading the status: %w", err)
-		if saved != "" {
-			err = &quell.UserError{Err: fmt.Errorf("%s: %w: save one with quell status --json", saved, err)}
-		}
-		return s, err
+		return s, fmt.Errorf("reading the status: %w", err)
 	}
 	printable(&s)
 	return s, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
 )
@@ -37,7 +39,7 @@ func journalCommand() *cobra.Command {
 				return userErrorf("--brief is for people: leave out --json and --snapshots")
 			}
 			w := journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all, brief: brief}
-			defer w.writeBrief()
+			defer func() { w.writeBrief() }()
 			from := time.Now().Add(-since)
 			if local && (dir != "" || service != "" || snapshots) {
 				return userErrorf("--local excludes --dir, --service and --snapshots: it reads the entries in the agent's folder")
@@ -49,29 +51,25 @@ func journalCommand() *cobra.Command {
 				}
 				return err
 			}
-			journal, kept, closeAll, err := openJournal(cmd, path, dir, service)
-			if err != nil {
-				return err
-			}
-			defer closeAll()
 			if dir != "" && !cmd.Flags().Changed("since") {
 				from = time.Time{} // all entries of a stored journal may be older than the default
 			}
-			if snapshots {
-				err = journal.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
-			} else {
-				err = journal.Read(cmd.Context(), from, w.entry)
-			}
-			if errors.Is(err, quell.ErrNoData) {
-				err = nil
-			}
-			if err == nil && !snapshots {
-				w.tellEmpty(cmd.ErrOrStderr(), from)
-			}
-			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
-				err = fmt.Errorf("%w. While no controller runs, quell journal --dir %s reads what it wrote", err, kept)
-			}
-			return err
+			return readJournals(cmd, path, dir, service, func(j journal) error {
+				if snapshots {
+					return j.ReadSnapshots(cmd.Context(), from, func(s quell.Snapshot) error { return w.line(s) })
+				}
+				err := j.Read(cmd.Context(), from, w.entry)
+				if err == nil || errors.Is(err, quell.ErrNoData) {
+					w.tellEmpty(cmd.ErrOrStderr(), from)
+				}
+				return err
+			}, func(name string) {
+				w.writeBrief()
+				w = journalWriter{w: cmd.OutOrStdout(), json: asJSON, all: all, brief: brief}
+				if !asJSON && !snapshots {
+					fmt.Fprintf(cmd.OutOrStdout(), "service %s\n", name)
+				}
+			})
 		},
 	}
 	addConfigFlag(cmd, &path)
@@ -92,34 +90,61 @@ type journal interface {
 	ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
 }
 
-// openJournal opens the journal in the folder dir or, if dir is empty, the journal of a running controller. kept is the
-// controller's data folder, if it is on this machine.
-func openJournal(cmd *cobra.Command, path, dir, service string) (_ journal, kept string, closeAll func(), err error) {
+// readJournals reads the journal in the folder dir or, if dir is empty, those of running services; before the journal of one of several, it
+// calls next with the service's name. The error names the services whose journals could not be read.
+func readJournals(cmd *cobra.Command, path, dir, service string, read func(journal) error, next func(string)) error {
 	if path != "" && dir != "" {
-		return nil, "", nil, userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
+		return userErrorf("--config and --dir exclude each other: --config asks a running controller, --dir reads a folder")
 	}
 	if dir != "" {
 		j, closeAll, err := openStore(dir, service)
-		return j, "", closeAll, err
+		if err != nil {
+			return err
+		}
+		defer closeAll()
+		return journalErr(read(j), "")
 	}
 	if err := findConfig(cmd, &path); err != nil {
-		return nil, "", nil, err
+		return err
 	}
-	file, err := contact(cmd, path)
+	r, err := services(cmd, path)
 	if err != nil {
-		return nil, "", nil, err
+		return err
 	}
+	answers := make([]answer, len(r.list))
+	for i, file := range r.list {
+		if r.several {
+			next(file.Service.Name)
+		}
+		answers[i] = answer{service: file.Service.Name, err: readRunning(file, cmp.Or(service, file.Service.Name), read)}
+	}
+	return r.failures(answers)
+}
+
+// readRunning reads the journal of a service from its running controller.
+func readRunning(file *config.File, service string, read func(journal) error) error {
+	kept := ""
 	if file.Bus.URL == "" && isDir(file.Bus.StoreDir) {
-		kept = file.Data
-	}
-	if service == "" {
-		service = file.Service.Name
+		kept = filepath.Dir(file.Bus.StoreDir)
 	}
 	conn, err := daemon.Connect(file)
 	if err != nil {
-		return nil, "", nil, err
+		return err
 	}
-	return conn.History(service), kept, conn.Close, nil
+	defer conn.Close()
+	return journalErr(read(conn.History(service)), kept)
+}
+
+// journalErr is the error of reading a journal, for people; kept is the controller's data folder if it is on this machine. An empty journal
+// is no error.
+func journalErr(err error, kept string) error {
+	switch {
+	case errors.Is(err, quell.ErrNoData):
+		return nil
+	case errors.Is(err, bus.ErrNotConnected) && kept != "":
+		return fmt.Errorf("%w. While no controller runs, quell journal --dir %s reads what it wrote", err, kept)
+	}
+	return err
 }
 
 // openStore opens the journal in a folder.

@@ -15,12 +15,17 @@ import (
 	"github.com/quellhq/quell/daemon"
 )
 
-// ask sends one command to the service's controller.
+// ask sends one command to the controller of the only service, or of the one that --service names.
 func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error) {
 	file, err := contact(cmd, path)
 	if err != nil {
 		return nil, err
 	}
+	return askOne(cmd, file, c)
+}
+
+// askOne sends one command to the controller of a service.
+func askOne(cmd *cobra.Command, file *config.File, c bus.Command) (json.RawMessage, error) {
 	conn, err := daemon.Connect(file)
 	if err != nil {
 		return nil, err
@@ -40,13 +45,6 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
-
-// contact reads how to reach the service's controller. Mistakes in other parts of the file are only reported.
-func contact(cmd *cobra.Command, path string) (*config.File, error) {
-	file, mistakes, err := daemon.Drivers().LoadContact(path)
-	warnOf(cmd, path, len(mistakes))
-	return file, err
-}
 
 // warnOf reports mistakes in the parts of a configuration that a command does not need.
 func warnOf(cmd *cobra.Command, path string, mistakes int) {
@@ -83,15 +81,20 @@ func simpleCommand(use, short string, args cobra.PositionalArgs, build func([]st
 			if err != nil {
 				return err
 			}
-			done, err := askDone(cmd, path, c)
-			if err != nil {
-				return err
+			if c.Name == bus.Override || c.Name == bus.Clear || c.Name == bus.Replace { // what one service's share is says nothing of others
+				if _, err := contact(cmd, path); err != nil {
+					return err
+				}
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), strings.Join(append([]string{quell.Printable(done, longestText)}, more...), "\n"))
+			done, err := order(cmd, path, c)
+			if len(done) > 0 && len(more) > 0 {
+				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(more, "\n"))
+			}
 			return err
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	return cmd
 }
 

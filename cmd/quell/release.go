@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 )
@@ -25,28 +26,45 @@ func releaseCommand() *cobra.Command {
 			"If no controller answers, the command itself puts the balancer back; each agent puts its machine back when it stops.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			answer, err := ask(cmd, path, bus.Command{Name: bus.Release})
-			if err == nil {
-				return tellReleased(cmd.OutOrStdout(), answer)
-			}
-			if errors.As(err, new(refusal)) {
+			r, err := services(cmd, path)
+			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.ErrOrStderr(), "no controller is asked: "+quell.Printable(err.Error(), longestText))
-			unknown, err := daemon.Release(cmd.Context(), path, newLogger(cmd.ErrOrStderr()))
-			tellUnknown(cmd.OutOrStdout(), unknown)
-			if err == nil {
-				fmt.Fprintln(cmd.OutOrStdout(), "the balancer is released: Quell manages nothing there")
+			answers := r.askEach(func(file *config.File) ([]byte, error) { return askOne(cmd, file, bus.Command{Name: bus.Release}) })
+			if r.unanswered(answers) {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no controller is asked: "+quell.Printable(answers[0].err.Error(), longestText))
+				return releaseAlone(cmd, path)
 			}
-			return err
+			for i, a := range answers {
+				if a.err == nil {
+					answers[i].err = tellReleased(cmd.OutOrStdout(), r.named(a.service), a.text)
+				}
+			}
+			return r.failures(answers)
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	return cmd
 }
 
-// tellReleased says what a controller did. What it could not do yet is an error, although it will try again.
-func tellReleased(w io.Writer, answer json.RawMessage) error {
+// releaseAlone releases the balancers without a controller.
+func releaseAlone(cmd *cobra.Command, path string) error {
+	service, _ := cmd.Flags().GetString("service") // the command has the flag
+	return daemon.Release(cmd.Context(), path, service, newLogger(cmd.ErrOrStderr()), func(name string, unknown []string, err error) {
+		of := ""
+		if name != "" {
+			of, name = " of service "+name, name+": "
+		}
+		tellUnknown(cmd.OutOrStdout(), name, unknown)
+		if err == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "the balancer"+of+" is released: Quell manages nothing there")
+		}
+	})
+}
+
+// tellReleased says what a controller did, after a prefix. What it could not do yet is an error, although it will try again.
+func tellReleased(w io.Writer, prefix string, answer json.RawMessage) error {
 	var body struct {
 		Released *controller.Released `json:"released"`
 	}
@@ -57,16 +75,16 @@ func tellReleased(w io.Writer, answer json.RawMessage) error {
 	if r == nil {
 		return errors.New("the release was ended at once by somebody else: see quell journal")
 	}
-	tellUnknown(w, r.Unknown)
+	tellUnknown(w, prefix, r.Unknown)
 	if len(r.Left) > 0 {
 		return errors.New(quell.Printable(r.Text(), longestText))
 	}
-	_, err := fmt.Fprintln(w, quell.Printable(r.Text(), longestText))
+	_, err := fmt.Fprintln(w, prefix+quell.Printable(r.Text(), longestText))
 	return err
 }
 
-func tellUnknown(w io.Writer, unknown []string) {
+func tellUnknown(w io.Writer, prefix string, unknown []string) {
 	for _, text := range unknown {
-		fmt.Fprintln(w, "not known: "+quell.Printable(text, longestText))
+		fmt.Fprintln(w, prefix+"not known: "+quell.Printable(text, longestText))
 	}
 }

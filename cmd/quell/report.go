@@ -9,6 +9,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,11 +44,12 @@ func reportCommand() *cobra.Command {
 			if err := findConfig(cmd, &f.path); err != nil {
 				return err
 			}
-			file, err := daemon.Drivers().Load(f.path)
+			service, _ := cmd.Flags().GetString("service") // the flag is added below
+			file, err := daemon.LoadService(f.path, service)
 			if err != nil {
 				return err
 			}
-			journal, kept, closeAll, err := f.open(cmd, file)
+			journal, kept, closeAll, err := f.open(file)
 			if err != nil {
 				return err
 			}
@@ -64,6 +66,7 @@ func reportCommand() *cobra.Command {
 		},
 	}
 	addConfigFlag(cmd, &f.path)
+	serviceFlag(cmd)
 	durationFlag(cmd.Flags(), &f.since, "since", 24*time.Hour, "how far to look back")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "data folder of a controller that does not run; the configuration says the objective")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
@@ -89,12 +92,19 @@ func (f *reportFlags) check() error {
 }
 
 // open also returns the controller's data folder, if it is on this machine.
-func (f *reportFlags) open(cmd *cobra.Command, file *config.File) (j journal, kept string, closeAll func(), err error) {
+func (f *reportFlags) open(file *config.File) (j journal, kept string, closeAll func(), err error) {
 	if f.dir != "" {
 		j, closeAll, err = openStore(f.dir, file.Service.Name)
 		return j, "", closeAll, err
 	}
-	return openJournal(cmd, f.path, "", file.Service.Name)
+	if file.Bus.URL == "" && isDir(file.Bus.StoreDir) {
+		kept = filepath.Dir(file.Bus.StoreDir)
+	}
+	conn, err := daemon.Connect(file)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return conn.History(file.Service.Name), kept, conn.Close, nil
 }
 
 // conclude reads the journal up to now.

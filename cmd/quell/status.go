@@ -49,6 +49,7 @@ func statusCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&watch, "watch", false, "show it again every two seconds, until Ctrl-C")
 	cmd.Flags().BoolVar(&all, "all", false, "show every instance, and every text in full")
@@ -57,7 +58,14 @@ func statusCommand() *cobra.Command {
 }
 
 func showStatus(cmd *cobra.Command, path string, asJSON, all bool) error {
-	reply, err := ask(cmd, path, bus.Command{Name: bus.Status})
+	r, err := services(cmd, path)
+	if err != nil {
+		return err
+	}
+	if r.several {
+		return writeStatuses(cmd, r, asJSON, all)
+	}
+	reply, err := askOne(cmd, r.list[0], bus.Command{Name: bus.Status})
 	if err != nil {
 		return err
 	}
@@ -351,6 +359,8 @@ func (v *statusView) clause(row *controller.InstanceStatus) string {
 		return "stale: no readings"
 	case len(row.ProbeFailed) > 0:
 		return strings.Join(resourceNames(row.ProbeFailed), ", ") + " not probed"
+	case v.code[row.ID] == "other_services":
+		return "other services"
 	case v.code[row.ID] == "own_work":
 		return "own work"
 	case v.code[row.ID] == "interference":
