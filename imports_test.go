@@ -84,6 +84,7 @@ var mayImport = map[string][]string{
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
 	"lab/testbed/kernel":   {".", "credit", "lab/testbed/demand", "internal/cgroup"},
+	"lab/fluid":            {"budget"},
 	"lab/tenants":          {".", "policy", "sensor"},
 	"lab/sim":              {".", "credit", "stats", "model", "policy", "life", "route", "lab/scenario", "loadgen", "train", "internal/tick"},
 	"lab/arena":            {".", "stats", "model", "policy", "lab/scenario", "lab/sim", "internal/lockfile", "internal/figure"},

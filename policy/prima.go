@@ -16,7 +16,7 @@ var primaSpec = spec[PRIMASettings]{
 	name: "prima", about: "the fewest instances, and shares by how much load each can carry beside its neighbours",
 	scope: ServiceScope, scales: true, needs: allModels,
 	defaults: PRIMASettings{
-		Senses: defaultSenses(), Headroom: 0.9, ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
+		Senses: defaultSenses(), ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
 		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05, Credits: CreditSettings{Last: time.Hour},
 	},
 	keys:     primaKeys,
@@ -33,6 +33,7 @@ var primaSpec = spec[PRIMASettings]{
 // then scales out, scales in, or shifts load.
 func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	rememberedOf[primaInstance](g)
+	set = set.found(in.Service.SLO)
 	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
 	p.forgetUsual()
 	p.followCredits()
@@ -43,6 +44,7 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.mem.Watch = max(0, p.mem.Watch-1)
 	p.station()
 	p.followBudget()
+	p.followReserve()
 	p.freshCapacity = p.fresh()
 	for _, m := range g.rated {
 		m.rate(in)
@@ -59,11 +61,12 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	if p.idle() {
 		p.needed = 1
 	}
+	p.noteRoom()
 	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
 		// nothing is known yet: the guard keeps the group at its minimum
-		*p.mem = primaMemory{Laws: p.mem.Laws, Visits: p.mem.Visits, Storm: p.mem.Storm, Budget: p.mem.Budget}
+		*p.mem = primaMemory{Laws: p.mem.Laws, Visits: p.mem.Visits, Storm: p.mem.Storm, Budget: p.mem.Budget, Reserve: p.mem.Reserve}
 		if len(g.ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}

@@ -12,7 +12,7 @@ import (
 // PRIMASettings are the settings of prima; shares are fractions.
 type PRIMASettings struct {
 	Senses
-	Headroom         float64 // load may reach this fraction of the summed capacity
+	Headroom         float64 // load may reach this fraction of the summed capacity; 0: auto
 	Margin           bool    // the measured margin of predictions is left free in place of headroom, if models are learned in place
 	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
 	ScaleOut         quell.ScaleOut
@@ -22,6 +22,8 @@ type PRIMASettings struct {
 	Calibrate        float64 // delta of section IV; 0 turns calibration off
 	CalibrationDecay float64 // fraction of a calibrated severity offset that is dropped per period
 	Credits          CreditSettings
+
+	finds bool // the headroom is found by what is missed of an error budget
 }
 
 func primaKeys(s *PRIMASettings) keys.Table {
@@ -34,8 +36,9 @@ func primaKeys(s *PRIMASettings) keys.Table {
 				"auto: learned if group.max is above 10, else 0; or a number up to 1. Only for models that are learned in place"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
-		keys.Opt("headroom", keys.Share(&s.Headroom).Above(0).Between(0, 1),
-			"the group's load may reach this share of the sum of its instances' capacities"),
+		keys.Opt("headroom", keys.Parsed(&s.Headroom, "auto or a share", parseHeadroom, headroomText),
+			"the group's load may reach this share of the sum of its instances' capacities; auto: 90%, and with slo.target what is found by what "+
+				"is missed (docs/budget.md)"),
 		keys.Opt("margin", keys.Bool(&s.Margin),
 			"whether models that are learned in place leave the measured margin of their predictions free, in place of headroom"),
 		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
@@ -59,7 +62,7 @@ func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Se
 	if d.Sound(spare, maximum) && s.Spare >= service.Group.Max {
 		d.Refuse(spare, "", "must be below %s, which is %d", maximum, service.Group.Max)
 	}
-	if d.Sound(headroom, margin) && s.ScaleInMargin >= s.Headroom {
+	if d.Sound(headroom, margin) && s.Headroom > 0 && s.ScaleInMargin >= s.Headroom {
 		d.Refuse(d.First(margin, headroom), "", "a scale_in_margin of %s with a headroom of %s would never scale in",
 			keys.FormatShare(s.ScaleInMargin), keys.FormatShare(s.Headroom))
 	}
@@ -111,7 +114,9 @@ type primaMemory struct {
 
 	Visits visits `json:"visits,omitempty"` // neighbours that came; the map is never changed
 	Storm  bool   `json:"storm,omitempty"`  // neighbours come too often for the group's law
-	Budget budget `json:"budget,omitzero"`  // what is left free beside headroom
+	Budget slack  `json:"budget,omitzero"`  // what is left free beside headroom
+
+	Reserve reserve `json:"reserve,omitzero"` // what is left free for an error budget
 
 	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }

@@ -18,6 +18,7 @@ import (
 var experiments = map[string]func(ctx context.Context, dir string) error{
 	"acs":       acsPage,
 	"advice":    advicePage,
+	"budget":    budgetPage,
 	"cluster":   clusterPage,
 	"demo":      demoPage,
 	"dial":      dialPage,

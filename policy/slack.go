@@ -2,10 +2,10 @@ package policy
 
 import "math"
 
-// budget is what PRIMA leaves free beside headroom because the objective was missed. It grows with each second that is missed, and shrinks
+// slack is what PRIMA leaves free beside headroom because the objective was missed. It grows with each second that is missed, and shrinks
 // slowly while the objective holds, so that in the long run about budgetMissed of the requests miss it. A disturbed service so keeps more
 // in reserve than one that has peace, without anybody saying how much.
-type budget struct {
+type slack struct {
 	Held    float64 `json:"held,omitempty"`    // part of the capacity that is left free
 	Episode float64 `json:"episode,omitempty"` // seconds of the present miss that have counted
 }
@@ -23,7 +23,7 @@ const (
 
 // followBudget counts the newest period, and lowers headroom by what must stay free.
 func (p *primaPlan) followBudget() {
-	if p.stations == nil {
+	if p.stations == nil || p.set.finds {
 		return
 	}
 	b, seconds := &p.mem.Budget, p.in.Service.Sampling.Seconds()

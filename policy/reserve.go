@@ -1,0 +1,196 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
+	"github.com/quellhq/quell/config/keys"
+)
+
+// With an error budget, and unless a person sets the headroom, PRIMA finds how much of the capacity must stay free so that about as much is
+// missed as the budget allows (package budget). Instances in addition (spare) and further margins then stay at their defaults: in the
+// simulator nothing that they add was better than the right headroom.
+
+// usualHeadroom is the headroom without an error budget.
+const usualHeadroom = 0.9
+
+// parseHeadroom reads a headroom; 0 stands for auto.
+func parseHeadroom(text string) (float64, error) {
+	if text == autoWord {
+		return 0, nil
+	}
+	v, err := keys.ParseShare(text)
+	if err != nil || !(v > 0 && v <= 1) {
+		return 0, fmt.Errorf("%q is neither %s nor a share above 0%% and up to 100%%", text, autoWord)
+	}
+	return v, nil
+}
+
+func headroomText(v float64) string {
+	if v == 0 {
+		return autoWord
+	}
+	return keys.FormatShare(v)
+}
+
+// found sets the headroom of a service if no person did: with an error budget it is found.
+func (s PRIMASettings) found(slo quell.SLO) PRIMASettings {
+	if s.Headroom == 0 {
+		s.Headroom, s.finds = usualHeadroom, slo.Target > 0
+	}
+	return s
+}
+
+// reserve is what PRIMA remembers of the reserve for an error budget.
+type reserve struct {
+	Found  *budget.Reserve `json:"found,omitempty"` // never changed in place
+	Excess float64         `json:"excess,omitempty"`
+	Full   bool            `json:"full,omitempty"` // the group was as large as it may be, and too small
+	Told   float64         `json:"told,omitempty"` // the reserve that was said last
+	Why    string          `json:"why,omitempty"`
+	// FullS and OverS are the seconds in which the group was full, and what of them was missed; both fade in about an hour.
+	FullS float64 `json:"full_s,omitempty"`
+	OverS float64 `json:"over_s,omitempty"`
+	AllS  float64 `json:"all_s,omitempty"`
+	// SlowMS is the longest response time while the group was full; it fades.
+	SlowMS float64 `json:"slow_ms,omitempty"`
+	Lacked int     `json:"lacked,omitempty"` // the most instances that were lacking meanwhile
+	Out    string  `json:"out,omitempty"`    // what would be needed
+}
+
+const (
+	// tellReserve is the least change of the reserve that is told.
+	tellReserve = 0.02
+	// fullFades is how long a full group is remembered, in seconds; leastMissed is what must have been missed by then, outOfReach how many
+	// times what is allowed, and reachedAgain below how many times the target counts as within reach again.
+	fullFades, leastMissed, outOfReach, reachedAgain = 3600.0, 30.0, 2.0, 1.0
+)
+
+// followReserve counts the newest period, and sets the headroom that was found.
+func (p *primaPlan) followReserve() {
+	if !p.set.finds {
+		return
+	}
+	r, service := &p.mem.Reserve, p.in.Service
+	slo := service.SLO
+	aim := budget.Aim{Allowed: 1 - slo.Target, Startup: p.in.late()}
+	var found budget.Reserve
+	if r.Found != nil {
+		found = *r.Found
+	}
+	why := ""
+	v := budget.Judge(service, p.in.Snapshot)
+	missed, seconds := v.Missed(slo.Of), service.Sampling.Seconds()
+	if v.Judged {
+		p.followFull(&v, missed, seconds, aim)
+		if why = p.spoiled(&v); why == "" {
+			var told string
+			found, told = found.Follow(aim, budget.Lesson{Seconds: seconds, Missed: missed, Excess: r.Excess})
+			if told != "" {
+				p.reason("reserve", "", "%s", told)
+			}
+			r.Found = &found
+		}
+	}
+	share := found.Share(aim)
+	p.set.Headroom = 1 - share
+	if math.Abs(share-r.Told) >= tellReserve {
+		r.Why = p.whyReserve(&found, aim)
+		p.reason("reserve", "", "%.0f%% of the capacity stays free, before it was %.0f%%: %s", 100*share, 100*r.Told, r.Why)
+		r.Told = share
+	}
+	p.plan.Reserve = &quell.Reserve{Share: share, Why: r.Why, OutOfReach: r.Out}
+}
+
+// whyReserve says what a reserve comes from.
+func (p *primaPlan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
+	if r.Judged == 0 {
+		return fmt.Sprintf("what is usual where an instance takes %s to start, until the service shows what it needs",
+			keys.FormatDuration(aim.Startup.Round(time.Second)))
+	}
+	return fmt.Sprintf("in %s that taught, %.2f%% was missed, and %.2f%% may be; how far load and neighbours rise while an instance starts "+
+		"asks for %.0f%%, and what was really missed changes that by %+.0f points", keys.FormatDuration(time.Duration(r.Judged)*time.Second),
+		100*r.Missed/r.Judged, 100*aim.Allowed, 100*r.Asked(aim), 100*(r.Share(aim)-r.Asked(aim)))
+}
+
+// spoiled returns why a period teaches nothing about the reserve; "" if it does.
+func (p *primaPlan) spoiled(v *budget.Verdict) string {
+	switch {
+	case p.in.Snapshot.Spoiled != "":
+		return p.in.Snapshot.Spoiled
+	case v.Down:
+		return "no instance is ready"
+	case p.mem.Reserve.Full:
+		return "the group is as large as it may be"
+	case p.group.handingOver:
+		return "another policy's shares are in force"
+	}
+	for i := range p.group.members {
+		switch m := &p.group.members[i]; {
+		case m.Held != nil:
+			return "a person took " + m.ID + " out"
+		case m.Override != nil:
+			return "a person set the share of " + m.ID
+		case m.failing || m.State == quell.Failed:
+			return m.ID + " fails"
+		case m.Replaces != "":
+			return m.ID + " is to replace another one"
+		case m.State == quell.Ready && !m.fresh:
+			return m.ID + " does not report"
+		}
+	}
+	return ""
+}
+
+// followFull counts how a group that is as large as it may be misses its objective, and says once if the target is out of its reach.
+func (p *primaPlan) followFull(v *budget.Verdict, missed, seconds float64, aim budget.Aim) {
+	r := &p.mem.Reserve
+	fades := math.Exp(-seconds / fullFades)
+	r.AllS, r.FullS, r.OverS, r.SlowMS = r.AllS*fades+seconds, r.FullS*fades, r.OverS*fades, r.SlowMS*fades
+	if r.Full && p.in.Snapshot.Spoiled == "" {
+		r.FullS, r.OverS = r.FullS+seconds, r.OverS+seconds*missed
+		for _, m := range v.Misses {
+			if !m.Failing {
+				r.SlowMS = math.Max(r.SlowMS, m.Times*p.in.Service.SLO.ThresholdMS())
+			}
+		}
+	}
+	rate := r.OverS / r.AllS
+	switch {
+	case r.Out == "" && r.OverS >= leastMissed && rate > outOfReach*aim.Allowed:
+		r.Out = fmt.Sprintf("with %d instances, the most that group.max allows, %.1f%% of the last time was missed, and %.2f%% may be: about %d "+
+			"instances would be needed, or a threshold of about %.0f ms", p.in.Service.Group.Max, 100*rate, 100*aim.Allowed,
+			p.in.Service.Group.Max+max(1, r.Lacked), math.Ceil(r.SlowMS))
+		p.reason("out_of_reach", "", "%s", r.Out)
+	case r.Out != "" && rate < reachedAgain*aim.Allowed:
+		r.Out, r.Lacked = "", 0
+		p.reason("reserve", "", "the target is within reach again")
+	}
+}
+
+// noteRoom keeps for the next period how far the load is above what this decision makes room for.
+func (p *primaPlan) noteRoom() {
+	if !p.set.finds {
+		return
+	}
+	r := &p.mem.Reserve
+	r.Excess, r.Full = 0, false
+	if len(p.sorted) == 0 {
+		return
+	}
+	if room := p.set.Headroom * countable(p.sorted); room > 0 {
+		r.Excess = p.group.due / room
+	}
+	short := p.needed > len(p.sorted)
+	r.Full = short && len(p.group.ready)+p.group.starting >= p.group.most(p.in)
+	if r.Full {
+		r.Lacked = max(r.Lacked, p.lacking())
+		if fresh := p.set.Headroom * p.freshCapacity; fresh > 0 {
+			lacking := (p.group.due - p.set.Headroom*countable(p.sorted)) / fresh
+			r.Lacked = max(r.Lacked, int(math.Min(math.Ceil(lacking), 1e6)))
+		}
+	}
+}

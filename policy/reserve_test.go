@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// budgetedService is a service that PRIMA runs under a target of 99%.
+func budgetedService() quell.Service {
+	s := learningService("prima")
+	s.SLO.Target, s.SLO.Of, s.SLO.Over = 0.99, quell.OfTime, 7*24*time.Hour
+	s.Group.Min, s.Group.Max, s.Group.Fixed = 1, 3, false
+	tell(&s, "Resources", ResourcesOf(quell.CPU))
+	return s
+}
+
+// budgeted plays periods of three instances with a use each, and returns the last plan, what was said, and the memory.
+func budgeted(t *testing.T, s quell.Service, st State, from, periods int, change func(*quell.Snapshot)) (plan quell.Plan,
+	said map[string]int, next State) {
+	t.Helper()
+	e, err := NewLearningEngine(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said = map[string]int{}
+	for k := range periods {
+		snapshot := micros(from+k, 0.3+0.02*float64(k%11), [3]float64{100, 100, 100})
+		if change != nil {
+			change(snapshot)
+		}
+		plan, st = e.Decide(snapshot, st)
+		for _, r := range plan.Reasons {
+			said[r.Code]++
+		}
+	}
+	return plan, said, st
+}
+
+// With a target the reserve is found and shown. With a headroom that a person set, or without a target, nothing of it is there.
+func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
+	plan, said, _ := budgeted(t, budgetedService(), State{}, 0, 60, nil)
+	if plan.Reserve == nil || plan.Reserve.Share <= 0 || plan.Reserve.Share > 0.5 || plan.Reserve.Why == "" || said["reserve"] == 0 {
+		t.Errorf("%+v, said %v", plan.Reserve, said)
+	}
+	fixed := budgetedService()
+	tell(&fixed, "Headroom", 0.8)
+	without := budgetedService()
+	without.SLO.Target = 0
+	for name, s := range map[string]quell.Service{"fixed": fixed, "without a target": without} {
+		if plan, said, _ := budgeted(t, s, State{}, 0, 60, nil); plan.Reserve != nil || said["reserve"] != 0 {
+			t.Errorf("%s: %+v, %v", name, plan.Reserve, said)
+		}
+	}
+}
+
+// What a person, a replacement, a failure or silence spoils teaches nothing.
+func TestSpoiledPeriodsTeachNothing(t *testing.T) {
+	s := budgetedService()
+	_, _, st := budgeted(t, s, State{}, 0, 60, nil)
+	taught := st.Memory.(*primaMemory).Reserve.Found.Judged
+	if taught == 0 {
+		t.Fatal("sixty periods taught nothing")
+	}
+	slow := func(x *quell.Snapshot) {
+		for i := range x.Instances {
+			ms := 10 * s.SLO.ThresholdMS()
+			x.Instances[i].Observation.LatencyMS.Set(s.SLO.Metric, ms)
+		}
+	}
+	half, failed := 0.5, 0.5
+	for name, change := range map[string]func(*quell.Snapshot){
+		"paused":      func(x *quell.Snapshot) { x.Spoiled = "paused by ann" },
+		"set by hand": func(x *quell.Snapshot) { x.Instances[0].Override = &half },
+		"held":        func(x *quell.Snapshot) { x.Instances[0].Held = &quell.Held{By: "ann"} },
+		"failing":     func(x *quell.Snapshot) { x.Instances[0].Observation.ErrorRate = &failed },
+		"replaced":    func(x *quell.Snapshot) { x.Instances[0].Replaces = "i2" },
+		"silent":      func(x *quell.Snapshot) { x.Instances[0].Observation = nil },
+		"unmeasured": func(x *quell.Snapshot) {
+			for i := range x.Instances {
+				x.Instances[i].Observation.LatencyMS = nil
+			}
+		},
+	} {
+		_, _, after := budgeted(t, s, st, 60, 10, func(x *quell.Snapshot) {
+			slow(x)
+			change(x)
+		})
+		// readings that have just stopped are still the newest for a few periods
+		if got := after.Memory.(*primaMemory).Reserve.Found.Judged; got > taught+30 && name == "silent" || got != taught && name != "silent" {
+			t.Errorf("%s: %v s taught, before %v", name, got, taught)
+		}
+	}
+	_, _, after := budgeted(t, s, st, 60, 1, slow)
+	if got := after.Memory.(*primaMemory).Reserve.Found.Judged; got <= taught {
+		t.Errorf("a slow period teaches nothing")
+	}
+}
+
+// A group that is as large as it may be and misses for long says once what would be needed, and once when it no longer does.
+func TestOutOfReachIsSaidOnce(t *testing.T) {
+	s := budgetedService()
+	_, _, st := budgeted(t, s, State{}, 0, 60, nil)
+	over := func(x *quell.Snapshot) {
+		for i := range x.Instances {
+			o := x.Instances[i].Observation
+			o.Utilization[quell.CPU] = 0.97
+			o.LatencyMS.Set(s.SLO.Metric, 10*s.SLO.ThresholdMS())
+		}
+	}
+	plan, said, st := budgeted(t, s, st, 60, 30, over)
+	if said["out_of_reach"] != 1 || plan.Reserve.OutOfReach == "" {
+		t.Fatalf("said %v, %+v: %v", said, plan.Reserve, plan.Reasons)
+	}
+	hours := *st.Memory.(*primaMemory) // as some hours later
+	hours.Reserve.OverS = 0.001
+	st.Memory = &hours
+	plan, said, _ = budgeted(t, s, st, 90, 3, nil)
+	if said["out_of_reach"] != 0 || said["reserve"] != 1 || plan.Reserve.OutOfReach != "" {
+		t.Errorf("afterwards: said %v, %+v", said, plan.Reserve)
+	}
+}
