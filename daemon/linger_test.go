@@ -25,7 +25,7 @@ func lingeringService(t *testing.T, linger string) *rig {
 // unchanged, and no request fails. Nothing is left once everything is stopped.
 func TestTheControllerIsRestartedInTime(t *testing.T) {
 	t.Parallel()
-	r := lingeringService(t, "6s")
+	r := lingeringService(t, "15s")
 	pids := r.pids()
 	load := flow(r)
 	for _, end := range []func(*proc){
