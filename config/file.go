@@ -33,6 +33,7 @@ type File struct {
 	Learn    bool     // Models is a path, and learning goes on from these models
 	Data     string   // folder of all files that Quell keeps
 	Listen   string   // address of the controller's metrics and health; empty: off
+	Page     Page     // of the controller, at Listen
 	Bus      Bus
 	Balancer Balancer
 	Scaler   Scaler
@@ -43,6 +44,11 @@ type File struct {
 	values map[string]string // value of every key, as text
 	places *keys.Decoder
 	shared *File // the file that names this service beside others; nil: it is alone
+}
+
+// Page configures the controller's web page.
+type Page struct {
+	Hosts []string // names under which browsers may ask for it, beside localhost, the machine's name and addresses
 }
 
 // Words that File.Models may hold instead of a path.

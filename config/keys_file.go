@@ -31,7 +31,11 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("learn", keys.Bool(&f.Learn),
 			"whether a models.json is only the beginning: its rows count as data, and learning from the service's readings goes on"),
 		keys.Opt("data", keys.Text(&f.Data), "folder in which Quell keeps all its files"),
-		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "address of the controller's metrics and health; off turns them off"),
+		keys.Opt("listen", keys.OptionalAddress(&f.Listen), "address of the controller's page, metrics and health; off turns them off"),
+		keys.Opt("page", keys.Table{
+			keys.Opt("hosts", keys.ListOf(&f.Page.Hosts, "", func(s *string) keys.Value { return keys.Text(s).Then(bareHost) }),
+				"names under which browsers may ask for the page, beside localhost, the machine's name, and addresses"),
+		}, "the web page of the controller"),
 		keys.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes"),
 		keys.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
 		keys.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances"),
@@ -39,6 +43,14 @@ func (t Drivers) fileKeys(f *File) keys.Table {
 		keys.Opt("agent", t.agentKeys(&f.Agent), "the agent, which runs on each instance"),
 		keys.Opt("train", trainKeys(&f.Train), "what quell train measures, and how"),
 	)
+}
+
+// bareHost accepts a name as it stands between https:// and the port.
+func bareHost(name string) string {
+	if strings.ContainsAny(name, "/:@ *") {
+		return "must be a bare name, as in quell.example.org"
+	}
+	return ""
 }
 
 // serviceKeys are the keys of a service. No key is marked as required, because a file may be only for an agent's policy. For other files,

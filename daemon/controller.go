@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/page"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scaler"
@@ -84,11 +85,14 @@ func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-cha
 		return err
 	}
 	stop.add(r.stop.run)
-	shut, err := ServeHTTP("the controller's metrics", file.Listen, r.Handler(), p.log)
+	shut, err := ServeHTTP("the controller's page and metrics", file.Listen, pages(r.Controller, r.page), p.log)
 	if err != nil {
 		return err
 	}
 	stop.add(func() error { shut(); return nil })
+	if file.Listen != "" {
+		go r.page.Run(ctx)
+	}
 	manager := serviceManager{p.log}
 	go reloading(ctx, p.path, r, reload, manager)
 	go manager.watchdog(ctx, func(context.Context) error { return r.Alive() })
@@ -104,6 +108,7 @@ type runner struct {
 	lease *leader
 	meter metering
 	stop  cleanups
+	page  *page.Server
 }
 
 // start starts everything of a service but its loop.
@@ -136,13 +141,17 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	if err != nil {
 		return nil, err
 	}
+	if r.page, err = newPage(file, conn, log); err != nil {
+		return nil, err
+	}
 	if r.Controller, err = p.newController(file, models, driver, conn, r, log); err != nil {
 		return nil, err
 	}
+	r.page.Show(r.Controller)
 	if err := startLingerer(file, p.path, log, &r.stop); err != nil {
 		return nil, err
 	}
-	if err := attach(ctx, file, r.Controller, conn, log, &r.stop); err != nil {
+	if err := attach(ctx, file, r.Controller, r.page, conn, log, &r.stop); err != nil {
 		return nil, err
 	}
 	if r.meter.Meter, err = measure(file, driver, r.Controller, log, &r.stop); err != nil {
@@ -261,7 +270,7 @@ func (p *platform) newController(
 	written, memory := stores(file, journal, state, conn, lease, stop)
 	_, listed := file.Scaler.Listed()
 	o := controller.Options{
-		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: written, Memory: memory,
+		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: r.page.Follow(written), Memory: memory,
 		Fixed: !file.Scaler.Changes(), Listed: listed,
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: r.meter.err,
@@ -383,13 +392,15 @@ func holder(file *config.File) string {
 }
 
 // attach connects the controller with the bus for readings and commands, and starts its prober if the balancer has none.
-func attach(ctx context.Context, file *config.File, c *controller.Controller, conn *bus.Conn, log *slog.Logger, stop *cleanups) error {
+func attach(
+	ctx context.Context, file *config.File, c *controller.Controller, shown *page.Server, conn *bus.Conn, log *slog.Logger, stop *cleanups,
+) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
 		return err
 	}
 	stop.add(func() error { unsubscribe(); return nil })
-	unserve, err := conn.Serve(file.Service.Name, c.Command)
+	unserve, err := conn.Serve(file.Service.Name, commands(file, c, shown))
 	if err != nil {
 		return err
 	}

@@ -153,6 +153,7 @@ func playDemo(
 		return nil, groups, err
 	}
 	view.playing()
+	view.page(groups[len(groups)-1].Page())
 	players := make([]experiment.Player, len(groups))
 	for i, g := range groups {
 		players[i] = experiment.Player{Run: sc.Runs[i], Group: g}

@@ -71,6 +71,11 @@ func (v *demoView) playing() {
 	fmt.Fprintf(v.w, "Playing %s for %s, the same requests for each: %s.\n\n", v.sc.Name, v.sc.Duration, strings.Join(titles, ", "))
 }
 
+// page names the web page of the run that is compared with the others.
+func (v *demoView) page(address string) {
+	fmt.Fprintf(v.w, "Watch %s on a page until the demo ends: %s\n\n", experiment.Title(v.sc, v.sc.Runs[len(v.sc.Runs)-1]), address)
+}
+
 // plainEvery is how often a line is printed if there is no terminal.
 const plainEvery = 5 * time.Second
 

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/tell"
 )
 
 // drainPoll is how often a waiting drain checks the status.
@@ -116,9 +117,9 @@ func withoutInstance(s *controller.Status, instance string) (string, error) {
 	case len(unknown) > 0:
 		return "", fmt.Errorf("not known: what %s can take within the objective is not known yet", strings.Join(unknown, ", "))
 	case load > can:
-		return "", fmt.Errorf("no: the other %d can take %s within the objective, and there are %s", left, rate(can), rate(load))
+		return "", fmt.Errorf("no: the other %d can take %s within the objective, and there are %s", left, tell.Rate(can), tell.Rate(load))
 	}
-	return fmt.Sprintf("yes: the other %d can take %s within the objective, and there are %s", left, rate(can), rate(load)), nil
+	return fmt.Sprintf("yes: the other %d can take %s within the objective, and there are %s", left, tell.Rate(can), tell.Rate(load)), nil
 }
 
 func undrainCommand() *cobra.Command {
@@ -214,20 +215,4 @@ func openAt(s controller.Status, instance string) (int64, error) {
 		}
 	}
 	return 0, nil // the instance has ended
-}
-
-// heldText is what the status shows of an instance that a person took out of rotation.
-func heldText(row controller.InstanceStatus) string {
-	text := ", held by " + row.Held.By
-	switch {
-	case row.Empty:
-		text += ", empty"
-	case row.Open != nil:
-		text += fmt.Sprintf(", %d open", *row.Open)
-	}
-	text += ", since " + clock(row.Held.Since)
-	if row.Held.Why != "" {
-		text += " (" + row.Held.Why + ")"
-	}
-	return text
 }

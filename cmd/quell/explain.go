@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/tell"
 )
 
 func explainCommand() *cobra.Command {
@@ -251,7 +252,7 @@ func wrapped(text string, width int) (lines []string) {
 func stateText(row *controller.InstanceStatus) string {
 	text := string(row.State)
 	if row.AgeS > 0 {
-		text += ", started " + age(row.AgeS) + " ago"
+		text += ", started " + tell.Age(row.AgeS) + " ago"
 	}
 	switch {
 	case row.Unprobed:
@@ -330,7 +331,7 @@ func capacityText(row *controller.InstanceStatus) string {
 	}
 	text := fmt.Sprintf("%.3f within the objective", *row.Capacity)
 	if row.CanTakeRate != nil {
-		text += ", " + rate(*row.CanTakeRate)
+		text += ", " + tell.Rate(*row.CanTakeRate)
 	}
 	if row.Limiter != "" {
 		text += ", limited by " + row.Limiter
@@ -388,14 +389,14 @@ func creditsText(b quell.Balance) string {
 	case b.DepletedS == nil && b.SoonestS == nil:
 		return text + ", which do not run out at this use"
 	case b.DepletedS == nil:
-		return text + fmt.Sprintf(", which do not run out at this use, or in %s if it is a little higher", age(*b.SoonestS))
+		return text + fmt.Sprintf(", which do not run out at this use, or in %s if it is a little higher", tell.Age(*b.SoonestS))
 	}
-	text += ", which run out in " + age(*b.DepletedS)
+	text += ", which run out in " + tell.Age(*b.DepletedS)
 	switch {
 	case b.SoonestS != nil && b.LatestS != nil:
-		text += fmt.Sprintf(" (%s to %s)", age(*b.SoonestS), age(*b.LatestS))
+		text += fmt.Sprintf(" (%s to %s)", tell.Age(*b.SoonestS), tell.Age(*b.LatestS))
 	case b.SoonestS != nil:
-		text += fmt.Sprintf(" (%s or later)", age(*b.SoonestS))
+		text += fmt.Sprintf(" (%s or later)", tell.Age(*b.SoonestS))
 	}
 	return text + fmt.Sprintf(" at this use; the baseline is %.3g%%", 100*b.Baseline)
 }

@@ -22,6 +22,7 @@ var commandGroups = []struct {
 	{"Look:", []listed{
 		{"status", "say whether it is well, and what each instance can take"},
 		{"budget", "show how much of the error budget is spent, and because of what"},
+		{"page", "print the address of the web page, with a log-in"},
 		{"explain", "say why an instance has its weight"},
 		{"journal", "show what was decided, and why"},
 		{"report", "say why the objective was missed, and what acting changes"},

@@ -93,7 +93,7 @@ func newRoot(reached *bool) *cobra.Command {
 		endsAtOnce(reportCommand()), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
-		labCommand(), versionCommand(), manualCommand(),
+		labCommand(), versionCommand(), manualCommand(), pageCommand(),
 	)
 	arrange(root)
 	completeInstances(root, "explain", "override", "drain", "undrain", "replace")

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,14 +52,6 @@ func warnOf(cmd *cobra.Command, path string, mistakes int) {
 			"quell: warning: %d mistake(s) in %s. This command does not need those parts; quell config check %s lists them\n",
 			mistakes, path, path)
 	}
-}
-
-// age shows the age of an instance, or a dash if it is unknown.
-func age(seconds float64) string {
-	if seconds == 0 {
-		return "-"
-	}
-	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
 // cell is the table cell of a reading, a dash if there is none.

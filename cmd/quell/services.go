@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/tell"
 )
 
 // serviceFlag adds --service to a command for which a configuration may name several services.
@@ -201,9 +202,9 @@ func writeStatuses(cmd *cobra.Command, r *reached, asJSON, all bool) error {
 
 // writeStatusLine writes whether a service is well, and whether it is left alone, in one line.
 func writeStatusLine(w io.Writer, s controller.Status, all bool) error {
-	v := &statusView{Status: &s, w: w, all: all}
-	text := v.objective()
-	if _, idle, found := strings.Cut(v.acting(), ": changes nothing"); found {
+	v := &statusView{Words: tell.Of(&s, clock), w: w, all: all}
+	text, _ := v.Objective()
+	if _, idle, found := strings.Cut(v.Acting(), ": changes nothing"); found {
 		name, _, _ := strings.Cut(text, "; objective")
 		text = name + "; changes nothing" + idle
 	}

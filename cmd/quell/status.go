@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/tell"
 )
 
 const (
@@ -112,30 +112,29 @@ func watchStatus(cmd *cobra.Command, show func() error) error {
 
 // statusView writes a status for an operator.
 type statusView struct {
-	*controller.Status
+	tell.Words
 	w    io.Writer
 	all  bool
-	code map[string]string // by instance: the code of the last reason about it
 	fail error
 }
 
 // writeStatus writes a status: first whether the objective is met, then who acts, the load, the instances, and what is wrong.
 func writeStatus(w io.Writer, s controller.Status, all bool) error {
-	v := &statusView{Status: &s, w: w, all: all, code: map[string]string{}}
-	for _, r := range slices.Concat(s.Reasons, s.FastReasons) {
-		v.code[r.Instance] = r.Code
-	}
-	v.line("%s", v.objective())
-	v.line("%s", v.acting())
+	v := &statusView{Words: tell.Of(&s, clock), w: w, all: all}
+	objective, _ := v.Objective()
+	v.line("%s", objective)
+	v.line("%s", v.Acting())
 	v.budget()
 	if !s.At.IsZero() {
-		v.line("%s", v.load())
+		v.line("%s", v.Load())
 		v.table()
 		v.reasons()
 		v.course()
 	}
 	v.learning()
-	v.problems()
+	for _, text := range v.Problems() {
+		v.line("PROBLEM: %s", text)
+	}
 	return v.fail
 }
 
@@ -162,48 +161,6 @@ func cutText(text string, width int) string {
 	return strings.TrimRight(cut, " ,;:") + "..."
 }
 
-// objective says whether the service is well.
-func (v *statusView) objective() string {
-	metric, _, _ := strings.Cut(v.SLO, " ")
-	what := "; objective " + v.SLO
-	if v.At.IsZero() {
-		return v.Service + ": no decision yet" + what
-	}
-	var worst *controller.InstanceStatus
-	ready, missed := 0, 0
-	for i := range v.Instances {
-		row := &v.Instances[i]
-		if row.State == quell.Ready && row.Held == nil {
-			ready++
-		}
-		if row.LatencyMS == nil {
-			continue
-		}
-		if *row.LatencyMS > v.ThresholdMS {
-			missed++
-		}
-		if worst == nil || *row.LatencyMS > *worst.LatencyMS {
-			worst = row
-		}
-	}
-	switch {
-	case ready == 0:
-		return v.Service + " is DOWN: no instance is ready" + what
-	case worst == nil:
-		return v.Service + ": not known if it is well, no response time in the last period" + what
-	case missed == 0:
-		return fmt.Sprintf("%s is well: %s is %s at most (%s)%s", v.Service, metric, ms(*worst.LatencyMS), worst.ID, what)
-	}
-	since, more := "", ""
-	if !v.MissedSince.IsZero() {
-		since = " since " + clock(v.MissedSince)
-	}
-	if missed > 1 {
-		more = fmt.Sprintf(" and %d more", missed-1)
-	}
-	return fmt.Sprintf("%s MISSES its objective%s: %s is %s (%s%s)%s", v.Service, since, metric, ms(*worst.LatencyMS), worst.ID, more, what)
-}
-
 // budget says how much of the error budget is spent, if there is one.
 func (v *statusView) budget() {
 	if v.Budget == nil {
@@ -218,67 +175,12 @@ func (v *statusView) budget() {
 	}
 }
 
-// acting says which policy runs, and whether it changes anything.
-func (v *statusView) acting() string {
-	name := "policy " + v.Policy
-	if v.Fast != "" {
-		name += " with " + v.Fast
-	}
-	switch {
-	case v.Lost != "":
-		return name + ": changes nothing until quell resume, because the controller's memory was lost"
-	case v.Refused != "":
-		return name + ": changes nothing, because the balancer obeys another controller"
-	case v.Released != nil:
-		return name + ": " + v.Released.Text()
-	case v.Paused:
-		return name + ": changes nothing until quell resume, paused by " + v.PausedBy
-	case !v.Leading && (v.Standby || v.NotLeading == ""):
-		return name + ": changes nothing, another controller leads (standby)"
-	case !v.Leading:
-		return name + ": changes nothing, does not lead, and knows of none that does"
-	case v.Mode == quell.Advise:
-		return name + ": changes nothing (mode: advise), WOULD BE is what it would set"
-	case !v.HasModels():
-		return name + ": waits for models, shares are equal"
-	case v.Authority == quell.AuthorityAdvise:
-		return name + ": changes nothing yet, because its predictions are not proven; WOULD BE is what it would set"
-	case v.Authority == quell.AuthorityStep:
-		return name + ": changes shares in small steps, until its predictions are proven"
-	}
-	return name + ": acts"
-}
-
-// load says how much load there is, how much the instances can take, and what they cost.
-func (v *statusView) load() string {
-	var can float64
-	known := 0
-	for _, row := range v.Instances {
-		if row.CanTakeRate != nil && row.State == quell.Ready && row.Held == nil {
-			can += *row.CanTakeRate
-			known++
-		}
-	}
-	load, most := "load unknown", "unknown what the instances can take"
-	if v.ArrivalRate != nil {
-		load = "load " + rate(*v.ArrivalRate)
-	}
-	if known > 0 {
-		most = fmt.Sprintf("%d of %d instances can take %s", known, len(v.Instances), rate(can))
-	}
-	parts := []string{load, most}
-	if v.Coming > 0 {
-		parts = append(parts, fmt.Sprintf("%d coming", v.Coming))
-	}
-	return strings.Join(append(parts, "cost "+age(v.InstanceSeconds)+" of instances", "decided "+clock(v.At)), "; ")
-}
-
 // table writes a row for each instance, those that need attention first if not all are shown.
 func (v *statusView) table() {
 	rows := slices.Clone(v.Instances)
 	hidden := 0
 	if !v.all && len(rows) > statusRows {
-		slices.SortStableFunc(rows, func(a, b controller.InstanceStatus) int { return v.concern(&b) - v.concern(&a) })
+		slices.SortStableFunc(rows, func(a, b controller.InstanceStatus) int { return v.Concern(&b) - v.Concern(&a) })
 		hidden, rows = len(rows)-statusRows, rows[:statusRows]
 	}
 	var t strings.Builder
@@ -287,7 +189,7 @@ func (v *statusView) table() {
 	for i := range rows {
 		row := &rows[i]
 		fmt.Fprintf(lines, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.ID, rateCell(row.RequestRate), rateCell(row.CanTakeRate),
-			cell(row.Share, "%.3f"), cell(row.Now, "%.3f"), cell(row.Would, "%.3f"), cell(row.LatencyMS, "%.1f ms"), v.predicted(row), v.state(row))
+			cell(row.Share, "%.3f"), cell(row.Now, "%.3f"), cell(row.Would, "%.3f"), cell(row.LatencyMS, "%.1f ms"), v.predicted(row), v.State(row))
 	}
 	_ = lines.Flush() // to memory
 	v.line("")
@@ -299,122 +201,21 @@ func (v *statusView) table() {
 	}
 }
 
-// concern says how much an instance needs attention.
-func (v *statusView) concern(row *controller.InstanceStatus) int {
-	switch {
-	case row.LatencyMS != nil && *row.LatencyMS > v.ThresholdMS:
-		return 3
-	case row.State != quell.Ready || row.Stale || row.Unprobed || row.Held != nil:
-		return 2
-	case v.clause(row) != "":
-		return 1
-	}
-	return 0
-}
-
 // predicted is the cell with the predicted response time. Far above the objective, a figure would say nothing.
 func (v *statusView) predicted(row *controller.InstanceStatus) string {
 	if most := absurd * v.ThresholdMS; row.PredictedMS != nil && most > 0 && *row.PredictedMS > most {
-		return "> " + ms(most)
+		return "> " + tell.MS(most)
 	}
 	return cell(row.PredictedMS, "%.1f ms")
-}
-
-// state is the cell with an instance's state, and one clause about why it is as it is.
-func (v *statusView) state(row *controller.InstanceStatus) string {
-	parts := []string{string(row.State)}
-	if row.Replaces != "" {
-		parts = append(parts, "to replace "+row.Replaces)
-	}
-	if row.Missing != nil {
-		parts = append(parts, "missing from the scaler's list")
-	}
-	if row.Held != nil {
-		parts = []string{strings.TrimPrefix(heldText(*row), ", ")}
-	}
-	if row.Cut != nil {
-		parts = append(parts, fmt.Sprintf("cut to %.0f%%", 100**row.Cut))
-	}
-	if w, ok := v.Overrides[row.ID]; ok {
-		parts = append(parts, fmt.Sprintf("set to %.3f", w))
-	}
-	text, clause := strings.Join(parts, ", "), v.clause(row)
-	switch {
-	case clause == "":
-		return text
-	case text == string(quell.Ready):
-		return clause
-	}
-	return text + ": " + clause
-}
-
-// clause says in a few words why an instance is slow, or has the share that it has. quell explain has the rest.
-func (v *statusView) clause(row *controller.InstanceStatus) string {
-	switch {
-	case row.Health != "":
-		return "health check: " + row.Health
-	case row.Unprobed:
-		return "unprobed"
-	case row.Stale:
-		return "stale: no readings"
-	case len(row.ProbeFailed) > 0:
-		return strings.Join(resourceNames(row.ProbeFailed), ", ") + " not probed"
-	case v.code[row.ID] == "other_services":
-		return "other services"
-	case v.code[row.ID] == "own_work":
-		return "own work"
-	case v.code[row.ID] == "interference":
-		return "neighbours" + neighbours(row)
-	case v.code[row.ID] == "suspected":
-		return "perhaps neighbours"
-	case row.Limiter == "errors":
-		return "answers with errors"
-	case row.Limiter == "credits":
-		return "few credits"
-	case row.CanTakeRate != nil && row.RequestRate != nil && *row.RequestRate > *row.CanTakeRate:
-		return "too much load"
-	}
-	return ""
-}
-
-// neighbours says on which resource neighbours are felt most, and how much of it they use.
-func neighbours(row *controller.InstanceStatus) string {
-	most, text := 0.0, ""
-	for _, r := range slices.Sorted(maps.Keys(row.Interference)) {
-		if x := row.Interference[r]; x.Hidden != nil && *x.Hidden > most {
-			most, text = *x.Hidden, fmt.Sprintf(" on %.0f%% of %s", 100**x.Hidden, r)
-		}
-	}
-	return text
-}
-
-func resourceNames[V any](of map[quell.Resource]V) (names []string) {
-	for _, r := range slices.Sorted(maps.Keys(of)) {
-		names = append(names, string(r))
-	}
-	return names
 }
 
 // reasons writes why the group is as it is.
 func (v *statusView) reasons() {
 	for _, r := range slices.Concat(v.FastReasons, v.Reasons) {
 		if r.Instance == "" {
-			v.line("%s: %s", reasonWords(r.Code), r.Text)
+			v.line("%s: %s", tell.Reason(r.Code), r.Text)
 		}
 	}
-}
-
-// reasonWords are an operator's words for the code of a reason.
-func reasonWords(code string) string {
-	words := map[string]string{
-		"overload": "more load than fits", "capacity_short": "more instances needed", "confirming": "waiting", "calm": "shares come back",
-		"scale_in": "fewer instances needed", "join": "new instance", "no_models": "no models", "taken_back": "taken back",
-		"learning": "learning", "unreachable": "objective out of reach", "override": "set by hand", "step": "in steps",
-	}
-	if text, ok := words[code]; ok {
-		return text
-	}
-	return strings.ReplaceAll(code, "_", " ")
 }
 
 // course writes what was done last, what comes next, and what is in force inside the machines.
@@ -460,27 +261,6 @@ func (v *statusView) learning() {
 	}
 }
 
-// problems writes what is wrong at present.
-func (v *statusView) problems() {
-	for _, p := range []struct{ what, why string }{{"memory lost", v.Lost}, {"balancer", v.Refused},
-		{"not kept over a restart", v.Store}, {"bus", v.Bus}} {
-		if p.why != "" {
-			v.line("PROBLEM, %s: %s", p.what, p.why)
-		}
-	}
-	for _, part := range slices.Sorted(maps.Keys(v.LastFailure)) {
-		what := part
-		if part == "look" {
-			what = "asking scaler and balancer"
-		}
-		v.line("PROBLEM in %s, last %s (%d so far): %s", what, clock(v.LastFailureAt[part]), v.Failures[part], v.LastFailure[part])
-	}
-	for _, u := range v.UnknownSenders {
-		v.line("PROBLEM: readings come for %q, which is no instance of this service (%s %q, since %s): correct the name there, or add it",
-			u.Instance, u.Source, u.Sender, clock(u.Since))
-	}
-}
-
 // clock shows a time of day, with the date if it was longer than half a day ago.
 func clock(at time.Time) string {
 	if time.Since(at) > 12*time.Hour {
@@ -489,18 +269,9 @@ func clock(at time.Time) string {
 	return at.Local().Format(time.TimeOnly)
 }
 
-func ms(v float64) string { return fmt.Sprintf("%.3g ms", v) }
-
-func rate(v float64) string {
-	if v >= 100 {
-		return fmt.Sprintf("%.0f/s", v)
-	}
-	return fmt.Sprintf("%.3g/s", v)
-}
-
 func rateCell(v *float64) string {
 	if v == nil {
 		return "-"
 	}
-	return rate(*v)
+	return tell.Rate(*v)
 }

@@ -71,17 +71,22 @@ func (e *Emulated) Close() {
 // EmulatedGroup is the processes of one run: a controller, the emulated hosts that it starts, and the built-in balancer.
 type EmulatedGroup struct {
 	group
-	rig *Emulated
+	rig  *Emulated
+	page string // address of the controller's page and metrics
 }
+
+// Page returns the address of the controller's web page.
+func (g *EmulatedGroup) Page() string { return "http://" + g.page + "/" }
 
 func (g *EmulatedGroup) start(ctx context.Context, index int) error {
 	if err := os.MkdirAll(filepath.Join(g.dir, "hosts"), 0o755); err != nil {
 		return err
 	}
-	addrs, err := g.rig.ports.Free(2)
+	addrs, err := g.rig.ports.Free(3)
 	if err != nil {
 		return err
 	}
+	g.page = addrs[2]
 	g.url = "http://" + addrs[1]
 	config := filepath.Join(g.dir, "quell.yaml")
 	if err := os.WriteFile(config, []byte(g.config(index, addrs[0], addrs[1])), 0o644); err != nil {
@@ -115,6 +120,7 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 	sc := g.rig.Scenario
 	host := sc.Hosts[0]
 	file := g.file(g.rig.Models, busListen)
+	file.Listen = g.page
 
 	spread := builtin.Kind.Defaults().(*builtin.Settings)
 	spread.Listen, spread.Admin, spread.Metrics = listen, filepath.Join(g.rig.sockets, fmt.Sprintf("%d.sock", index)), ""

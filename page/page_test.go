@@ -1,0 +1,159 @@
+package page_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
+)
+
+// A real Chromium shows the page: live, with names as data, usable by keyboard and screen reader, and with commands after a log-in only.
+func TestPageInABrowser(t *testing.T) {
+	need.Browser(t)
+	axe := need.Axe(t)
+	x := newFixture(t, 4)
+	x.play(t)
+	b := newBrowser(t)
+	b.size(1280, 1400, false)
+	b.open(x.http.URL)
+	b.await("document.querySelectorAll('#rows tr').length == 5 && document.querySelectorAll('.uplot canvas').length == 2")
+	b.await("document.querySelectorAll('#heat canvas').length == 2 && document.querySelectorAll('#strip button').length == 4")
+	var title, first string
+	b.eval("document.title", &title)
+	b.eval("document.querySelector('#rows tr').dataset.id", &first)
+	if title != "shop: well – Quell" || first != "i3" {
+		t.Errorf("title %q; the first row is of %s", title, first)
+	}
+	var names, images int
+	b.eval("[...document.querySelectorAll('#rows button')].filter((x) => x.textContent === "+quoted(markup)+").length", &names)
+	b.eval("document.images.length", &images)
+	if names != 1 || images != 0 {
+		t.Errorf("%d rows show the name that looks like markup, and there are %d images", names, images)
+	}
+	for name, v := range map[string]struct {
+		width int
+		dark  bool
+	}{"desktop": {1280, false}, "dark": {1280, true}, "phone": {390, false}} {
+		b.size(v.width, 1400, v.dark)
+		b.await("document.querySelector('.uplot').clientWidth <= innerWidth && document.documentElement.scrollWidth <= innerWidth")
+		b.shoot(name)
+		checkAxe(t, b, axe, name)
+	}
+	b.size(1280, 1400, false)
+	live(t, b, x)
+	story(t, b, axe)
+	commands(t, b, x)
+	if logged := b.errors(); len(logged) > 0 {
+		t.Errorf("the console has errors: %q", logged)
+	}
+}
+
+func quoted(s string) string {
+	text, _ := json.Marshal(s)
+	return string(text)
+}
+
+// checkAxe fails for every finding of axe-core that is serious or critical.
+func checkAxe(t *testing.T, b *browser, axe, what string) {
+	t.Helper()
+	b.eval(axe+"; undefined", nil)
+	var found []struct {
+		ID, Impact, Help string
+		Nodes            []struct{ HTML, FailureSummary string }
+	}
+	b.eval("axe.run().then((r) => r.violations.filter((v) => ['serious', 'critical'].includes(v.impact)))", &found)
+	for _, f := range found {
+		t.Errorf("%s: %s (%s): %s: %+v", what, f.ID, f.Impact, f.Help, f.Nodes)
+	}
+}
+
+// live: a new status and a new decision appear without a reload, and open elements stay open.
+func live(t *testing.T, b *browser, x *fixture) {
+	b.eval("document.querySelector('#journal details').open = true, document.querySelector('#find').focus()", nil)
+	now := x.start.Add(time.Hour + time.Minute)
+	x.set(func(s *controller.Status) {
+		*s = statusAt(x.start, now, 4)
+		s.Instances[1].LatencyMS = at(140)
+	})
+	b.await("document.title.startsWith('shop: missed') && document.querySelector('#headline').textContent.includes('MISSES')")
+	x.decide(t, now)
+	b.await("document.querySelectorAll('#journal details').length == 5 && document.querySelectorAll('#journal details[open]').length == 1")
+	b.await("document.activeElement.id === 'find'")
+	b.eval("document.querySelector('#strip button:last-child').click()", nil)
+	b.await("document.querySelector('#journal details:first-child').open")
+	b.eval("document.querySelector('#text').value = 'OLD event', document.querySelector('#search').requestSubmit()", nil)
+	b.await("document.querySelector('#found').textContent === '1 found' && document.querySelectorAll('#journal details').length == 1")
+	b.eval("document.querySelector('#live').click()", nil)
+	b.await("document.querySelectorAll('#journal details').length == 5")
+}
+
+func story(t *testing.T, b *browser, axe string) {
+	b.eval("[...document.querySelectorAll('#rows button')].find((x) => x.textContent === 'i3').click()", nil)
+	b.await("document.querySelector('#story').open && document.querySelector('#story').textContent.includes('neighbours on network')")
+	checkAxe(t, b, axe, "story")
+	b.shoot("story")
+	var buttons string
+	b.eval("document.querySelector('#story').innerText", &buttons)
+	if strings.Contains(buttons, "Set share") || !strings.Contains(buttons, "quell page") {
+		t.Errorf("without a log-in the story says:\n%s", buttons)
+	}
+	b.eval("document.querySelector('#story button').click()", nil)
+}
+
+func commands(t *testing.T, b *browser, x *fixture) {
+	var reply struct{ Address, Ticket string }
+	if err := json.Unmarshal(x.server.Ticket("operator@host").Body, &reply); err != nil {
+		t.Fatal(err)
+	}
+	b.open(reply.Address + "#ticket=" + reply.Ticket)
+	b.await("document.querySelector('#by').textContent.includes('operator@host') && !location.hash")
+	b.eval("document.querySelector('#pause').click()", nil)
+	b.await("document.querySelector('#confirm').open && document.activeElement.id === 'no'")
+	b.eval("document.querySelector('#yes').click()", nil)
+	b.await("!document.querySelector('#confirm').open && !document.querySelector('#resume').hidden")
+	b.await("document.querySelector('#acting').textContent.includes('paused by operator@host')")
+	b.eval("[...document.querySelectorAll('#rows button')].find((x) => x.textContent === 'i2').click()", nil)
+	b.await("document.querySelector('#story').open")
+	b.eval("[...document.querySelectorAll('#story button')].find((x) => x.textContent === 'Drain').click()", nil)
+	b.await("document.querySelector('#confirm').open")
+	b.eval("document.querySelector('#yes').click()", nil)
+	b.await("document.querySelector('#confirm-error').textContent === 'i2 is the last one'")
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.fake.commands) != 2 || x.fake.commands[0].Name != bus.Pause || x.fake.commands[1].Name != bus.Drain {
+		t.Errorf("the controller was told %+v", x.fake.commands)
+	}
+}
+
+// Without JavaScript the page says where the command line is.
+func TestPageWithoutJavaScript(t *testing.T) {
+	text, err := os.ReadFile("static/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, said, _ := strings.Cut(string(text), "<noscript>")
+	if said, _, _ = strings.Cut(said, "</noscript>"); !strings.Contains(said, "quell status") || !strings.Contains(said, "quell journal") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// A thousand instances come in pages of 50, and a search finds one.
+func TestAThousandInstances(t *testing.T) {
+	need.Browser(t)
+	x := newFixture(t, 1000)
+	x.set(func(s *controller.Status) { *s = statusAt(x.start, x.start.Add(time.Hour), 1000) })
+	x.awaitPoint(t, x.start.Add(time.Hour))
+	b := newBrowser(t)
+	b.open(x.http.URL)
+	b.await("document.querySelectorAll('#rows tr').length == 50")
+	b.await("document.querySelector('#shown').textContent.startsWith('1 to 50 of 1000')")
+	b.eval("document.querySelector('#later').click()", nil)
+	b.await("document.querySelector('#shown').textContent.startsWith('51 to 100 of 1000')")
+	b.eval("document.querySelector('#find').value = 'i777', document.querySelector('#find').dispatchEvent(new Event('input'))", nil)
+	b.await("document.querySelectorAll('#rows tr').length == 1 && document.querySelector('#rows button').textContent === 'i777'")
+}
