@@ -207,7 +207,7 @@ func (x *examination) archive(w io.Writer, path string) error {
 		_, err := w.Write(data)
 		return err
 	}
-	if err := atomicfile.Write(path, data, 0o600); err != nil {
+	if err := atomicfile.WriteNamed(path, data, 0o600); err != nil {
 		return fmt.Errorf("%w. If the disk is full: quell doctor --bundle - | ssh OTHER 'cat > bundle.tar.gz'", err)
 	}
 	_, err = fmt.Fprintf(w, "%s: %d finding(s), %d files without secrets. Look through them before you send them: tar -xzf %s\n", path,

@@ -273,7 +273,7 @@ func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 	}
 	put := atomicfile.Create
 	if f.force {
-		put = atomicfile.Write
+		put = atomicfile.WriteNamed
 	}
 	if err := put(f.out, []byte(text), 0o644); errors.Is(err, fs.ErrExist) {
 		return userErrorf("%s exists: --force writes over it, --out names another file", f.out)

@@ -208,7 +208,7 @@ func (f *watchFlags) save(m agentless.Memory) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(f.memory, data, 0o644); err != nil {
+	if err := atomicfile.WriteNamed(f.memory, data, 0o644); err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	return nil

@@ -142,7 +142,7 @@ func (f *reportFlags) write(w io.Writer, r *report.Report) error {
 	if err := r.WriteHTML(&page); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(f.html, page.Bytes(), 0o644); err != nil {
+	if err := atomicfile.WriteNamed(f.html, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
 	_, err := fmt.Fprintf(w, "%s\nwritten to %s\n", r.Sentence, f.html)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 )
@@ -15,6 +16,63 @@ import (
 // Write creates a file or replaces the existing one. A symbolic link is replaced, not followed.
 func Write(path string, data []byte, mode os.FileMode) error {
 	return WriteWith(path, data, mode, func(*os.File) error { return nil })
+}
+
+// WriteNamed is like Write, for a path that a user gave. A symbolic link is followed, and its target is replaced. A device or a pipe is
+// written into, which may block as the device does. A folder is refused.
+func WriteNamed(path string, data []byte, mode os.FileMode) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		target, err := linked(path, mostLinks)
+		if err != nil {
+			return err
+		}
+		return Write(target, data, mode)
+	case err != nil:
+		return err
+	case info.IsDir():
+		return &fs.PathError{Op: "write", Path: path, Err: syscall.EISDIR}
+	case !info.Mode().IsRegular():
+		return writeInto(path, data)
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	return Write(target, data, mode)
+}
+
+// mostLinks bounds a chain of symbolic links, as Linux does.
+const mostLinks = 40
+
+// linked follows symbolic links to a file that need not exist.
+func linked(path string, most int) (string, error) {
+	to, err := os.Readlink(path)
+	if err != nil { // no link, or nothing
+		return path, nil
+	}
+	if most == 0 {
+		return "", &fs.PathError{Op: "write", Path: path, Err: syscall.ELOOP}
+	}
+	if !filepath.IsAbs(to) {
+		folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		to = filepath.Join(folder, to)
+	}
+	return linked(to, most-1)
+}
+
+// writeInto writes to a device or a pipe.
+func writeInto(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }
 
 // WriteWith is like Write. Before the file gets its name, finish may give it another owner, other permissions or attributes. If finish
