@@ -76,6 +76,8 @@ envoy:
 # axe-core, with which the page is tested, goes into the same folder.
 AXE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/axe
 axe:
+	@test -e $(AXE)/package/axe.min.js || command -v npm >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
+		apt-get install -q -y --no-install-recommends npm
 	@test -e $(AXE)/package/axe.min.js || ! command -v npm >/dev/null || \
 		{ mkdir -p $(AXE) && cd $(AXE) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz; }
 
