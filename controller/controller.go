@@ -68,6 +68,7 @@ type Options struct {
 	Journal  Journal
 	Memory   Memory
 	Marker   Marker       // tells a first start from a lost memory; nil: a start without memory always counts as the first
+	Earlier  Earlier      // tells of a release that was carried out while no controller ran; nil: there was none
 	Reopen   func() error // reopens the store if its data folder was emptied; nil: the controller has no store of its own
 	Fixed    bool         // the scaler cannot change the group: a plan's changes of the group are only advice
 	Listed   bool         // a person wrote the list of instances, so it is not wrong

@@ -98,6 +98,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	if lost != "" {
 		c.lose(ctx, lost)
 	}
+	c.releasedEarlier(ctx)
 	return nil
 }
 

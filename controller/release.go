@@ -43,6 +43,14 @@ func (r *Released) Text() string {
 	return text + "; tried again each period: " + strings.Join(parts, "; ")
 }
 
+// Earlier is a release that was carried out while no controller ran.
+type Earlier interface {
+	// Released returns it, nil if there was none.
+	Released() (*Released, error)
+	// Taken forgets it, because the controller remembers it.
+	Taken() error
+}
+
 // theBalancer is the balancer's name in Released.Left.
 const theBalancer = "balancer"
 
@@ -53,14 +61,7 @@ func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply 
 		if c.refused != nil {
 			return c.refused
 		}
-		c.mem.Released = &Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}}
-		for _, id := range c.adjusted() {
-			c.mem.Released.Left[id] = "not yet"
-		}
-		c.mem.Paused, c.mem.PausedBy = true, cmd.By
-		c.mem.Overrides, c.mem.Weights, c.mem.Factors = nil, nil, nil
-		c.mem.Held, c.mem.Leftovers = maps.Clone(c.mem.Held), nil
-		clear(c.mem.Held)
+		c.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}})
 		return nil
 	})
 	if reply.Error != "" {
@@ -72,6 +73,44 @@ func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply 
 	defer cancel()
 	c.putBack(ctx)
 	return withRelease(reply, c.mem.Released)
+}
+
+// isReleased changes the memory for a release. What agents may have changed is left to be put back.
+func (c *Controller) isReleased(r *Released) {
+	for _, id := range c.adjusted() {
+		r.Left[id] = "not yet"
+	}
+	c.mem.Released = r
+	c.mem.Paused, c.mem.PausedBy = true, r.By
+	c.mem.Overrides, c.mem.Weights, c.mem.Factors = nil, nil, nil
+	c.mem.Held, c.mem.Leftovers = maps.Clone(c.mem.Held), nil
+	clear(c.mem.Held)
+}
+
+// releasedEarlier takes over a release that was carried out while no controller ran. One that cannot be read is one, too: it says that an
+// operator wanted nothing to be changed.
+func (c *Controller) releasedEarlier(ctx context.Context) {
+	if c.opts.Earlier == nil {
+		return
+	}
+	r, err := c.opts.Earlier.Released()
+	if err != nil {
+		c.log.Warn("a release cannot be read; nothing is changed until quell resume", "error", err)
+		r = &Released{By: "somebody", At: c.now()}
+	}
+	if r == nil {
+		return
+	}
+	r.Left = map[string]string{}
+	c.isReleased(r)
+	c.mem.Orders++
+	c.event(ctx, "released by "+r.By+" while no controller ran: nothing is changed until quell resume")
+	if err = c.save(ctx); err == nil {
+		err = c.opts.Earlier.Taken()
+	}
+	if err != nil {
+		c.failed("memory", err) // it is taken over again at the next start
+	}
 }
 
 // withRelease adds what became of a release to the reply to its command.

@@ -274,7 +274,7 @@ func (p *platform) newController(
 		Fixed: !file.Scaler.Changes(), Listed: listed,
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: r.meter.err,
-		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Reopen: conn.Reopen,
+		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),
 	}
 	if p.shares != nil {

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/controller"
 )
 
 // Release puts back what the balancer had before Quell: weights, servers that were taken out, and none that Quell added. No controller may
@@ -34,6 +37,10 @@ func Release(
 		_, err := Drivers().Load(path) // says what such a file is for
 		return err
 	}
+	if address, answers := ownBusAnswers(fleet.Shared); answers {
+		return fmt.Errorf("nothing is released: something answers at %s (bus.listen), and it could not be asked. If it is the controller, "+
+			"give the configuration with which it runs, as its user, or stop it first, because it would set its weights again", address)
+	}
 	unlock, err := lockData(fleet.Shared.Data)
 	if err != nil {
 		return fmt.Errorf("%w: the controller that holds it does not answer on the bus. Stop it first, because it would set its weights "+
@@ -43,6 +50,9 @@ func Release(
 	var errs []error
 	for _, file := range files {
 		unknown, err := releaseOne(ctx, file, log)
+		if err == nil {
+			err = earlier{file.Data}.store(controller.Released{By: person(), At: time.Now(), Unknown: unknown})
+		}
 		own := ""
 		if file.OneOfSeveral() {
 			own = file.Service.Name
@@ -54,6 +64,19 @@ func Release(
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, fleet.Err())...)
+}
+
+// ownBusAnswers returns whether something listens where the controller's own bus would.
+func ownBusAnswers(file *config.File) (address string, answers bool) {
+	if file.Bus.URL != "" {
+		return "", false // it runs without a controller, too
+	}
+	conn, err := net.DialTimeout("tcp", file.Bus.Listen, time.Second)
+	if err != nil {
+		return "", false
+	}
+	_ = conn.Close()
+	return file.Bus.Listen, true
 }
 
 func releaseOne(ctx context.Context, file *config.File, log *slog.Logger) (unknown []string, err error) {

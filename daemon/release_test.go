@@ -122,6 +122,31 @@ func TestReleaseOfARunningController(t *testing.T) {
 
 	r.ordered("resume")
 	moved()
+	other := filepath.Join(r.dir, "other.yaml")
+	text, err := os.ReadFile(r.config)
+	if err == nil {
+		err = os.WriteFile(other, []byte(strings.Replace(string(text), "data: data", "data: elsewhere", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, status := r.quell("release", "--config", other); status != 1 || !strings.Contains(out, "nothing is released") {
+		t.Errorf("with another data folder, beside a controller, the release ends with %d and says: %s", status, out)
+	}
+	c.kill(t)
+	if out := r.ordered("release"); !strings.Contains(out, "until quell resume, also over a start of the controller") {
+		t.Errorf("without a controller, the release says: %s", out)
+	}
+	r.weigh("the weights of before, without a controller", before)
+	c = r.start("controller")
+	r.awaitStatus("the release to be known", func(s controller.Status) bool { return s.Released != nil && s.Leading && !s.At.IsZero() })
+	r.weigh("the weights of before, with the next controller", before)
+	if _, err := os.Stat(filepath.Join(r.dir, "data", "released.json")); !os.IsNotExist(err) {
+		t.Errorf("the file of the release: %v", err)
+	}
+
+	r.ordered("resume")
+	moved()
 	c.kill(t)
 	if err := os.RemoveAll(filepath.Join(r.dir, "data")); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,8 @@ func releaseAlone(cmd *cobra.Command, path string) error {
 		}
 		tellUnknown(cmd.OutOrStdout(), name, unknown)
 		if err == nil {
-			fmt.Fprintln(cmd.OutOrStdout(), "the balancer"+of+" is released: Quell manages nothing there")
+			fmt.Fprintln(cmd.OutOrStdout(), "the balancer"+of+
+				" is released: Quell manages nothing there until quell resume, also over a start of the controller")
 		}
 	})
 }
