@@ -19,7 +19,8 @@ const Removed = "(removed)"
 var harmless = map[string]bool{
 	"service": true, "name": true, "kind": true, "metric": true, "mode": true, "models": true, "resource": true, "interference_model": true,
 	"scale_out": true, "scheduling": true, "balance": true, "plan": true, "testbed": true, "arrivals": true, "pooling": true, "id": true,
-	"slots": true, "backend": true, "upstream": true,
+	"slots": true, "backend": true, "upstream": true, "of": true, "interface": true, "authority": true, "share": true, "rule": true,
+	"by": true, "change": true, "traffic": true, "from": true, "zero": true, "policy": true, "fast": true, "services": true, "probes": true,
 }
 
 // plain matches values that are no texts: numbers with an optional unit, and yes or no.
@@ -117,8 +118,9 @@ func (s *Scrubber) Hide(texts ...string) {
 var secrets = []*regexp.Regexp{
 	regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)`),
 	regexp.MustCompile(`(?i)\b(bearer|basic|digest)\s+[A-Za-z0-9+/=._~-]{4,}`),
-	regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|auth(orization)?|cookie|credential|pwd|session)` +
+	regexp.MustCompile(`(?i)(pass(word|wd|phrase)?|secret|token|api[-_]?key|access[-_]?key|cookie|credential|pwd|session)` +
 		`[a-z0-9_-]*["']?\s*[:= ]\s*["']?[^\s"',;&}]+`),
+	regexp.MustCompile(`(?i)auth(orization|entication)?([_-][a-z0-9_-]*)?["']?\s*[:= ]\s*["']?[^\s"',;&}]+`), // not "authority"
 	regexp.MustCompile(`://[^/\s"'@]+@`),
 	regexp.MustCompile(`\?[^\s"'<>]+`),
 	regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{12,}`),

@@ -28,6 +28,7 @@ type Answer struct {
 // Facts are what was found.
 type Facts struct {
 	Config   string   // path of the configuration
+	Among    bool     // the configuration names several services, of which this is one
 	Mistakes string   // of the configuration; empty: it has none
 	Notes    []string // what can be meant, but seldom is
 	Answers  []Answer
@@ -35,6 +36,7 @@ type Facts struct {
 	Now      time.Time          // by this machine's clock
 	Service  quell.Service
 	Balancer string   // kind
+	Listed   bool     // the configuration lists the instances
 	Log      string   // where the balancer's log is received; empty: nowhere
 	Records  []Record // of the last hour
 }
@@ -53,7 +55,6 @@ func Findings(f *Facts) (list []Finding) {
 	add := func(what, why, mend string) { list = append(list, Finding{what, why, mend}) }
 	if f.Mistakes != "" {
 		add("the configuration has mistakes", f.Mistakes, "quell config check "+f.Config)
-		return list
 	}
 	for _, note := range f.Notes {
 		add("the configuration is valid, but", note, "quell config check "+f.Config)
@@ -70,6 +71,14 @@ func Findings(f *Facts) (list []Finding) {
 	}
 	f.recorded(add)
 	return list
+}
+
+// chosen names the service to a command that needs it.
+func (f *Facts) chosen() string {
+	if !f.Among {
+		return ""
+	}
+	return " --service " + f.Service.Name
 }
 
 type adder func(what, why, mend string)
@@ -147,17 +156,17 @@ func (f *Facts) controlled(s *controller.Status, add adder) {
 		add("a second controller", s.Refused, "stop one of the two: systemctl stop quell-controller; quell status says which one leads")
 	}
 	if s.Lost != "" {
-		add("the controller's memory is lost", s.Lost, "quell resume --config "+f.Config)
+		add("the controller's memory is lost", s.Lost, "quell resume --config "+f.Config+f.chosen())
 	}
 	if s.Store != "" {
 		add("decisions cannot be stored", s.Store, "df -h, and make room in the folder `data`")
 	}
 	if s.Doubtful != "" {
-		add("predictions do not hold", s.Doubtful, "quell forget --config "+f.Config)
+		add("predictions do not hold", s.Doubtful, "quell forget --config "+f.Config+f.chosen())
 	}
 	for _, u := range s.UnknownSenders {
 		add("readings come for an instance that the service does not have", fmt.Sprintf("%s sends for %q", u.Sender, u.Instance),
-			"start that agent with --instance and one of the names in scaler.instances")
+			f.mendStranger(&u))
 	}
 	for _, part := range sortedKeys(s.LastFailure) {
 		a := Answer{Asked: part, Got: s.LastFailure[part]}
@@ -172,6 +181,21 @@ func (f *Facts) controlled(s *controller.Status, add adder) {
 			add("weights do not act", r.Text, "balancer: take out `cookie`, `stick-table` or `balance source`; with nginx, ip_hash and `random two`")
 		}
 	}
+}
+
+// mendStranger says whose name of an instance to correct: that of the balancer's server, or that of an agent.
+func (f *Facts) mendStranger(u *controller.UnknownSender) string {
+	names := "the names in scaler.instances"
+	if !f.Listed {
+		names = "the names in the list of instances"
+	}
+	switch {
+	case u.Source != quell.FromBalancer:
+		return "start that agent with --instance and one of " + names
+	case f.Balancer == "haproxy":
+		return fmt.Sprintf("haproxy.cfg: give server %s one of %s, which are others", u.Instance, names)
+	}
+	return fmt.Sprintf("the balancer's server %s has another name than the instances: give it one of %s", u.Instance, names)
 }
 
 // mostNamed is how many instances a finding names.

@@ -70,6 +70,19 @@ func TestFindings(t *testing.T) {
 		{"wrong name", "readings come for an instance", "--instance", func(f *Facts) {
 			f.Status.UnknownSenders = []controller.UnknownSender{{Instance: "wbe"}}
 		}},
+		{"wrong name, several listed", "readings come for an instance", "one of the names in scaler.instances", func(f *Facts) {
+			f.Listed, f.Status.UnknownSenders = true, []controller.UnknownSender{{Instance: "wbe", Source: quell.FromAgent}}
+		}},
+		{"wrong name, list elsewhere", "readings come for an instance", "--instance and one of the names in the list", func(f *Facts) {
+			f.Status.UnknownSenders = []controller.UnknownSender{{Instance: "wbe", Source: quell.FromAgent}}
+		}},
+		{"wrong name of HAProxy's server", "readings come for an instance", "haproxy.cfg: give server t1 one of the names in the list",
+			func(f *Facts) {
+				f.Status.UnknownSenders = []controller.UnknownSender{{Instance: "t1", Source: quell.FromBalancer, Sender: "balancer"}}
+			}},
+		{"lost memory of one of several", "the controller's memory is lost", "quell resume --config q.yaml --service shop", func(f *Facts) {
+			f.Among, f.Service.Name, f.Status.Lost = true, "shop", "the folder was emptied"
+		}},
 		{"agent silent", "no readings come from a", "systemctl status quell-agent", func(f *Facts) { f.Status.Instances[0].Stale = true }},
 		{"not probed", "nobody probes a", "allow TCP", func(f *Facts) { f.Status.Instances[0].Unprobed = true }},
 		{"kernel", "probes fail on a", "quell doctor --sensors", func(f *Facts) {
@@ -97,6 +110,15 @@ func TestFindings(t *testing.T) {
 				t.Errorf("got %+v, want %q mended by %q", list, c.what, c.mend)
 			}
 		})
+	}
+}
+
+// Mistakes of a configuration that a controller runs with do not hide what else is wrong.
+func TestMistakesHideNothing(t *testing.T) {
+	f := well()
+	f.Mistakes, f.Status.Lost = "q.yaml:1: others can read it", "the folder was emptied"
+	if list := Findings(f); len(list) != 2 || list[0].Why != f.Mistakes || list[1].Why != f.Status.Lost {
+		t.Errorf("%+v", list)
 	}
 }
 

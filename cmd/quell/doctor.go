@@ -25,7 +25,7 @@ func doctorCommand() *cobra.Command {
 	var sensors, asJSON bool
 	var period time.Duration
 	cmd := &cobra.Command{
-		Use:   "doctor [--config FILE] [--sensors] [--bundle FILE] [--json]",
+		Use:   "doctor [--config FILE] [--service NAME] [--sensors] [--bundle FILE] [--json]",
 		Short: "Say what is wrong with a service's set-up, each with the command that mends it; --sensors: which sensors this machine offers",
 		Long: "Ask the bus, the controller, the balancer, its log, the instances and their probe servers, read the journal of the last hour,\n" +
 			"and say what is wrong, each with what mends it. Nothing is changed. The exit status is 1 if something is wrong.\n\n" +
@@ -60,6 +60,7 @@ func doctorCommand() *cobra.Command {
 		},
 	}
 	addConfigFlag(cmd, &path)
+	serviceFlag(cmd)
 	cmd.Flags().BoolVar(&sensors, "sensors", false, "examine the sensors of this machine")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().StringVar(&archive, "bundle", "", "write an archive for a bug report, without secrets, into this file; - is standard output")

@@ -1,36 +1,28 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/bundle"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/diagnose"
-	"github.com/quellhq/quell/internal/atomicfile"
-	"github.com/quellhq/quell/internal/namedfile"
 )
 
 // examination is what was found about a service.
 type examination struct {
 	facts    diagnose.Facts
 	findings []diagnose.Finding
-	source   []byte   // the configuration
 	journal  []byte   // lines of the last hour
 	missing  []string // what could not be asked
 }
@@ -38,54 +30,34 @@ type examination struct {
 // doctorWait bounds all questions together.
 const doctorWait = time.Minute
 
-// diagnoseService says what is wrong with a service, or writes that into an archive.
+// diagnoseService says what is wrong with the services of a configuration, or writes that into an archive.
 func diagnoseService(cmd *cobra.Command, path, archive string, asJSON bool) error {
 	if err := findConfig(cmd, &path); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), doctorWait)
 	defer cancel()
-	x, err := examine(ctx, path)
+	c, err := examine(ctx, path, cmd.Flags().Lookup("service").Value.String())
 	if err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
+	w, findings := cmd.OutOrStdout(), c.findings()
 	if archive != "" {
-		err = x.archive(w, archive)
+		err = c.archive(w, archive)
 	} else {
-		err = x.write(w, asJSON)
+		err = writeFindings(w, findings, asJSON)
 	}
-	if err == nil && len(x.findings) > 0 {
+	if err == nil && len(findings) > 0 {
 		return statusError(exitFailed)
 	}
 	return err
-}
-
-// mostConfig bounds a configuration file.
-const mostConfig = 16 << 20
-
-// examine asks every part. A part that does not answer is a finding, never an error.
-func examine(ctx context.Context, path string) (*examination, error) {
-	x := &examination{facts: diagnose.Facts{Config: path, Now: time.Now()}}
-	var err error
-	if x.source, err = namedfile.Read(path, mostConfig); err != nil {
-		return nil, userErrorf("%w", err)
-	}
-	file, err := daemon.Drivers().Check(path)
-	if err := errors.Join(err, checkModels(file)); err != nil {
-		x.facts.Mistakes = strings.ReplaceAll(err.Error(), "\n", "; ")
-		x.missing = append(x.missing, "controller, balancer and instances were not asked: the configuration has mistakes")
-	} else {
-		x.ask(ctx, file)
-	}
-	x.findings = diagnose.Findings(&x.facts)
-	return x, nil
 }
 
 func (x *examination) ask(ctx context.Context, file *config.File) {
 	f := &x.facts
 	f.Service, f.Notes = file.Service, file.Notes()
 	f.Balancer = file.Balancer.Kind
+	_, f.Listed = file.Scaler.Listed()
 	if b, ok := file.Balancer.Settings.(interface{ LogAt() string }); ok {
 		f.Log = b.LogAt()
 	}
@@ -150,9 +122,9 @@ func (x *examination) read(ctx context.Context, j journal) error {
 	})
 }
 
-// write says what is wrong, and what mends it.
-func (x *examination) write(w io.Writer, asJSON bool) error {
-	list := append([]diagnose.Finding{}, x.findings...)
+// writeFindings says what is wrong, and what mends it.
+func writeFindings(w io.Writer, findings []diagnose.Finding, asJSON bool) error {
+	list := append([]diagnose.Finding{}, findings...)
 	printable(&list)
 	if asJSON {
 		return json.NewEncoder(w).Encode(list)
@@ -174,62 +146,4 @@ func findingsText(list []diagnose.Finding) string {
 		fmt.Fprintf(&b, "  mend: %s\n", f.Mend)
 	}
 	return b.String()
-}
-
-// archive writes everything that was found, without secrets. It is made in memory: nothing is left of it if the disk is full.
-func (x *examination) archive(w io.Writer, path string) error {
-	var s bundle.Scrubber
-	files := []bundle.File{{Name: "quell.yaml", Data: s.Config(x.source)}}
-	hideFiles(&s, filepath.Dir(x.facts.Config))
-	status, err := json.MarshalIndent(x.facts.Status, "", " ")
-	if err != nil {
-		return err
-	}
-	var answers bytes.Buffer
-	for _, a := range x.facts.Answers {
-		fmt.Fprintf(&answers, "%v  %s: %s\n", a.OK, a.Asked, a.Got)
-	}
-	for _, f := range []bundle.File{
-		{Name: "version.txt", Data: []byte(buildVersion() + "\n")},
-		{Name: "findings.txt", Data: []byte(findingsText(x.findings))},
-		{Name: "answers.txt", Data: answers.Bytes()},
-		{Name: "status.json", Data: status},
-		{Name: "journal.jsonl", Data: x.journal},
-		{Name: "missing.txt", Data: []byte(strings.Join(append(x.missing, ""), "\n"))},
-	} {
-		files = append(files, bundle.File{Name: f.Name, Data: s.Text(f.Data)})
-	}
-	data, err := bundle.Archive("quell-bundle", x.facts.Now, files)
-	if err != nil {
-		return err
-	}
-	if path == "-" {
-		_, err := w.Write(data)
-		return err
-	}
-	if err := atomicfile.WriteNamed(path, data, 0o600); err != nil {
-		return fmt.Errorf("%w. If the disk is full: quell doctor --bundle - | ssh OTHER 'cat > bundle.tar.gz'", err)
-	}
-	_, err = fmt.Fprintf(w, "%s: %d finding(s), %d files without secrets. Look through them before you send them: tar -xzf %s\n", path,
-		len(x.findings), len(files), path)
-	return err
-}
-
-// mostSecret bounds the files with secrets that a configuration names.
-const mostSecret = 64 << 10
-
-// hideFiles removes also what stands in files that the configuration names: tokens, credentials, keys.
-func hideFiles(s *bundle.Scrubber, dir string) {
-	for _, name := range s.Hidden() {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(cmp.Or(dir, "."), name)
-		}
-		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > mostSecret {
-			continue
-		}
-		if data, err := namedfile.Read(path, mostSecret); err == nil {
-			s.Hide(string(data))
-		}
-	}
 }
