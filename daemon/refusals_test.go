@@ -66,7 +66,7 @@ func TestPortsThatAreTaken(t *testing.T) {
 		r := newRig(t, "")
 		r.write(hosts(r))
 		occupy(t, r.metrics)
-		wantRefusal(t, r.start("controller"), 1, "controller's metrics", r.metrics, "in use")
+		wantRefusal(t, r.start("controller"), 1, "controller's page and metrics", r.metrics, "in use")
 		wantFree(t, r.bus)
 		if pids := r.pids(); len(pids) > 0 {
 			t.Errorf("instances were started: %v", pids)

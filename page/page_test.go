@@ -132,7 +132,7 @@ func commands(t *testing.T, b *browser, x *fixture) {
 
 // Without JavaScript the page says where the command line is.
 func TestPageWithoutJavaScript(t *testing.T) {
-	text, err := os.ReadFile("static/index.html")
+	text, err := os.ReadFile("files/index.html")
 	if err != nil {
 		t.Fatal(err)
 	}

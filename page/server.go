@@ -25,7 +25,7 @@ import (
 	"github.com/quellhq/quell/controller"
 )
 
-//go:embed static
+//go:embed files
 var files embed.FS
 
 // Controller is what the page shows and commands.
@@ -267,7 +267,7 @@ func (s *Server) mark(m Mark) {
 
 // Handler serves the page at / and what it needs below /page/.
 func (s *Server) Handler() http.Handler {
-	static, err := fs.Sub(files, "static")
+	static, err := fs.Sub(files, "files")
 	if err != nil {
 		panic(err) // the folder is part of the program
 	}

@@ -24,7 +24,7 @@ import (
 
 const (
 	result   = "QUELL-GUEST" // begins the line with the guest's result
-	patience = 90 * time.Second
+	patience = 8 * time.Minute
 )
 
 // Inside returns whether this process is the init of a guest.
@@ -88,7 +88,7 @@ func RunWith(t *testing.T, root string, programs []string, modules ...string) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-m", "512", "-nodefaults", "-no-reboot", "-display", "none",
 		"-serial", "stdio", "-kernel", kernels[0], "-initrd", image,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init -- -test.run=^TestInGuest$ -test.v -test.timeout=60s")
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init -- -test.run=^TestInGuest$ -test.v -test.timeout=5m")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("the guest: %v\n%s", err, out)
