@@ -31,6 +31,7 @@ type Finding struct {
 	// Carried is the highest rate of requests per second that was answered within the objective; nil: unknown.
 	Carried *float64 `json:"carried,omitempty"`
 	Missing []string `json:"missing,omitempty"`
+	Unknown string   `json:"unknown,omitempty"` // why there is no severity
 }
 
 // Signal names what is compared.
@@ -175,6 +176,8 @@ func judgeOne(s *Sample, known *Known, shift [3]float64) Finding {
 	if !math.IsNaN(v) {
 		severity := max(0, math.Expm1(v))
 		f.Severity = &severity
+	} else {
+		f.Unknown = unknown(s)
 	}
 	if shown < 0 {
 		known.Passed = 0
@@ -205,6 +208,14 @@ func beyond(shift float64, t *Track) bool {
 	return shift > max(least, deviations*t.spread()) // false for NaN
 }
 
+// unknown says why a sample tells nothing.
+func unknown(s *Sample) string {
+	if s.ProbeMS == nil && s.ConnectMS == nil && s.Failed != "" {
+		return s.Failed
+	}
+	return "what is usual is not known yet: look for longer"
+}
+
 func missing(s *Sample) (list []string) {
 	if s.Failed != "" {
 		list = append(list, "downloads: "+s.Failed)
@@ -226,10 +237,12 @@ func (f *Finding) Text() string {
 	switch {
 	case f.Slowed:
 		return fmt.Sprintf("%s: slowed by something beside its requests, severity %.2f, as %s show%s", f.ID, *f.Severity, f.By, carried)
+	case f.Slow && f.Severity == nil:
+		return fmt.Sprintf("%s: requests are slower than usual; why is not known: %s%s", f.ID, f.Unknown, carried)
 	case f.Slow:
 		return fmt.Sprintf("%s: requests are slower than usual, but nothing shows that neighbours are why%s", f.ID, carried)
 	case f.Severity == nil:
-		return fmt.Sprintf("%s: not known%s", f.ID, carried)
+		return fmt.Sprintf("%s: not known: %s%s", f.ID, f.Unknown, carried)
 	}
 	return fmt.Sprintf("%s: as usual, severity %.2f%s", f.ID, *f.Severity, carried)
 }

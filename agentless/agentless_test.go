@@ -134,7 +134,8 @@ func TestJudge(t *testing.T) {
 
 func TestFindingsSayWhatIsMissing(t *testing.T) {
 	findings, _ := Judge(Memory{}, start, []Sample{{ID: "a", Failed: "404 for /small"}}, 0)
-	if f := findings[0]; f.Severity != nil || len(f.Missing) != 3 || !strings.Contains(f.Missing[0], "404") || f.Text() != "a: not known" {
+	if f := findings[0]; f.Severity != nil || len(f.Missing) != 3 ||
+		!strings.Contains(f.Missing[0], "404") || f.Text() != "a: not known: 404 for /small" {
 		t.Errorf("%+v", f)
 	}
 	f := newFleet(3)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -52,6 +54,12 @@ func checkShared(d *keys.Decoder, f *File) {
 	middleware.Check(d, "agent.middleware", f.Agent.Servers)
 	checkBus(d, f.Bus)
 	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
+	for i, path := range f.servicePaths() {
+		if sameFile(path, f.Path) {
+			d.Refuse(fmt.Sprintf("services[%d]", i), "name the file of a service, which says service, slo, policy, balancer and scaler",
+				"%s names itself", filepath.Base(f.Path))
+		}
+	}
 	for i, path := range f.Services {
 		if slices.Contains(f.Services[:i], path) {
 			d.Refuse(fmt.Sprintf("services[%d]", i), "keep one of them", "%s is listed twice", path)
@@ -105,6 +113,16 @@ func CheckService(d *keys.Decoder, path string, s quell.Service) {
 	if n := len(s.Group.Protected); d.Sound(at("group.protected"), maximum) && n > s.Group.Max {
 		d.Refuse(at("group.protected"), "", "%d protected instances are more than %s, which is %d", n, maximum, s.Group.Max)
 	}
+}
+
+// sameFile returns whether two paths, maybe through links, lead to one file.
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // checkBudget refuses a window too short to tell ten misses from chance.

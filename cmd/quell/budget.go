@@ -48,7 +48,7 @@ func budgetCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	serviceFlag(cmd)
+	oneServiceFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -115,8 +115,12 @@ func budgetLine(b *budget.Report) string {
 	if b.Left < 0 {
 		left = fmt.Sprintf("SPENT %.1f times", 1-b.Left)
 	}
-	return fmt.Sprintf("%s %s within %s: %s of %s missed, %s", keys.FormatShare(b.Target), what, over,
-		amount(b, b.Missed), amount(b, b.Allowed), left)
+	rate := ""
+	if b.Of == quell.OfRequests {
+		rate = " at this rate"
+	}
+	return fmt.Sprintf("%s %s within %s: %s missed of %s judged; the window allows %s%s, %s", keys.FormatShare(b.Target), what, over,
+		amount(b, b.Missed), amount(b, b.Judged), amount(b, b.Allowed), rate, left)
 }
 
 // amount shows seconds or requests.
@@ -163,7 +167,11 @@ func days(out *strings.Builder, b *budget.Report) {
 		if may := d.Judged * (1 - b.Target); may > 0 {
 			part = fmt.Sprintf("%.0f%%", 100*missed/may)
 		}
-		fmt.Fprintf(lines, "%s\t%s\t%s\t%s\t%s\n", d.At.Local().Format("Mon 2 Jan 15:04"), amount(b, d.Judged), amount(b, missed), part,
+		from := d.At
+		if from.Before(b.Since) { // a part begins at a round time
+			from = b.Since
+		}
+		fmt.Fprintf(lines, "%s\t%s\t%s\t%s\t%s\n", from.Local().Format("Mon 2 Jan 15:04"), amount(b, d.Judged), amount(b, missed), part,
 			strings.Join(causes, ", "))
 	}
 	_ = lines.Flush() // to memory

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -119,60 +118,6 @@ func tellChanges(w io.Writer, findings []agentless.Finding, slowed map[string]bo
 		slowed[f.ID] = f.Slowed
 		fmt.Fprintf(w, "%s  %s\n", time.Now().Format(time.TimeOnly), f.Text())
 	}
-}
-
-// mostShown is how many servers the conclusion lists.
-const mostShown = 20
-
-// conclude writes what was found last: the slowed servers first, and what cannot be told.
-func conclude(w io.Writer, findings []agentless.Finding) error {
-	if len(findings) == 0 {
-		return errors.New("no window was complete: look for longer (--for)")
-	}
-	slowed := 0
-	for i := range findings {
-		if findings[i].Slowed {
-			slowed++
-		}
-	}
-	slices.SortStableFunc(findings, func(a, b agentless.Finding) int { return rank(&a) - rank(&b) })
-	if slowed == 0 {
-		fmt.Fprintf(w, "\nNo server is slowed by something beside its requests.\n")
-	} else {
-		fmt.Fprintf(w, "\n%d of %d server(s) are slowed by something beside their requests.\n", slowed, len(findings))
-	}
-	missing := map[string]int{}
-	for i := range findings {
-		if i < mostShown {
-			fmt.Fprintf(w, "  %s\n", findings[i].Text())
-		}
-		for _, m := range findings[i].Missing {
-			missing[m]++
-		}
-	}
-	if more := len(findings) - mostShown; more > 0 {
-		fmt.Fprintf(w, "  and %d more\n", more)
-	}
-	fmt.Fprintf(w, "\nnot known from here:\n")
-	for i := range findings {
-		for _, m := range findings[i].Missing {
-			if n := missing[m]; n > 0 {
-				fmt.Fprintf(w, "  %s (%d server(s))\n", m, n)
-				delete(missing, m)
-			}
-		}
-	}
-	return nil
-}
-
-func rank(f *agentless.Finding) int {
-	switch {
-	case f.Slowed:
-		return 0
-	case f.Slow:
-		return 1
-	}
-	return 2
 }
 
 // mostMemory bounds the memory's file: 10,000 servers need 6 MB.

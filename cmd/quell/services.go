@@ -23,6 +23,11 @@ func serviceFlag(cmd *cobra.Command) {
 	cmd.Flags().String("service", "", "one of the services, if the configuration names several; default: all of them, or the only one")
 }
 
+// oneServiceFlag adds --service to a command that is for one service only.
+func oneServiceFlag(cmd *cobra.Command) {
+	cmd.Flags().String("service", "", "the service; needed if the configuration names several")
+}
+
 // reached are the services that a command is for.
 type reached struct {
 	list    []*config.File
@@ -204,9 +209,9 @@ func writeStatuses(cmd *cobra.Command, r *reached, asJSON, all bool) error {
 func writeStatusLine(w io.Writer, s controller.Status, all bool) error {
 	v := &statusView{Words: tell.Of(&s, clock), w: w, all: all}
 	text, _ := v.Objective()
-	if _, idle, found := strings.Cut(v.Acting(), ": changes nothing"); found {
+	if _, acting, _ := strings.Cut(v.Acting(), ": "); s.Released != nil || strings.HasPrefix(acting, "changes nothing") {
 		name, _, _ := strings.Cut(text, "; objective")
-		text = name + "; changes nothing" + idle
+		text = name + "; " + acting
 	}
 	if n := len(s.LastFailure); n > 0 {
 		text += fmt.Sprintf("; %d PROBLEM(S)", n)
