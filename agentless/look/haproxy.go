@@ -138,6 +138,8 @@ func (h *HAProxy) Backend(name string) (servers []Server, err error) {
 	switch {
 	case len(names) == 0:
 		return nil, errors.New("HAProxy has no servers")
+	case name != "" && len(servers) == 0:
+		return nil, fmt.Errorf("HAProxy has no backend %s with servers; it has %s", name, strings.Join(names, ", "))
 	case name == "" && len(names) == 1:
 		return h.Servers, nil
 	case len(servers) == 0:

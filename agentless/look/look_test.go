@@ -65,6 +65,9 @@ func TestParseStat(t *testing.T) {
 	if _, err := h.Backend(""); err == nil || !strings.Contains(err.Error(), "app, other") {
 		t.Errorf("got %v", err)
 	}
+	if _, err := h.Backend("nope"); err == nil || err.Error() != "HAProxy has no backend nope with servers; it has app, other" {
+		t.Errorf("got %v", err)
+	}
 	if list, err := h.Backend("app"); err != nil || len(list) != 2 {
 		t.Errorf("%v, %v", list, err)
 	}

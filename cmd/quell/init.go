@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +87,9 @@ func (f *initFlags) check(args []string) error {
 // find asks HAProxy, or takes the addresses.
 func (f *initFlags) find(ctx context.Context, args []string) (*setup.Facts, []look.Server, error) {
 	facts := &setup.Facts{Service: f.service, From: "quell init " + strings.Join(args[:min(len(args), 3)], " ")}
+	if info, err := os.Stat(args[0]); err == nil && info.Mode().Type() == fs.ModeSocket && !strings.Contains(args[0], "/") {
+		args = append([]string{"./" + args[0]}, args[1:]...)
+	}
 	if !strings.Contains(args[0], "/") {
 		return facts, nil, addresses(facts, args)
 	}
@@ -116,6 +121,10 @@ func (f *initFlags) find(ctx context.Context, args []string) (*setup.Facts, []lo
 			sum, n = sum+s.LatencyMS, n+1
 		}
 	}
+	if h.Level == "user" && len(facts.Instances) == 0 {
+		return nil, nil, userErrorf("HAProxy's socket %s (level user) does not show the servers' addresses: "+
+			"set `level admin` at its `stats socket` in haproxy.cfg", args[0])
+	}
 	if len(facts.Instances) == 0 {
 		return nil, nil, userErrorf("backend %s has no server with an address", facts.Backend)
 	}
@@ -134,6 +143,9 @@ func addresses(facts *setup.Facts, args []string) error {
 		host, port, err := net.SplitHostPort(a)
 		if err != nil || host == "" || port == "" {
 			return userErrorf("%q is no address: write host:port, or the path of HAProxy's socket", a)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return userErrorf("%q: the port must be a number from 1 to 65535", a)
 		}
 		if seen[a] {
 			return userErrorf("%s is named twice", a)
@@ -265,7 +277,7 @@ func throughput(ctx context.Context, url string) float64 {
 func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 	text := setup.Config(facts)
 	if _, err := daemon.Drivers().Parse(f.out, []byte(text)); err != nil {
-		return fmt.Errorf("what was found makes no valid configuration: %w\n%s", err, text)
+		return fmt.Errorf("what was found makes no valid configuration: %w", err)
 	}
 	if f.out == "-" {
 		_, err := io.WriteString(w, text)

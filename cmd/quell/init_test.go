@@ -117,8 +117,9 @@ func smallFleet(t *testing.T) (socket string, relays []*relay) {
 	}
 	socket = filepath.Join(dir, "s")
 	conf := filepath.Join(dir, "haproxy.cfg")
-	text := fmt.Sprintf("global\n stats socket %s level operator\ndefaults\n mode http\n timeout connect 5s\n timeout client 30s\n"+
-		" timeout server 30s\nfrontend f\n bind %s\n default_backend app\nbackend app\n%s", socket, freePort(t), servers)
+	text := fmt.Sprintf("global\n stats socket %s level operator\n stats socket %s.user level user\n"+
+		"defaults\n mode http\n timeout connect 5s\n timeout client 30s\n"+
+		" timeout server 30s\nfrontend f\n bind %s\n default_backend app\nbackend app\n%s", socket, socket, freePort(t), servers)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +176,15 @@ func TestInit(t *testing.T) {
 	}
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, text) {
 		t.Error("the file was changed")
+	}
+	errs.Reset()
+	if status := run(t.Context(), []string{"init", socket + ".user"}, nil, &out, &errs); status != exitUsage ||
+		!strings.Contains(errs.String(), "does not show the servers' addresses: set `level admin`") {
+		t.Errorf("a socket of level user: status %d: %s", status, &errs)
+	}
+	t.Chdir(filepath.Dir(socket))
+	if status := run(t.Context(), []string{"init", filepath.Base(socket), "--out", "-"}, nil, &out, &errs); status != 0 {
+		t.Errorf("a socket in this folder: status %d: %s", status, &errs)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -46,6 +47,10 @@ func (f *watchFlags) check() error {
 		return userErrorf("--for %v: must be between one period and 30 days", f.lasts)
 	case f.threshold < 0:
 		return userErrorf("--threshold %v: must not be negative", f.threshold)
+	case f.memory != "":
+		if _, err := os.Stat(filepath.Dir(f.memory)); err != nil {
+			return userErrorf("--memory %s: %w", f.memory, err)
+		}
 	}
 	return nil
 }
