@@ -42,6 +42,9 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 		_, err := Drivers().Load(path) // says what such a file is for
 		return err
 	}
+	if _, err := Drivers().CheckFleet(path); err != nil {
+		log.Warn("the configuration has mistakes with which the controller runs all the same: see quell config check", "mistakes", err)
+	}
 	ctx, cancel, pipe, err := lifeline.Tie(ctx)
 	if err != nil {
 		return err
