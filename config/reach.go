@@ -92,6 +92,9 @@ func (f *File) Notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("slo.threshold is %s: is that the unit you mean? 75ms is 75 milliseconds",
 			keys.FormatDuration(s.SLO.Threshold)))
 	}
+	if s := f.Service.SLO; s.Target == 0 && s.Over != quell.DefaultService().SLO.Over {
+		notes = append(notes, "slo.over has no effect without slo.target: no error budget is kept")
+	}
 	if s := f.Service; s.Sampling < shortSampling {
 		notes = append(notes, fmt.Sprintf("sampling is %s: so short a period has few requests and probes, and severity varies by chance; write "+
 			"1s or more, and use policy.fast to react sooner", keys.FormatDuration(s.Sampling)))
