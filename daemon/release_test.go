@@ -120,6 +120,8 @@ func TestReleaseOfARunningController(t *testing.T) {
 	r.ordered("release")
 	r.weigh("a person's weight after a second release", theirs)
 
+	r.say("set server app/web-1 weight 30")
+	r.weigh("the weights of before, by hand", before)
 	r.ordered("resume")
 	moved()
 	other := filepath.Join(r.dir, "other.yaml")
