@@ -65,16 +65,6 @@ func (r *relay) forward(in net.Conn, to string) {
 	}
 }
 
-// freePort returns a port that is free now.
-func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // begin runs a program until the test ends.
 func begin(t *testing.T, name string, args ...string) {
 	t.Helper()
@@ -103,9 +93,9 @@ func smallFleet(t *testing.T) (socket string, relays []*relay) {
 	}
 	servers := ""
 	for i := range 3 {
-		at := freePort(t)
+		at := need.FreeAddress(t)
 		conf := filepath.Join(dir, fmt.Sprintf("nginx%d.conf", i))
-		text := fmt.Sprintf("daemon off; worker_processes 1; pid %s/nginx%d.pid; error_log /dev/null;\nevents {}\nhttp { access_log off; "+
+		text := fmt.Sprintf("daemon off; master_process off; pid %s/nginx%d.pid; error_log /dev/null;\nevents {}\nhttp { access_log off; "+
 			"server { listen %s; root %s; location = /healthz { return 200 ok; } } }\n", dir, i, at, dir)
 		if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -119,7 +109,7 @@ func smallFleet(t *testing.T) (socket string, relays []*relay) {
 	conf := filepath.Join(dir, "haproxy.cfg")
 	text := fmt.Sprintf("global\n stats socket %s level operator\n stats socket %s.user level user\n"+
 		"defaults\n mode http\n timeout connect 5s\n timeout client 30s\n"+
-		" timeout server 30s\nfrontend f\n bind %s\n default_backend app\nbackend app\n%s", socket, socket, freePort(t), servers)
+		" timeout server 30s\nfrontend f\n bind %s\n default_backend app\nbackend app\n%s", socket, socket, need.FreeAddress(t), servers)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

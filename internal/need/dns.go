@@ -15,7 +15,7 @@ import (
 func DNS(t testing.TB) (address string, change func(records string)) {
 	t.Helper()
 	path := Program(t, "dnsmasq")
-	address = freePort(t)
+	address = FreeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	config := filepath.Join(t.TempDir(), "dnsmasq.conf")
 	var running *exec.Cmd
@@ -40,9 +40,9 @@ func DNS(t testing.TB) (address string, change func(records string)) {
 	}
 }
 
-// freePort is a loopback address on which a server of both UDP and TCP can listen. Its port is below those that the system assigns, so
+// FreeAddress is a loopback address on which a server of both UDP and TCP can listen. Its port is below those that the system assigns, so
 // that no client takes it meanwhile.
-func freePort(t testing.TB) string {
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
