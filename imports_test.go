@@ -17,28 +17,29 @@ const module = "github.com/quellhq/quell"
 // packages of this module that it may import. "." is the root package. A row with a pattern is for matching packages that
 // have no row of their own.
 var mayImport = map[string][]string{
-	".":      {},
-	"budget": {"."},
+	".":       {},
+	"setting": {"."},
+	"budget":  {"."},
 
 	// Decide: what is learned, what decides, where requests go.
 	"stats":  {},
-	"model":  {".", "config/keys", "stats", "internal/atomicfile", "internal/namedfile"},
-	"credit": {".", "config/keys", "stats"},
+	"model":  {".", "setting", "stats", "internal/atomicfile", "internal/namedfile"},
+	"credit": {".", "setting", "stats"},
 	"bundle": {},
 	"report": {"."},
 	"setup":  {},
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
-	"policy":         {".", "budget", "config/keys", "credit", "model", "stats"},
+	"policy":         {".", "budget", "setting", "credit", "model", "stats"},
 	"life":           {"."},
 	"share":          {"."},
 	"route":          {"."},
 
 	// Sense and carry.
 	"sensor":           {".", "internal/cgroup"},
-	"sensor/credits":   {".", "config/keys", "sensor"},
-	"sensor/credits/*": {".", "config/keys", "credit", "sensor", "sensor/credits", "internal/tick"},
+	"sensor/credits":   {".", "setting", "sensor"},
+	"sensor/credits/*": {".", "setting", "credit", "sensor", "sensor/credits", "internal/tick"},
 	"probe":            {".", "internal/connlimit", "internal/outage", "internal/tick"},
 	"probe/local":      {".", "probe", "sensor", "internal/tick"},
 	"progress":         {"internal/cgroup", "internal/connlimit", "internal/outage"},
@@ -48,41 +49,41 @@ var mayImport = map[string][]string{
 	"bus":              {".", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage", "internal/atomicfile"},
 
 	// Act.
-	"balancer":         {".", "config/keys", "internal/outage", "internal/atomicfile"},
-	"balancer/*":       {".", "balancer", "config/keys", "internal/outage"},
-	"balancer/command": {".", "balancer", "config/keys", "internal/outage", "internal/program", "internal/atomicfile"},
+	"balancer":         {".", "setting", "internal/outage", "internal/atomicfile"},
+	"balancer/*":       {".", "balancer", "setting", "internal/outage"},
+	"balancer/command": {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile"},
 	"balancer/measure": {".", "balancer", "internal/tick"},
-	"balancer/health":  {"config/keys", "internal/webcheck"},
-	"balancer/builtin": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "route", "internal/connlimit",
-		"internal/outage", "internal/tick", "internal/atomicfile", "internal/webcheck"},
-	"balancer/haproxy": {".", "balancer", "balancer/measure", "config/keys", "internal/logsocket", "internal/outage", "internal/tick",
+	"balancer/health":  {"setting", "internal/webcheck"},
+	"balancer/builtin": {".", "balancer", "balancer/health", "balancer/measure", "setting", "route", "internal/connlimit",
+		"internal/namedfile", "internal/outage", "internal/tick", "internal/atomicfile", "internal/webcheck"},
+	"balancer/haproxy": {".", "balancer", "balancer/measure", "setting", "internal/logsocket", "internal/outage", "internal/tick",
 		"internal/atomicfile"},
-	"balancer/lvs":   {".", "balancer", "config/keys", "internal/outage", "internal/atomicfile"},
-	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/connlimit", "internal/tick"},
-	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "config/keys", "internal/lockfile", "internal/logsocket",
+	"balancer/lvs":   {".", "balancer", "setting", "internal/outage", "internal/atomicfile"},
+	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "setting", "internal/connlimit", "internal/tick"},
+	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "setting", "internal/lockfile", "internal/logsocket",
 		"internal/outage", "internal/program", "internal/tick", "internal/atomicfile"},
-	"scaler":         {".", "config/keys"},
-	"scaler/*":       {".", "config/keys", "scaler"},
-	"scaler/command": {".", "config/keys", "scaler", "internal/program"},
-	"scaler/process": {".", "config/keys", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile", "internal/webcheck"},
+	"scaler":         {".", "setting"},
+	"scaler/*":       {".", "setting", "scaler"},
+	"scaler/command": {".", "setting", "scaler", "internal/program"},
+	"scaler/process": {".", "setting", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile", "internal/webcheck"},
 	"limit":          {".", "internal/cgroup", "internal/lockfile"},
-	"middleware":     {".", "config/keys", "internal/atomicfile", "internal/lockfile", "internal/program"},
+	"middleware":     {".", "setting", "internal/atomicfile", "internal/lockfile", "internal/program"},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen": {"."},
 	"chart":   {".", "model", "internal/figure"},
 	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
-	"config": {".", "balancer", "config/keys", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor",
+	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "probe/local", "scaler", "sensor",
 		"sensor/credits"},
-	"config/*":   {".", "internal/namedfile"},
-	"controller": {".", "budget", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
-	"diagnose":   {".", "controller"},
-	"tell":       {".", "controller"},
-	"page":       {".", "bus", "controller", "tell"},
-	"daemon":     {"*"},
+	"config/yaml": {".", "internal/namedfile", "setting"},
+	"controller":  {".", "budget", "bus", "life", "model", "internal/outage", "policy", "internal/tick"},
+	"diagnose":    {".", "controller"},
+	"tell":        {".", "controller"},
+	"page":        {".", "bus", "controller", "tell"},
+	"daemon":      {"*"},
 
 	// Apparatus: plays, simulates and judges scenarios.
-	"lab/scenario":         {".", "config", "config/keys", "policy"},
+	"lab/scenario":         {".", "config", "config/yaml", "setting", "policy"},
 	"lab/testbed/*":        {"."},
 	"lab/testbed/emulated": {".", "sensor", "probe", "loadgen", "lab/testbed/demand", "internal/atomicfile"},
 	"lab/testbed/kernel":   {".", "credit", "lab/testbed/demand", "internal/cgroup"},
@@ -94,10 +95,10 @@ var mayImport = map[string][]string{
 
 	// Small shared packages. Some of them are only for tests.
 	"internal/*":        {},
-	"internal/webcheck": {"config/keys"},
+	"internal/webcheck": {"setting"},
 	"internal/figure":   {"internal/atomicfile"},
 	"internal/lifeline": {"."},
-	"internal/golden":   {".", "config/keys"},
+	"internal/golden":   {".", "setting"},
 	"internal/guest":    {"internal/need"},
 
 	"cmd/quell":   {"*"},
@@ -206,6 +207,29 @@ func TestDomainUsesStandardLibraryOnly(t *testing.T) {
 			if first, _, _ := strings.Cut(path, "/"); strings.Contains(first, ".") {
 				t.Errorf("the root package imports %s", path)
 			}
+		}
+	}
+}
+
+// pure are packages that decide. Whoever uses one of them links no parser of YAML.
+var pure = []string{".", "setting", "budget", "credit", "life", "model", "policy", "route", "stats"}
+
+func TestPurePackagesLinkNoYAML(t *testing.T) {
+	args := []string{"list", "-deps", "-f", "{{.ImportPath}}"}
+	for _, name := range pure {
+		args = append(args, "./"+name)
+	}
+	out, err := exec.Command("go", args...).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	linked := strings.Fields(string(out))
+	if !slices.Contains(linked, module+"/policy") {
+		t.Fatalf("go list shows %v", linked)
+	}
+	for _, path := range linked {
+		if strings.Contains(path, "yaml") {
+			t.Errorf("one of %v links %s", pure, path)
 		}
 	}
 }

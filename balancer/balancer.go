@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind describes a driver: its name in balancer.kind, a short description, and its settings.
-type Kind = keys.Kind[Settings]
+type Kind = setting.Kind[Settings]
 
 // Settings are the configuration of one kind of balancer. Packages config and daemon use more methods, if present, through small
 // interfaces.
 type Settings interface {
 	// Keys are the kind's own keys below `balancer`. Reading them fills the settings.
-	Keys() keys.Table
+	Keys() setting.Table
 	// Check reports keys that contradict each other.
-	Check(d *keys.Decoder)
+	Check(d *setting.Decoder)
 	// Where returns the balancer's address or path, as text for people.
 	Where() string
 	// New makes the driver. The balancer need not be running yet.

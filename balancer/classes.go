@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Class is a kind of requests: those whose path matches a pattern. In a pattern each star stands for any text, also for slashes.
@@ -91,20 +91,20 @@ func matchesAll(pattern string) bool {
 }
 
 // ClassKeys reads a list of classes.
-func ClassKeys(classes *Classes) keys.Value {
-	return keys.ListOf((*[]Class)(classes), Class{}, func(c *Class) keys.Value {
-		return keys.Table{
-			keys.Req("name", keys.Ident(&c.Name), "name of the class"),
-			keys.Req("path", keys.Text(&c.Path),
+func ClassKeys(classes *Classes) setting.Value {
+	return setting.ListOf((*[]Class)(classes), Class{}, func(c *Class) setting.Value {
+		return setting.Table{
+			setting.Req("name", setting.Ident(&c.Name), "name of the class"),
+			setting.Req("path", setting.Text(&c.Path),
 				"pattern of the requests' paths, without query: each star stands for any text, as in /tag/* and *.jpg"),
-			keys.Opt("objective", keys.Not(&c.Outside),
+			setting.Opt("objective", setting.Not(&c.Outside),
 				"whether its response times count for slo; off for events, long polls, downloads and other streams"),
 		}
 	})
 }
 
 // Check reports patterns that can match nothing or that match everything. at is the place of the list in the configuration.
-func (c Classes) Check(d *keys.Decoder, at string) {
+func (c Classes) Check(d *setting.Decoder, at string) {
 	if len(c) > MostClasses && d.Sound(at) {
 		d.Refuse(at, "", "has %d classes; at most %d are possible", len(c), MostClasses)
 	}

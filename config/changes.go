@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Changed lists the keys whose values differ between two configurations, sorted. It leaves out defaults that follow from other
@@ -102,13 +102,13 @@ func (b Balancer) owners() []owner {
 	list := []owner{{"balancer", itself, nil}, {"balancer.drain", controller, itself}}
 	again, once, shared := own.Process()
 	for _, name := range again {
-		list = append(list, owner{keys.Join("balancer", name), nil, itself})
+		list = append(list, owner{setting.Join("balancer", name), nil, itself})
 	}
 	for _, name := range once {
-		list = append(list, owner{keys.Join("balancer", name), itself, nil})
+		list = append(list, owner{setting.Join("balancer", name), itself, nil})
 	}
 	for _, name := range shared {
-		list = append(list, owner{keys.Join("balancer", name), slices.Concat(controller, itself), nil})
+		list = append(list, owner{setting.Join("balancer", name), slices.Concat(controller, itself), nil})
 	}
 	return list
 }
@@ -116,7 +116,7 @@ func (b Balancer) owners() []owner {
 // ownerOf finds the row of owners that counts for a key.
 func (f *File) ownerOf(key string) (found owner) {
 	for _, o := range f.owners() {
-		if keys.Within(key, o.path) && len(o.path) > len(found.path) {
+		if setting.Within(key, o.path) && len(o.path) > len(found.path) {
 			found = o
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
@@ -110,7 +110,7 @@ func TestEveryKeyHasAnOwner(t *testing.T) {
 	values := map[string]string{}
 	drivers.fileKeys(&f).Currents("", values)
 	for key := range values {
-		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return keys.Within(key, o.path) }) {
+		if !slices.ContainsFunc(f.owners(), func(o owner) bool { return setting.Within(key, o.path) }) {
 			t.Errorf("nobody reads %s", key)
 		}
 	}

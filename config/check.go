@@ -12,16 +12,17 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/setting"
 )
 
 // Check reads a configuration and reports everything that can be found wrong without running it: the mistakes that Load finds, and
 // those that a process would find later, such as missing files, secrets that others can read, and settings with which nothing would
 // be probed. The error lists all mistakes, as in Parse. If the file could be read, it is returned in spite of its mistakes.
 func (t Drivers) Check(path string) (*File, error) {
-	data, err := keys.ReadFile(path)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (t Drivers) Check(path string) (*File, error) {
 }
 
 // check finds mistakes that a process would find later.
-func (t Drivers) check(d *keys.Decoder, f *File) {
+func (t Drivers) check(d *setting.Decoder, f *File) {
 	if !f.Local() && len(f.Services) == 0 {
 		checkFleet(d, f)
 		checkProbing(d, f)
@@ -55,7 +56,7 @@ func (t Drivers) check(d *keys.Decoder, f *File) {
 }
 
 // checkFleet checks that a fixed group has instances, and that other settings agree with the list of instances.
-func checkFleet(d *keys.Decoder, f *File) {
+func checkFleet(d *setting.Decoder, f *File) {
 	members, fixed := f.Scaler.Listed()
 	n := len(members)
 	if !fixed || !d.Sound("scaler.kind", "scaler.instances") {
@@ -75,12 +76,13 @@ func checkFleet(d *keys.Decoder, f *File) {
 	}
 	ids := idsOf(members)
 	if id := f.Agent.Instance; id != "" && f.shared == nil && d.Sound("agent.instance") && !slices.Contains(ids, id) {
-		d.Refuse("agent.instance", "correct it, or add it to the list", "scaler.instances lists no %q%s", keys.Shorten(id), keys.Suggest(id, ids))
+		d.Refuse("agent.instance", "correct it, or add it to the list",
+			"scaler.instances lists no %q%s", setting.Shorten(id), setting.Suggest(id, ids))
 	}
 }
 
 // checkProbing checks the settings of the prober if the policy needs one.
-func checkProbing(d *keys.Decoder, f *File) {
+func checkProbing(d *setting.Decoder, f *File) {
 	if !d.Sound("policy.name", "probe", "agent.capacity") {
 		return
 	}
@@ -107,7 +109,7 @@ func checkProbing(d *keys.Decoder, f *File) {
 
 // checkResources checks that every resource by which the policy decides is probed, and that the disk's capacity is given if it is
 // probed.
-func checkResources(d *keys.Decoder, f *File) {
+func checkResources(d *setting.Decoder, f *File) {
 	probed := f.Agent.Probing.Resources
 	if d.Given("policy.resource") && d.Sound("policy", "agent.probes") && policy.Feels(f.Service.Policy.Name) {
 		for _, r := range policy.ResourcesFor(f.Service.Policy) {
@@ -125,7 +127,7 @@ func checkResources(d *keys.Decoder, f *File) {
 }
 
 // checkLearning checks that the policy does not wait for models that are never learned.
-func checkLearning(d *keys.Decoder, f *File) {
+func checkLearning(d *setting.Decoder, f *File) {
 	name := f.Service.Policy.Name
 	if d.Sound("models", "policy.name") && f.Models == ModelsLearn && policy.Trained(name) && !policy.Learns(name) {
 		d.Refuse("models", "measure with quell train and quell fit, and name the models.json here",
@@ -134,7 +136,7 @@ func checkLearning(d *keys.Decoder, f *File) {
 }
 
 // checkParameters checks that the agent of this file would carry out what a policy may order for its servers.
-func checkParameters(d *keys.Decoder, f *File, path string, settings any) {
+func checkParameters(d *setting.Decoder, f *File, path string, settings any) {
 	ice, ok := settings.(policy.ICESettings)
 	if !ok {
 		return
@@ -175,7 +177,7 @@ const leastToken = 16
 
 const newToken = "make one with: openssl rand -hex 32"
 
-func checkSecrets(d *keys.Decoder, f *File) {
+func checkSecrets(d *setting.Decoder, f *File) {
 	for _, s := range []struct{ section, token, file string }{
 		{"bus", f.Bus.Token, f.Bus.TokenFile}, {"probe", f.Probe.Token, f.Probe.TokenFile},
 	} {
@@ -199,14 +201,14 @@ func checkSecrets(d *keys.Decoder, f *File) {
 
 // checkCredentials checks the file of this process's credential. The file may be missing, because processes on the controller's
 // machine find their credentials in the data folder.
-func checkCredentials(d *keys.Decoder, f *File) {
+func checkCredentials(d *setting.Decoder, f *File) {
 	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
 		checkPrivate(d, "bus.credentials", strings.ReplaceAll(f.values["bus.credentials"], serviceHolder, f.Service.Name), f.Bus.Credentials)
 	}
 }
 
 // checkTokenFile checks a file that holds a token; written is the file's name as the configuration has it.
-func checkTokenFile(d *keys.Decoder, key, written, path string) {
+func checkTokenFile(d *setting.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
 		d.Refuse(key, newToken+" > "+written+"; chmod 600 "+written, "%s %s", written, reason(err))
@@ -220,7 +222,7 @@ func checkTokenFile(d *keys.Decoder, key, written, path string) {
 }
 
 // checkPrivate refuses a secret that others can read.
-func checkPrivate(d *keys.Decoder, key, written, path string) {
+func checkPrivate(d *setting.Decoder, key, written, path string) {
 	if mode, ok := mode(path); ok && mode&0o077 != 0 {
 		d.Refuse(key, "chmod 600 "+written, "other users of this machine can read %s (mode %04o)", written, mode)
 	}
@@ -236,14 +238,14 @@ func mode(path string) (fs.FileMode, bool) {
 
 // reason is the text of an error about a file, without the file's name.
 func reason(err error) string {
-	var problems keys.Problems
+	var problems setting.Problems
 	if errors.As(err, &problems) {
 		return problems[0].Text
 	}
 	return err.Error()
 }
 
-func checkTLSFiles(d *keys.Decoder, f *File) {
+func checkTLSFiles(d *setting.Decoder, f *File) {
 	t := f.Bus.TLS
 	if !d.Sound("bus.tls") {
 		return
@@ -253,7 +255,7 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 		if c.path == "" {
 			continue
 		}
-		if _, err := keys.ReadFile(c.path); err != nil {
+		if _, err := yaml.ReadFile(c.path); err != nil {
 			whole = false
 			d.Refuse(c.key, "", "%s %s", f.values[c.key], reason(err))
 		}
@@ -265,13 +267,13 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 		return
 	}
 	if t.CA != "" {
-		if pem, _ := keys.ReadFile(t.CA); !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		if pem, _ := yaml.ReadFile(t.CA); !x509.NewCertPool().AppendCertsFromPEM(pem) {
 			d.Refuse("bus.tls.ca", "", "%s holds no certificate in PEM form", f.values["bus.tls.ca"])
 		}
 	}
 	if t.Cert != "" && t.Key != "" {
-		cert, _ := keys.ReadFile(t.Cert)
-		key, _ := keys.ReadFile(t.Key)
+		cert, _ := yaml.ReadFile(t.Cert)
+		key, _ := yaml.ReadFile(t.Key)
 		if _, err := tls.X509KeyPair(cert, key); err != nil {
 			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"],
 				strings.TrimPrefix(err.Error(), "tls: "))
@@ -280,7 +282,7 @@ func checkTLSFiles(d *keys.Decoder, f *File) {
 }
 
 // checkPlaces checks the other files and folders that the configuration names.
-func checkPlaces(d *keys.Decoder, f *File) {
+func checkPlaces(d *setting.Decoder, f *File) {
 	if f.Trained() != "" && d.Sound("models") {
 		if info, err := os.Stat(f.Models); errors.Is(err, fs.ErrNotExist) {
 			d.Refuse("models", "make it with quell train and quell fit, or write learn",
@@ -296,7 +298,7 @@ func checkPlaces(d *keys.Decoder, f *File) {
 		d.Refuse("data", "", "%s is no folder", f.values["data"])
 	}
 	for _, driver := range []any{f.Balancer.Settings, f.Scaler.Settings} {
-		if s, ok := driver.(interface{ CheckPlaces(d *keys.Decoder) }); ok {
+		if s, ok := driver.(interface{ CheckPlaces(d *setting.Decoder) }); ok {
 			s.CheckPlaces(d)
 		}
 	}

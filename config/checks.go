@@ -10,15 +10,15 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/setting"
 )
 
 // checkFile checks the parts of a configuration against each other. A check is skipped if one of its parts already
 // has a problem.
-func checkFile(d *keys.Decoder, f *File) {
+func checkFile(d *setting.Decoder, f *File) {
 	if f.shared == nil {
 		checkShared(d, f)
 	}
@@ -45,7 +45,7 @@ func checkFile(d *keys.Decoder, f *File) {
 }
 
 // checkShared checks the sections that services of one controller share.
-func checkShared(d *keys.Decoder, f *File) {
+func checkShared(d *setting.Decoder, f *File) {
 	checkControlGroups(d, f.Agent.Policy.Groups)
 	policy.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
 	if f.Local() {
@@ -75,7 +75,7 @@ func checkShared(d *keys.Decoder, f *File) {
 const serviceHolder = "{service}"
 
 // checkControlGroups refuses a name for a pattern of control groups, and a name or path that is given twice.
-func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
+func checkControlGroups(d *setting.Decoder, groups []sensor.Group) {
 	for i, g := range groups {
 		at := fmt.Sprintf("agent.policy.groups[%d]", i)
 		if !d.Sound(at) {
@@ -94,8 +94,8 @@ func checkControlGroups(d *keys.Decoder, groups []sensor.Group) {
 }
 
 // CheckService checks a service at the given path.
-func CheckService(d *keys.Decoder, path string, s quell.Service) {
-	at := func(key string) string { return keys.Join(path, key) }
+func CheckService(d *setting.Decoder, path string, s quell.Service) {
+	at := func(key string) string { return setting.Join(path, key) }
 	minimum, maximum := at("group.min"), at("group.max")
 	checkBounds(d, path, s.Group)
 	checkBudget(d, path, s)
@@ -126,23 +126,24 @@ func sameFile(a, b string) bool {
 }
 
 // checkBudget refuses a window too short to tell ten misses from chance.
-func checkBudget(d *keys.Decoder, path string, s quell.Service) {
-	target, over := keys.Join(path, "slo.target"), keys.Join(path, "slo.over")
-	if least := s.SLO.LeastOver(s.Sampling); s.SLO.Target > 0 && d.Sound(target, over, keys.Join(path, "sampling")) && s.SLO.Over < least {
-		d.Refuse(d.First(over, target), fmt.Sprintf("set slo.over to at least %s, or lower the target", keys.FormatDuration(least)),
-			"in %s fewer than ten periods of %s may be missed, which says nothing", keys.FormatDuration(s.SLO.Over), keys.FormatDuration(s.Sampling))
+func checkBudget(d *setting.Decoder, path string, s quell.Service) {
+	target, over := setting.Join(path, "slo.target"), setting.Join(path, "slo.over")
+	if least := s.SLO.LeastOver(s.Sampling); s.SLO.Target > 0 && d.Sound(target, over, setting.Join(path, "sampling")) && s.SLO.Over < least {
+		d.Refuse(d.First(over, target), fmt.Sprintf("set slo.over to at least %s, or lower the target", setting.FormatDuration(least)),
+			"in %s fewer than ten periods of %s may be missed, which says nothing",
+			setting.FormatDuration(s.SLO.Over), setting.FormatDuration(s.Sampling))
 	}
 }
 
 // checkBounds refuses a group whose smallest size is above its largest.
-func checkBounds(d *keys.Decoder, path string, g quell.Group) {
-	minimum, maximum := keys.Join(path, "group.min"), keys.Join(path, "group.max")
+func checkBounds(d *setting.Decoder, path string, g quell.Group) {
+	minimum, maximum := setting.Join(path, "group.min"), setting.Join(path, "group.max")
 	if d.Sound(minimum, maximum) && g.Min > g.Max {
 		d.Refuse(d.First(minimum, maximum), "", "at least %d and at most %d instances cannot both hold", g.Min, g.Max)
 	}
 }
 
-func checkBus(d *keys.Decoder, b Bus) {
+func checkBus(d *setting.Decoder, b Bus) {
 	d.Either("bus.token", "bus.token_file", "both give the token")
 	d.Either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
 	if d.Given("bus.tls.cert") != d.Given("bus.tls.key") && d.Sound("bus.tls") {
@@ -153,7 +154,7 @@ func checkBus(d *keys.Decoder, b Bus) {
 	}
 }
 
-func checkProbe(d *keys.Decoder, f *File) {
+func checkProbe(d *setting.Decoder, f *File) {
 	d.Either("probe.token", "probe.token_file", "both give the token")
 	secured := d.Given("probe.token") || d.Given("probe.token_file")
 	if d.Sound("probe.listen") && !loopback(f.Probe.Listen) && !secured {
@@ -162,14 +163,14 @@ func checkProbe(d *keys.Decoder, f *File) {
 	}
 	if d.Sound("probe.timeout", "sampling") && f.Probe.Timeout > f.Service.Sampling {
 		d.Refuse("probe.timeout", "", "%s is longer than a sampling period (%s)",
-			keys.FormatDuration(f.Probe.Timeout), keys.FormatDuration(f.Service.Sampling))
+			setting.FormatDuration(f.Probe.Timeout), setting.FormatDuration(f.Service.Sampling))
 	}
 	if d.Sound("probe.from", "balancer.kind") && f.Probe.From == FromBalancer && !f.Balancer.probes() {
 		d.Refuse("probe.from", "write controller", "only the builtin balancer can probe")
 	}
 }
 
-func checkTrain(d *keys.Decoder, t Train) {
+func checkTrain(d *setting.Decoder, t Train) {
 	d.Increasing("train.levels", t.Levels)
 	d.Increasing("train.interference", t.Interference)
 	if d.Given("train.interference") && d.Sound("train.interference") && t.Plan == CustomPlan && t.Interference[0] != 0 {
@@ -189,7 +190,7 @@ func checkTrain(d *keys.Decoder, t Train) {
 		return
 	}
 	for _, name := range []string{"levels", "interference", "run", "repeat", "max_repeat", "interval", "confidence"} {
-		if path := keys.Join("train", name); d.Given(path) {
+		if path := setting.Join("train", name); d.Given(path) {
 			d.Refuse(path, "set train.plan to custom", "the plan %s has its own", t.Plan)
 		}
 	}

@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/setting"
 )
 
 // If a configuration file has mistakes, only these of its sections are read.
@@ -19,8 +20,8 @@ var (
 // LoadContact reads what a command needs to reach the controller of a service: the sections service, bus and data. Mistakes in the
 // rest of the file are returned with it but do not stop the command, because pause and override must work while somebody is still
 // editing the file. An error means that service or bus cannot be read, and lists every mistake.
-func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
-	data, err := keys.ReadFile(path)
+func (t Drivers) LoadContact(path string) (*File, setting.Problems, error) {
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -29,8 +30,8 @@ func (t Drivers) LoadContact(path string) (*File, keys.Problems, error) {
 
 // LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: the key data. Mistakes in the rest of
 // the file are returned as in LoadContact.
-func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
-	data, err := keys.ReadFile(path)
+func (t Drivers) LoadLocal(path string) (*File, setting.Problems, error) {
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,8 +40,8 @@ func (t Drivers) LoadLocal(path string) (*File, keys.Problems, error) {
 
 // LoadHost reads what an emulated machine needs to know about its service: the sections service, bus, data, sampling and probe.
 // Mistakes in the rest of the file do not stop the machine; they are returned as in LoadContact.
-func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
-	data, err := keys.ReadFile(path)
+func (t Drivers) LoadHost(path string) (*File, setting.Problems, error) {
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,16 +50,16 @@ func (t Drivers) LoadHost(path string) (*File, keys.Problems, error) {
 
 // ParseContact is LoadContact for a file that has already been read. Only Path, Service.Name, Bus and Data of the
 // result are valid.
-func (t Drivers) ParseContact(name string, data []byte) (*File, keys.Problems, error) {
+func (t Drivers) ParseContact(name string, data []byte) (*File, setting.Problems, error) {
 	return t.parsePart(name, data, contactPart)
 }
 
 // parsePart reads only the named sections of a file. A mistake in these sections is an error; mistakes in others are returned as
 // problems.
-func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys.Problems, error) {
+func (t Drivers) parsePart(name string, data []byte, part []string) (*File, setting.Problems, error) {
 	f := t.Defaults()
 	f.Path = name
-	d := keys.NewDecoder(name)
+	d := yaml.NewDecoder(name)
 	if !d.Decode(data, t.fileKeys(&f)) {
 		return t.parsePartAlone(name, data, part, d)
 	}
@@ -76,13 +77,13 @@ func (t Drivers) parsePart(name string, data []byte, part []string) (*File, keys
 }
 
 // parsePartAlone reads the named sections of a file that as a whole is not valid YAML.
-func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *keys.Decoder) (*File, keys.Problems, error) {
+func (t Drivers) parsePartAlone(name string, data []byte, part []string, whole *setting.Decoder) (*File, setting.Problems, error) {
 	f := t.Defaults()
 	f.Path = name
-	table := slices.DeleteFunc(t.fileKeys(&f), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })
-	d := keys.NewDecoder(name)
+	table := slices.DeleteFunc(t.fileKeys(&f), func(k setting.Key) bool { return !slices.Contains(part, k.Name) })
+	d := yaml.NewDecoder(name)
 	read := d.Decode([]byte(onlySections(string(data), table.Names())), table)
-	d.Require(slices.DeleteFunc(required(ServiceKeys(&f.Service)), func(k keys.Key) bool { return !slices.Contains(part, k.Name) })...)
+	d.Require(slices.DeleteFunc(required(ServiceKeys(&f.Service)), func(k setting.Key) bool { return !slices.Contains(part, k.Name) })...)
 	if !read || !d.Sound(part...) {
 		return nil, nil, whole.Err()
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/setting"
 )
 
 // inventory is a driver that this package does not know.
@@ -18,11 +18,11 @@ type inventory struct {
 	slots int
 }
 
-func (i *inventory) Keys() keys.Table {
-	return keys.Table{keys.Req("file", keys.Text(&i.path), "file that lists the instances")}
+func (i *inventory) Keys() setting.Table {
+	return setting.Table{setting.Req("file", setting.Text(&i.path), "file that lists the instances")}
 }
 
-func (i *inventory) Check(d *keys.Decoder, service quell.Service) {
+func (i *inventory) Check(d *setting.Decoder, service quell.Service) {
 	if service.Group.Max > 100 {
 		d.Refuse("scaler.file", "", "a file lists at most 100 instances")
 	}

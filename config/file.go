@@ -12,7 +12,6 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
@@ -21,6 +20,7 @@ import (
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/setting"
 )
 
 // File is a configuration. Every process of a service reads the same file and uses some of its sections. A relative path in the
@@ -42,7 +42,7 @@ type File struct {
 	Train    Train
 
 	values map[string]string // value of every key, as text
-	places *keys.Decoder
+	places *setting.Decoder
 	shared *File // the file that names this service beside others; nil: it is alone
 }
 

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/setting"
 )
 
 // The least and the largest sampling period.
@@ -16,71 +16,72 @@ const (
 )
 
 // Scheduling is the name of a balancer's scheduling.
-func Scheduling(dst *quell.Scheduling) keys.Value { return keys.OneOf(dst, quell.Schedulings) }
+func Scheduling(dst *quell.Scheduling) setting.Value { return setting.OneOf(dst, quell.Schedulings) }
 
 // ServiceKeys are the keys that describe a service, in configurations and in scenarios.
-func ServiceKeys(s *quell.Service) keys.Table {
-	return keys.Table{
-		keys.Req("service", serviceName(&s.Name), "name of the service"),
-		keys.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
-		keys.Opt("sampling", keys.Duration(&s.Sampling).Between(ShortestPeriod, LongestPeriod),
+func ServiceKeys(s *quell.Service) setting.Table {
+	return setting.Table{
+		setting.Req("service", serviceName(&s.Name), "name of the service"),
+		setting.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
+		setting.Opt("sampling", setting.Duration(&s.Sampling).Between(ShortestPeriod, LongestPeriod),
 			"sampling period T: in each the controller makes one snapshot and one plan"),
-		keys.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
-		keys.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
-		keys.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change"),
-		keys.Opt("mode", keys.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them"),
+		setting.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
+		setting.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
+		setting.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change"),
+		setting.Opt("mode", setting.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them"),
 	}
 }
 
-func sloKeys(s *quell.SLO) keys.Table {
+func sloKeys(s *quell.SLO) setting.Table {
 	objective := s.Objective()
-	return keys.Table{
-		keys.Req("metric", keys.OneOf(&objective, quell.Objectives()).Into(s.SetObjective),
+	return setting.Table{
+		setting.Req("metric", setting.OneOf(&objective, quell.Objectives()).Into(s.SetObjective),
 			"statistic of response time: mean, p50, p90, p95 or p99; with ttfb_ before it, as in ttfb_p95, only the time until the response "+
 				"begins counts, for streams and large downloads (docs/what-counts.md)"),
-		keys.Req("threshold", keys.Duration(&s.Threshold).Above(0), "response time that the metric must not exceed"),
-		keys.Opt("target", keys.Share(&s.Target).Need("above 50% and below 100%", isTarget),
+		setting.Req("threshold", setting.Duration(&s.Threshold).Above(0), "response time that the metric must not exceed"),
+		setting.Opt("target", setting.Share(&s.Target).Need("above 50% and below 100%", isTarget),
 			"part of the time, or of the requests, in which the objective must hold, for example 99%: an error budget is kept, and prima finds "+
 				"its headroom by it (docs/budget.md)").Or("no error budget"),
-		keys.Opt("of", keys.OneOf(&s.Of, quell.BudgetsOf),
+		setting.Opt("of", setting.OneOf(&s.Of, quell.BudgetsOf),
 			"time: of sampling periods, and the slowest instance counts; requests: of requests, and each counts as its instance's period did"),
-		keys.Opt("over", keys.Duration(&s.Over).Between(10*time.Minute, 90*24*time.Hour), "the window of the budget, which ends now"),
+		setting.Opt("over", setting.Duration(&s.Over).Between(10*time.Minute, 90*24*time.Hour), "the window of the budget, which ends now"),
 	}
 }
 
 // isTarget returns whether a target can be kept and missed; 0 means that there is none.
 func isTarget(target float64) bool { return target == 0 || target > 0.5 && target < 1 }
 
-func groupKeys(g *quell.Group) keys.Table {
-	return keys.Table{
-		keys.Opt("min", keys.Whole(&g.Min).AtLeast(1), "fewest instances"),
-		keys.Opt("max", keys.Whole(&g.Max).Between(1, 100_000), "most instances"),
-		keys.Opt("initial", keys.Whole(&g.Initial).Between(0, 100_000),
+func groupKeys(g *quell.Group) setting.Table {
+	return setting.Table{
+		setting.Opt("min", setting.Whole(&g.Min).AtLeast(1), "fewest instances"),
+		setting.Opt("max", setting.Whole(&g.Max).Between(1, 100_000), "most instances"),
+		setting.Opt("initial", setting.Whole(&g.Initial).Between(0, 100_000),
 			"number of instances to start if there are none yet; from min to max").Or("min"),
-		keys.Opt("startup", keys.Duration(&g.Startup).Above(0),
+		setting.Opt("startup", setting.Duration(&g.Startup).Above(0),
 			"how long an instance may take to become ready; then it no longer counts as coming, and after twice that it is given up"),
-		keys.Opt("replace", keys.Table{
-			keys.Opt("below", keys.Share(&g.Replace.Below).Between(0, 1),
+		setting.Opt("replace", setting.Table{
+			setting.Opt("below", setting.Share(&g.Replace.Below).Between(0, 1),
 				"an instance with less than this share of its credits is replaced, if a fresh one has more; 0%: none is"),
-			keys.Opt("every", keys.Duration(&g.Replace.Every).AtLeast(0),
+			setting.Opt("every", setting.Duration(&g.Replace.Every).AtLeast(0),
 				"least time between two replacements by the policy; quell replace is not bound by it"),
 		}, "how instances are replaced by fresh ones"),
-		keys.Opt("protected", keys.Idents(&g.Protected), "ids of instances that are never removed or replaced"),
+		setting.Opt("protected", setting.Idents(&g.Protected), "ids of instances that are never removed or replaced"),
 	}
 }
 
-func guardKeys(g *quell.Guard) keys.Table {
-	return keys.Table{
-		keys.Opt("floor", keys.Share(&g.Floor).Between(0, 1), "least weight, as a share of the weight in an equal split; 0 turns it off"),
-		keys.Opt("step", keys.Share(&g.Step).AtLeast(0), "largest change of a weight at once, as a share of an equal one; 0 turns it off"),
-		keys.Opt("slow_start", keys.Duration(&g.SlowStart).AtLeast(0),
+func guardKeys(g *quell.Guard) setting.Table {
+	return setting.Table{
+		setting.Opt("floor", setting.Share(&g.Floor).Between(0, 1), "least weight, as a share of the weight in an equal split; 0 turns it off"),
+		setting.Opt("step", setting.Share(&g.Step).AtLeast(0), "largest change of a weight at once, as a share of an equal one; 0 turns it off"),
+		setting.Opt("slow_start", setting.Duration(&g.SlowStart).AtLeast(0),
 			"time in which a new instance's weight grows to its full value; 0s turns it off"),
-		keys.Opt("stale_after", keys.Whole(&g.StaleAfter).AtLeast(0),
+		setting.Opt("stale_after", setting.Whole(&g.StaleAfter).AtLeast(0),
 			"number of periods without a reading after which an instance is stale; 0 turns it off"),
-		keys.Opt("fade", keys.Whole(&g.Fade).AtLeast(0), "number of further periods in which a stale instance's weight moves to an equal share"),
-		keys.Opt("error_rate", keys.Share(&g.ErrorRate).Between(0, 1),
+		setting.Opt("fade", setting.Whole(&g.Fade).AtLeast(0),
+			"number of further periods in which a stale instance's weight moves to an equal share"),
+		setting.Opt("error_rate", setting.Share(&g.ErrorRate).Between(0, 1),
 			"an instance whose share of failed requests is larger never gains weight; 0% turns it off"),
-		keys.Opt("undo", keys.Bool(&g.Undo),
+		setting.Opt("undo", setting.Bool(&g.Undo),
 			"whether a change is taken back after which the service is worse than before, and worse than predicted"),
 	}
 }
@@ -88,8 +89,8 @@ func guardKeys(g *quell.Guard) keys.Table {
 // longestService is the longest name of a service that the bus accepts, in bytes.
 const longestService = 64
 
-func serviceName(dst *string) *keys.Scalar[string] {
-	return keys.Ident(dst).Then(func(s string) string {
+func serviceName(dst *string) *setting.Scalar[string] {
+	return setting.Ident(dst).Then(func(s string) string {
 		if len(s) > longestService {
 			return fmt.Sprintf("must not be longer than %d characters, which is what the bus takes", longestService)
 		}

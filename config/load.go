@@ -7,8 +7,9 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/setting"
 )
 
 // Load reads and parses a service's configuration file.
@@ -22,7 +23,7 @@ func (t Drivers) Load(path string) (*File, error) {
 
 // LoadAgent reads a configuration file for an agent. The file may describe no service and have only agent.policy.
 func (t Drivers) LoadAgent(path string) (*File, error) {
-	data, err := keys.ReadFile(path)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -50,15 +51,15 @@ func (t Drivers) Parse(name string, data []byte) (*File, error) {
 }
 
 // parse reads as much of a configuration as it can. ok is false if the file is not valid YAML. Paths are as the file has them.
-func (t Drivers) parse(name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
+func (t Drivers) parse(name string, data []byte) (f *File, d *setting.Decoder, ok bool) {
 	return t.parseOf(nil, name, data)
 }
 
 // parseOf is parse for the file of a service that shares its controller with others; shared is nil if it does not.
-func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *keys.Decoder, ok bool) {
+func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *setting.Decoder, ok bool) {
 	file := t.Defaults()
 	file.Path = name
-	d = keys.NewDecoder(name)
+	d = yaml.NewDecoder(name)
 	if !d.Decode(data, t.fileKeys(&file)) {
 		return &file, d, false
 	}
@@ -76,12 +77,12 @@ func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *ke
 
 // Problem makes a problem of the value of a key. Its place is the key's place in the file, or that of the nearest section around
 // it.
-func (f *File) Problem(key, text string) keys.Problem {
+func (f *File) Problem(key, text string) setting.Problem {
 	if f.shared != nil && f.isShared(key) {
 		return f.shared.Problem(key, text)
 	}
 	at := f.places.PlaceOf(key)
-	return keys.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
+	return setting.Problem{File: f.Path, Line: at.Line, Column: at.Column, Text: text}
 }
 
 // Token returns a secret that a configuration has as text or in a file; "" if it has none.
@@ -89,20 +90,20 @@ func Token(token, file string) (string, error) {
 	if token != "" || file == "" {
 		return token, nil
 	}
-	data, err := keys.ReadFile(file)
+	data, err := yaml.ReadFile(file)
 	if err != nil {
 		return "", err
 	}
 	token = strings.TrimSpace(string(data))
 	if token == "" || strings.ContainsAny(token, "\r\n") {
-		return "", &quell.UserError{Err: keys.Problems{{File: file, Text: "must hold one line, the token"}}}
+		return "", &quell.UserError{Err: setting.Problems{{File: file, Text: "must hold one line, the token"}}}
 	}
 	return token, nil
 }
 
 // require reports missing keys of the service. If the file describes no service, it reports a missing agent.policy, and keys that
 // need a service.
-func (t Drivers) require(d *keys.Decoder, f *File) {
+func (t Drivers) require(d *setting.Decoder, f *File) {
 	if d.Given("services") {
 		for _, name := range t.fileKeys(f).Names() {
 			if !slices.Contains(sharedSections, name) && d.Given(name) {
@@ -112,7 +113,7 @@ func (t Drivers) require(d *keys.Decoder, f *File) {
 		return
 	}
 	service := required(ServiceKeys(&f.Service))
-	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k keys.Key) bool { return d.Given(k.Name) }) {
+	if !d.Given("agent.policy") || slices.ContainsFunc(service, func(k setting.Key) bool { return d.Given(k.Name) }) {
 		d.Require(service...)
 		return
 	}
@@ -123,12 +124,12 @@ func (t Drivers) require(d *keys.Decoder, f *File) {
 	}
 }
 
-func required(table keys.Table) keys.Table {
-	return slices.DeleteFunc(table, func(k keys.Key) bool { return !k.Required })
+func required(table setting.Table) setting.Table {
+	return slices.DeleteFunc(table, func(k setting.Key) bool { return !k.Required })
 }
 
 // derive sets the defaults that follow from other keys.
-func (f *File) derive(d *keys.Decoder) {
+func (f *File) derive(d *setting.Decoder) {
 	_, reads := f.Scaler.Settings.(onlyLists)
 	f.Service.Group.Fixed = reads
 	if members, _ := f.Scaler.Listed(); len(members) > 0 {
@@ -205,7 +206,7 @@ func (f *File) CheckInstance(id string) error {
 		return nil
 	}
 	return &quell.UserError{Err: fmt.Errorf("%s: scaler.instances lists no %q%s: correct the agent's instance, or add it to the list",
-		f.Path, keys.Shorten(id), keys.Suggest(id, ids))}
+		f.Path, setting.Shorten(id), setting.Suggest(id, ids))}
 }
 
 func idsOf(members []quell.Member) (ids []string) {

@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"errors"
-	"github.com/quellhq/quell/internal/webcheck"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,18 +12,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell/internal/webcheck"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits/cloudwatch"
+	"github.com/quellhq/quell/setting"
 )
 
 const least = "service: video\nslo: {metric: mean, threshold: 75ms}\n"
@@ -94,7 +96,7 @@ func TestFullFile(t *testing.T) {
 		Scaler: Scaler{Kind: "process", Settings: &process.Settings{
 			Command: []string{"web", "--listen", "127.0.0.1:{port}", "--probe", "{probe_port}", "--level", "3", "--quiet", "true"},
 			Address: "10.0.{slot}.2:80", ProbeAddress: "10.0.{slot}.2:{probe_port}",
-			Slots: 5, Ports: keys.Ports{First: 9100, Last: 9120}, Ready: process.Ready{Path: "/ready", Timeout: 45 * time.Second,
+			Slots: 5, Ports: setting.Ports{First: 9100, Last: 9120}, Ready: process.Ready{Path: "/ready", Timeout: 45 * time.Second,
 				Request: webcheck.Request{Host: "shop.example:8080", Headers: []string{"Accept: text/plain"}}},
 			Drain: 15 * time.Second, Lifeline: true,
 		}},
@@ -152,7 +154,7 @@ func fullServers() []middleware.Server {
 func TestFullFileSetsEveryKey(t *testing.T) {
 	excluded := []string{"services", "bus.url", "bus.token", "probe.token_file", "policy.credits.types"}
 	f := drivers.Defaults()
-	d := keys.NewDecoder("full.yaml")
+	d := yaml.NewDecoder("full.yaml")
 	if !d.Decode(read(t, "testdata/full.yaml"), drivers.fileKeys(&f)) {
 		t.Fatal(d.Err())
 	}
@@ -415,7 +417,7 @@ func TestResources(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", text, f, err)
 		}
 		var b bytes.Buffer
-		if err := keys.Write(&b, ServiceKeys(&f.Service), nil, nil); err != nil {
+		if err := setting.Write(&b, ServiceKeys(&f.Service), nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := drivers.Parse("quell.yaml", b.Bytes()); err != nil || !reflect.DeepEqual(again.Service, f.Service) {

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // checkReach checks that the agents of listed machines can reach the bus, that the prober can reach them, and that each has a probe server
 // of its own.
-func checkReach(d *keys.Decoder, f *File) {
+func checkReach(d *setting.Decoder, f *File) {
 	members, _ := f.Scaler.Listed()
 	if !d.Sound("scaler.instances") {
 		return
@@ -67,9 +67,9 @@ func unspecified(listen string) bool {
 }
 
 // checkMeasured checks that the balancer's driver can measure the objective.
-func checkMeasured(d *keys.Decoder, f *File) {
+func checkMeasured(d *setting.Decoder, f *File) {
 	s, ok := f.Balancer.Settings.(interface {
-		CheckObjective(*keys.Decoder, quell.Metric)
+		CheckObjective(*setting.Decoder, quell.Metric)
 	})
 	if ok && d.Sound("slo", "balancer") {
 		s.CheckObjective(d, f.Service.SLO.Metric)
@@ -90,14 +90,14 @@ func (f *File) Notes() (notes []string) {
 	}
 	if s := f.Service; s.SLO.Threshold >= longThreshold {
 		notes = append(notes, fmt.Sprintf("slo.threshold is %s: is that the unit you mean? 75ms is 75 milliseconds",
-			keys.FormatDuration(s.SLO.Threshold)))
+			setting.FormatDuration(s.SLO.Threshold)))
 	}
 	if s := f.Service.SLO; s.Target == 0 && s.Over != quell.DefaultService().SLO.Over {
 		notes = append(notes, "slo.over has no effect without slo.target: no error budget is kept")
 	}
 	if s := f.Service; s.Sampling < shortSampling {
 		notes = append(notes, fmt.Sprintf("sampling is %s: so short a period has few requests and probes, and severity varies by chance; write "+
-			"1s or more, and use policy.fast to react sooner", keys.FormatDuration(s.Sampling)))
+			"1s or more, and use policy.fast to react sooner", setting.FormatDuration(s.Sampling)))
 	}
 	if f.Bus.URL == "" && (f.Bus.Token != "" || f.Bus.TokenFile != "") {
 		notes = append(notes, "every process that has bus.token may send readings of any instance; give each process its own: quell credentials "+

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/setting"
 )
 
 // sharedSections are what the services of one controller share. They are in the file that names the services, and in no service's own file.
@@ -44,7 +45,7 @@ func (f *Fleet) Err() error {
 // LoadFleet reads a configuration file, and the files of the services that it names. An error means that the file itself has mistakes, or
 // every service has. Mistakes in the files of some services are in Fleet.Bad, and do not concern the others.
 func (t Drivers) LoadFleet(path string) (*Fleet, error) {
-	data, err := keys.ReadFile(path)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func (t Drivers) LoadFleet(path string) (*Fleet, error) {
 		fleet.Services = []*File{shared}
 		return fleet, nil
 	}
-	t.addServices(fleet, func(*keys.Decoder, *File) {})
+	t.addServices(fleet, func(*setting.Decoder, *File) {})
 	if len(fleet.Services) == 0 {
 		return nil, fleet.Err()
 	}
@@ -88,9 +89,9 @@ func (t Drivers) CheckFleet(path string) (*Fleet, error) {
 }
 
 // addServices reads the files of a fleet's services, checks each of them further with check, and checks that the services agree.
-func (t Drivers) addServices(fleet *Fleet, check func(*keys.Decoder, *File)) {
+func (t Drivers) addServices(fleet *Fleet, check func(*setting.Decoder, *File)) {
 	for _, path := range fleet.Shared.servicePaths() {
-		data, err := keys.ReadFile(path)
+		data, err := yaml.ReadFile(path)
 		if err != nil {
 			fleet.Bad = append(fleet.Bad, BadService{Path: path, Err: err})
 			continue
@@ -145,7 +146,7 @@ func (f *File) absolute() error {
 }
 
 // join gives a service what it shares with the others, and refuses settings of its own for that.
-func (f *File) join(d *keys.Decoder, shared *File) {
+func (f *File) join(d *setting.Decoder, shared *File) {
 	for _, name := range sharedSections {
 		if d.Given(name) {
 			d.Refuse(name, "remove it here", "is set in %s for all of its services", shared.Path)
@@ -158,7 +159,7 @@ func (f *File) join(d *keys.Decoder, shared *File) {
 }
 
 // sharedPlaces returns the decoder of the file that has the shared sections; d is that of the service's own file.
-func (f *File) sharedPlaces(d *keys.Decoder) *keys.Decoder {
+func (f *File) sharedPlaces(d *setting.Decoder) *setting.Decoder {
 	if f.shared != nil {
 		return f.shared.places
 	}
@@ -169,7 +170,7 @@ func (f *File) sharedPlaces(d *keys.Decoder) *keys.Decoder {
 func (f *File) OneOfSeveral() bool { return f.shared != nil }
 
 // agree checks that a service can run beside others: names, balancers and logs are different, and what one agent does for all is the same.
-func agree(d *keys.Decoder, f *File, others []*File) {
+func agree(d *setting.Decoder, f *File, others []*File) {
 	if f.Scaler.Changes() && d.Sound("scaler") {
 		d.Refuse("scaler", "list the machines (kind: fixed), or give this service a controller of its own",
 			"services that share a controller share machines, and kind %s starts instances of its own", f.Scaler.Kind)
@@ -179,7 +180,7 @@ func agree(d *keys.Decoder, f *File, others []*File) {
 	}
 }
 
-func agreeWith(d *keys.Decoder, f, other *File) {
+func agreeWith(d *setting.Decoder, f, other *File) {
 	if f.Service.Name == other.Service.Name && d.Sound("service") {
 		d.Refuse("service", "give each service a name of its own", "%s is the service of %s, too", f.Service.Name, other.placeOf("service"))
 		return
@@ -191,7 +192,7 @@ func agreeWith(d *keys.Decoder, f, other *File) {
 		}
 	}
 	for _, same := range []struct{ key, own, others string }{
-		{"sampling", keys.FormatDuration(f.Service.Sampling), keys.FormatDuration(other.Service.Sampling)},
+		{"sampling", setting.FormatDuration(f.Service.Sampling), setting.FormatDuration(other.Service.Sampling)},
 		{"probe.listen", f.Probe.Listen, other.Probe.Listen},
 		{"probe.token", f.Probe.Token, other.Probe.Token},
 		{"probe.token_file", f.Probe.TokenFile, other.Probe.TokenFile},
@@ -206,7 +207,7 @@ func agreeWith(d *keys.Decoder, f, other *File) {
 }
 
 // agreeOnMachines checks that a machine that two services list has one agent: the same id, the same address of the probe server.
-func agreeOnMachines(d *keys.Decoder, f, other *File) {
+func agreeOnMachines(d *setting.Decoder, f, other *File) {
 	theirs, _ := other.Scaler.Listed()
 	own, _ := f.Scaler.Listed()
 	for i, m := range own {
@@ -240,14 +241,14 @@ func (b Balancer) manages() []string {
 type Contacts struct {
 	Services []*File      // only Path, Service.Name, Bus and Data are valid
 	Bad      []BadService // services whose name cannot be read
-	Mistakes keys.Problems
+	Mistakes setting.Problems
 	Several  bool
 }
 
 // LoadContacts is LoadContact for a configuration that may name several services. A service whose file cannot be read does not concern the
 // others.
 func (t Drivers) LoadContacts(path string) (*Contacts, error) {
-	data, err := keys.ReadFile(path)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -265,9 +266,9 @@ func (t Drivers) LoadContacts(path string) (*Contacts, error) {
 		return nil, err
 	}
 	for _, path := range f.servicePaths() {
-		data, err := keys.ReadFile(path)
+		data, err := yaml.ReadFile(path)
 		var service *File
-		var more keys.Problems
+		var more setting.Problems
 		if err == nil {
 			service, more, err = t.parsePart(path, data, []string{"service"})
 		}
@@ -278,7 +279,7 @@ func (t Drivers) LoadContacts(path string) (*Contacts, error) {
 			c.Bad = append(c.Bad, BadService{Path: path, Err: err})
 			continue
 		}
-		service.join(keys.NewDecoder(path), f)
+		service.join(yaml.NewDecoder(path), f)
 		c.Services, c.Mistakes = append(c.Services, service), append(c.Mistakes, more...)
 	}
 	return c, nil
@@ -314,5 +315,5 @@ func (f *File) RestartsOwn(process string, changed []string) []string {
 
 // isShared returns whether a key is in one of the shared sections.
 func (f *File) isShared(key string) bool {
-	return slices.ContainsFunc(sharedSections, func(section string) bool { return keys.Within(key, section) })
+	return slices.ContainsFunc(sharedSections, func(section string) bool { return setting.Within(key, section) })
 }

@@ -3,7 +3,7 @@ package config
 import (
 	"io"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Write writes a configuration as a file; reading that file gives the same configuration. It leaves out keys at their default,
@@ -14,5 +14,5 @@ func (t Drivers) Write(w io.Writer, f *File) error {
 	if f.places != nil {
 		given = f.places.Given
 	}
-	return keys.Write(w, t.fileKeys(f), t.fileKeys(&defaults), given)
+	return setting.Write(w, t.fileKeys(f), t.fileKeys(&defaults), given)
 }

@@ -1,16 +1,16 @@
 package credit
 
 import (
-	_ "embed" // types.yaml
+	_ "embed" // types.json
+	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
 	"sync"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Type is what a provider publishes, or what was measured, of an instance type or of a volume.
@@ -64,121 +64,115 @@ type Table struct {
 	types   map[string]Type
 }
 
-//go:embed types.yaml
+//go:embed types.json
 var shipped []byte
 
-// Shipped returns the table that Quell comes with.
+// listing is a table in the order of its file.
+type listing struct {
+	Sources []Source
+	Types   []Type
+}
+
+// Shipped returns the table that Quell comes with. People edit types.yaml; a test writes types.json from it, so that programs need no
+// YAML to use the table.
 var Shipped = sync.OnceValue(func() *Table {
-	t, err := Parse("types.yaml", shipped)
-	if err != nil {
+	var f listing
+	if err := json.Unmarshal(shipped, &f); err != nil {
 		panic(err) // a test reads the same bytes
 	}
-	return t
+	return f.table()
 })
 
-// Parse reads a table. The name is that of its file; errors have the form FILE:LINE:COLUMN: what is wrong, all of them at once.
-func Parse(name string, data []byte) (*Table, error) {
-	var f struct {
-		sources []Source
-		types   []Type
+// Parse reads a table with a decoder of its file. An error lists all mistakes.
+func Parse(d *setting.Decoder, data []byte) (*Table, error) {
+	f, err := parse(d, data)
+	if err != nil {
+		return nil, err
 	}
-	d := keys.NewDecoder(name)
-	table := keys.Table{
-		keys.Opt("sources", keys.ListOf(&f.sources, Source{}, func(s *Source) keys.Value { return sourceKeys(s) }), "where figures are from"),
-		keys.Req("types", keys.ListOf(&f.types, Type{}, func(t *Type) keys.Value { return typeKeys(t) }).AtLeast(1),
+	return f.table(), nil
+}
+
+func parse(d *setting.Decoder, data []byte) (f listing, err error) {
+	table := setting.Table{
+		setting.Opt("sources", setting.ListOf(&f.Sources, Source{}, func(s *Source) setting.Value { return sourceKeys(s) }),
+			"where figures are from"),
+		setting.Req("types", setting.ListOf(&f.Types, Type{}, func(t *Type) setting.Value { return typeKeys(t) }).AtLeast(1),
 			"instance types and volumes"),
 	}
 	if d.Decode(data, table) {
-		check(d, f.sources, f.types)
+		check(d, f.Sources, f.Types)
 	}
-	if err := d.Err(); err != nil {
-		return nil, err
-	}
-	t := &Table{Sources: f.sources, types: make(map[string]Type, len(f.types))}
-	for _, entry := range f.types {
+	return f, d.Err()
+}
+
+func (f *listing) table() *Table {
+	t := &Table{Sources: f.Sources, types: make(map[string]Type, len(f.Types))}
+	for _, entry := range f.Types {
 		t.types[entry.Name] = entry
 	}
-	return t, nil
+	return t
 }
 
-// Load reads a table from a file.
-func Load(path string) (*Table, error) {
-	data, err := keys.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return Parse(path, data)
-}
-
-// Read reads a table; errors begin with LINE:COLUMN after the word types.
-func Read(r io.Reader) (*Table, error) {
-	data, err := io.ReadAll(r)
-	if err != nil {
-		return nil, err
-	}
-	return Parse("types", data)
-}
-
-func sourceKeys(s *Source) keys.Table {
-	return keys.Table{
-		keys.Req("source", keys.Ident(&s.Name), "its name in this file"),
-		keys.Req("url", keys.Text(&s.URL), "its address, or the title of a publication"),
-		keys.Req("read", keys.Text(&s.Read), "the day on which the figures were compared with it"),
+func sourceKeys(s *Source) setting.Table {
+	return setting.Table{
+		setting.Req("source", setting.Ident(&s.Name), "its name in this file"),
+		setting.Req("url", setting.Text(&s.URL), "its address, or the title of a publication"),
+		setting.Req("read", setting.Text(&s.Read), "the day on which the figures were compared with it"),
 	}
 }
 
-func typeKeys(t *Type) keys.Table {
-	return keys.Table{
-		keys.Req("type", keys.Ident(&t.Name), "name of the instance type or of the volume"),
-		keys.Opt("provider", keys.Ident(&t.Provider), "who rents it out"),
-		keys.Opt("sources", keys.Idents(&t.Sources), "names of the sources of its figures"),
-		keys.Opt("vcpus", keys.Decimal(&t.VCPUs).Above(0).Between(0, 1e4), "processors; left out for a volume"),
-		keys.Opt("price", keys.Decimal(&t.Price).Above(0).Between(0, 1e5), "dollars for an hour, on demand"),
-		keys.Opt("cpu", keys.Maybe(&t.CPU, cpuKeys), "credits of processor time"),
-		keys.Opt("network", keys.Maybe(&t.Network, networkKeys), "allowance of network bandwidth"),
-		keys.Opt("disk", keys.Maybe(&t.Disk, diskKeys), "credits of disk operations"),
+func typeKeys(t *Type) setting.Table {
+	return setting.Table{
+		setting.Req("type", setting.Ident(&t.Name), "name of the instance type or of the volume"),
+		setting.Opt("provider", setting.Ident(&t.Provider), "who rents it out"),
+		setting.Opt("sources", setting.Idents(&t.Sources), "names of the sources of its figures"),
+		setting.Opt("vcpus", setting.Decimal(&t.VCPUs).Above(0).Between(0, 1e4), "processors; left out for a volume"),
+		setting.Opt("price", setting.Decimal(&t.Price).Above(0).Between(0, 1e5), "dollars for an hour, on demand"),
+		setting.Opt("cpu", setting.Maybe(&t.CPU, cpuKeys), "credits of processor time"),
+		setting.Opt("network", setting.Maybe(&t.Network, networkKeys), "allowance of network bandwidth"),
+		setting.Opt("disk", setting.Maybe(&t.Disk, diskKeys), "credits of disk operations"),
 	}
 }
 
 // mostCredits is the largest number of credits.
 const mostCredits = 1e12
 
-func cpuKeys(c *CPU) keys.Table {
-	return keys.Table{
-		keys.Req("baseline", keys.Share(&c.Baseline).Above(0).Between(0, 1), "of each processor"),
-		keys.Opt("earned", credits(&c.Earned), "credits in an hour"),
-		keys.Opt("cap", credits(&c.Cap), "largest balance"),
-		keys.Opt("launch", keys.Decimal(&c.Launch).Between(0, mostCredits), "credits of a new instance"),
-		keys.Opt("unlimited", keys.Bool(&c.Unlimited), "by default, use beyond the credits is sold instead of refused"),
-		keys.Opt("surplus", keys.Decimal(&c.Surplus).Between(0, 1e3), "its price, in dollars for an hour of one processor"),
+func cpuKeys(c *CPU) setting.Table {
+	return setting.Table{
+		setting.Req("baseline", setting.Share(&c.Baseline).Above(0).Between(0, 1), "of each processor"),
+		setting.Opt("earned", credits(&c.Earned), "credits in an hour"),
+		setting.Opt("cap", credits(&c.Cap), "largest balance"),
+		setting.Opt("launch", setting.Decimal(&c.Launch).Between(0, mostCredits), "credits of a new instance"),
+		setting.Opt("unlimited", setting.Bool(&c.Unlimited), "by default, use beyond the credits is sold instead of refused"),
+		setting.Opt("surplus", setting.Decimal(&c.Surplus).Between(0, 1e3), "its price, in dollars for an hour of one processor"),
 	}
 }
 
-func networkKeys(n *Network) keys.Table {
-	return keys.Table{
-		keys.Req("baseline", keys.Bandwidth(&n.Baseline).Above(0), "bandwidth that needs no credits"),
-		keys.Opt("burst", keys.Bandwidth(&n.Burst).Above(0), "bandwidth while there are credits"),
-		keys.Opt("cap", credits(&n.Cap), "megabits beyond the baseline that a new instance may send"),
+func networkKeys(n *Network) setting.Table {
+	return setting.Table{
+		setting.Req("baseline", setting.Bandwidth(&n.Baseline).Above(0), "bandwidth that needs no credits"),
+		setting.Opt("burst", setting.Bandwidth(&n.Burst).Above(0), "bandwidth while there are credits"),
+		setting.Opt("cap", credits(&n.Cap), "megabits beyond the baseline that a new instance may send"),
 	}
 }
 
-func diskKeys(k *Disk) keys.Table {
-	return keys.Table{
-		keys.Opt("baseline", keys.Decimal(&k.Baseline).Above(0).Between(0, 1e9), "operations per second that need no credits"),
-		keys.Opt("per_gib", keys.Decimal(&k.PerGiB).Above(0).Between(0, 1e6), "the same, for each GiB of the volume"),
-		keys.Opt("least", keys.Decimal(&k.Least).Between(0, 1e9), "smallest baseline of a volume with per_gib"),
-		keys.Opt("most", keys.Decimal(&k.Most).Between(0, 1e9), "largest baseline of a volume with per_gib"),
-		keys.Req("burst", keys.Decimal(&k.Burst).Above(0).Between(0, 1e9), "operations per second while there are credits"),
-		keys.Opt("cap", credits(&k.Cap), "largest balance, which a new volume has"),
+func diskKeys(k *Disk) setting.Table {
+	return setting.Table{
+		setting.Opt("baseline", setting.Decimal(&k.Baseline).Above(0).Between(0, 1e9), "operations per second that need no credits"),
+		setting.Opt("per_gib", setting.Decimal(&k.PerGiB).Above(0).Between(0, 1e6), "the same, for each GiB of the volume"),
+		setting.Opt("least", setting.Decimal(&k.Least).Between(0, 1e9), "smallest baseline of a volume with per_gib"),
+		setting.Opt("most", setting.Decimal(&k.Most).Between(0, 1e9), "largest baseline of a volume with per_gib"),
+		setting.Req("burst", setting.Decimal(&k.Burst).Above(0).Between(0, 1e9), "operations per second while there are credits"),
+		setting.Opt("cap", credits(&k.Cap), "largest balance, which a new volume has"),
 	}
 }
 
-func credits(dst **float64) keys.Value {
-	return keys.Pointer(dst, func(v *float64) keys.Value { return keys.Decimal(v).Between(0, mostCredits) })
+func credits(dst **float64) setting.Value {
+	return setting.Pointer(dst, func(v *float64) setting.Value { return setting.Decimal(v).Between(0, mostCredits) })
 }
 
 // check refuses entries that contradict themselves or each other.
-func check(d *keys.Decoder, sources []Source, types []Type) {
+func check(d *setting.Decoder, sources []Source, types []Type) {
 	known := map[string]bool{}
 	for i, s := range sources {
 		if known[s.Name] {
@@ -205,7 +199,7 @@ func check(d *keys.Decoder, sources []Source, types []Type) {
 	}
 }
 
-func (t *Type) check(d *keys.Decoder, path string) {
+func (t *Type) check(d *setting.Decoder, path string) {
 	if t.CPU == nil && t.Network == nil && t.Disk == nil && t.Price == 0 {
 		d.Refuse(path, "give it cpu, network or disk, or a price if it is not burstable", "has no credits at all")
 	}
@@ -236,7 +230,7 @@ func (t *Type) check(d *keys.Decoder, path string) {
 const rounding = 0.01
 
 // checkCPU compares the figures with the definition of a credit: an hour at the baseline spends baseline x vcpus x 60.
-func (t *Type) checkCPU(d *keys.Decoder, path string, c *CPU) {
+func (t *Type) checkCPU(d *setting.Decoder, path string, c *CPU) {
 	if t.VCPUs == 0 {
 		d.Refuse(path, "", "needs vcpus: it has cpu")
 		return
@@ -265,7 +259,7 @@ func (t *Table) Find(name string) (Type, error) {
 		return found, nil
 	}
 	return Type{}, &quell.UserError{Err: fmt.Errorf("instance type %q is not in the table of burstable types%s (or describe it in a file of "+
-		"your own)", name, keys.Suggest(name, t.Names()))}
+		"your own)", name, setting.Suggest(name, t.Names()))}
 }
 
 // Names lists the types in alphabetical order.

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/setting"
 )
 
 // Every driver has its own name and description, and no key that is also a common key.
 func TestDriversDeclareThemselves(t *testing.T) {
 	seen := map[string]bool{}
-	check := func(section, name, about string, table keys.Table, common ...string) {
+	check := func(section, name, about string, table setting.Table, common ...string) {
 		if name == "" || about == "" || seen[section+name] {
 			t.Errorf("%s: a driver is called %q, %q", section, name, about)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/middleware"
+	"github.com/quellhq/quell/setting"
 )
 
 // openServers opens the drivers of the servers whose parameters plans may set, and adds them to those that tests set. The returned function
@@ -91,7 +91,7 @@ func (u unusable) Restore(context.Context) error { return nil }
 // misplaced makes an error about the i-th server one about its place in the configuration.
 func misplaced(file *config.File, i int, err error) error {
 	at := fmt.Sprintf("agent.middleware[%d]", i)
-	return &quell.UserError{Err: keys.Problems{file.Problem(at, at+": "+err.Error())}}
+	return &quell.UserError{Err: setting.Problems{file.Problem(at, at+": "+err.Error())}}
 }
 
 // restored restores what a driver changed, although the agent is stopping.

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind describes a kind of server: its name in agent.middleware[].kind, a short description, and its settings.
-type Kind = keys.Kind[*Settings]
+type Kind = setting.Kind[*Settings]
 
 // server is what differs between the kinds of servers.
 type server struct {
@@ -73,10 +73,12 @@ func (s Server) Target() string {
 }
 
 // Value reads a server from a configuration.
-func (s *Server) Value(kinds []Kind) keys.Value { return keys.ByKind(&s.Kind, &s.Settings, kinds) }
+func (s *Server) Value(kinds []Kind) setting.Value {
+	return setting.ByKind(&s.Kind, &s.Settings, kinds)
+}
 
 // Check reports mistakes in the list of servers at a path: keys that contradict each other, names and files that are given twice.
-func Check(d *keys.Decoder, path string, servers []Server) {
+func Check(d *setting.Decoder, path string, servers []Server) {
 	var targets, files []string
 	for i, s := range servers {
 		at := fmt.Sprintf("%s[%d]", path, i)

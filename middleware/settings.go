@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Settings are the configuration of one server.
@@ -36,63 +36,63 @@ type Parameter struct {
 const fileMark = "{file}"
 
 // Keys returns the table of the server's keys.
-func (s *Settings) Keys() keys.Table {
-	parameters := keys.ListOf(&s.Parameters, Parameter{}, func(p *Parameter) keys.Value { return s.parameterKeys(p) }).AtLeast(1)
+func (s *Settings) Keys() setting.Table {
+	parameters := setting.ListOf(&s.Parameters, Parameter{}, func(p *Parameter) setting.Value { return s.parameterKeys(p) }).AtLeast(1)
 	check := "command that checks the server's files before they change; " + fileMark +
 		" in it is replaced by the new file, otherwise the command finds the new file in its place"
-	name := keys.Opt("name", keys.Ident(&s.Name).Then(undotted), "name of the server in plans, without dots").Or("the kind")
+	name := setting.Opt("name", setting.Ident(&s.Name).Then(undotted), "name of the server in plans, without dots").Or("the kind")
 	if s.server.line == nil {
-		return keys.Table{name,
-			keys.Req("parameters", parameters, "the template's parameters, all of which plans may change"),
-			keys.Req("file", keys.Text(&s.File), "the file that is made from the template"),
-			keys.Req("template", keys.Text(&s.Template),
+		return setting.Table{name,
+			setting.Req("parameters", parameters, "the template's parameters, all of which plans may change"),
+			setting.Req("file", setting.Text(&s.File), "the file that is made from the template"),
+			setting.Req("template", setting.Text(&s.Template),
 				"template of the file, in the language of Go's text/template, with {{.NAME}} for a parameter"),
-			keys.Opt("pid", keys.Text(&s.PID), "file with the process id of the running server").Or("it is not checked that the server runs"),
-			keys.Opt("check", keys.Command(&s.Check), check).Or("the file is not checked"),
-			keys.Req("reload", keys.Command(&s.Reload), "command that makes the server read its files again"),
+			setting.Opt("pid", setting.Text(&s.PID), "file with the process id of the running server").Or("it is not checked that the server runs"),
+			setting.Opt("check", setting.Command(&s.Check), check).Or("the file is not checked"),
+			setting.Req("reload", setting.Command(&s.Reload), "command that makes the server read its files again"),
 		}
 	}
-	table := keys.Table{name,
-		keys.Req("parameters", parameters, "the parameters that plans may change; no other is changed"),
-		keys.Opt("file", keys.Text(&s.File), "the configuration file that sets the parameters").Or("each parameter names its own"),
-		keys.Req("pid", keys.Text(&s.PID), "file with the process id of the running server"),
+	table := setting.Table{name,
+		setting.Req("parameters", parameters, "the parameters that plans may change; no other is changed"),
+		setting.Opt("file", setting.Text(&s.File), "the configuration file that sets the parameters").Or("each parameter names its own"),
+		setting.Req("pid", setting.Text(&s.PID), "file with the process id of the running server"),
 	}
 	if s.server.check == nil {
-		table = append(table, keys.Req("check", keys.Command(&s.Check), check))
+		table = append(table, setting.Req("check", setting.Command(&s.Check), check))
 	} else {
-		table = append(table, keys.Opt("check", keys.Command(&s.Check), check).Or("`["+strings.Join(s.server.check, ", ")+"]`"))
+		table = append(table, setting.Opt("check", setting.Command(&s.Check), check).Or("`["+strings.Join(s.server.check, ", ")+"]`"))
 	}
-	return append(table, keys.Opt("reload", keys.Command(&s.Reload), "command that makes the server read its files again").
+	return append(table, setting.Opt("reload", setting.Command(&s.Reload), "command that makes the server read its files again").
 		Or(unix.SignalName(s.server.signal)+" is sent to the process in pid"))
 }
 
 // undotted refuses names with a dot. A plan's setting is split at the first one.
 func undotted(name string) string {
 	if strings.Contains(name, ".") {
-		return fmt.Sprintf("must not hold '.', which separates server and parameter in plans, is %q", keys.Shorten(name))
+		return fmt.Sprintf("must not hold '.', which separates server and parameter in plans, is %q", setting.Shorten(name))
 	}
 	return ""
 }
 
-func (s *Settings) parameterKeys(p *Parameter) keys.Table {
-	bounds := []keys.Key{
-		keys.Req("min", keys.Decimal(&p.Min).AtLeast(0), "least value that a plan may set"),
-		keys.Req("max", keys.Decimal(&p.Max).AtLeast(0), "largest value that a plan may set"),
+func (s *Settings) parameterKeys(p *Parameter) setting.Table {
+	bounds := []setting.Key{
+		setting.Req("min", setting.Decimal(&p.Min).AtLeast(0), "least value that a plan may set"),
+		setting.Req("max", setting.Decimal(&p.Max).AtLeast(0), "largest value that a plan may set"),
 	}
 	if s.server.line == nil {
-		return append(keys.Table{
-			keys.Req("name", keys.Ident(&p.Name), "name of the parameter, in plans and in the template"),
-			keys.Req("initial", keys.Decimal(&p.Initial), "the value in the original file"),
+		return append(setting.Table{
+			setting.Req("name", setting.Ident(&p.Name), "name of the parameter, in plans and in the template"),
+			setting.Req("initial", setting.Decimal(&p.Initial), "the value in the original file"),
 		}, bounds...)
 	}
-	return append(keys.Table{
-		keys.Req("name", keys.OneOf(&p.Name, s.server.known), "the parameter, one of those that kind names"),
-		keys.Opt("file", keys.Text(&p.File), "the file that sets this parameter").Or("the server's"),
+	return append(setting.Table{
+		setting.Req("name", setting.OneOf(&p.Name, s.server.known), "the parameter, one of those that kind names"),
+		setting.Opt("file", setting.Text(&p.File), "the file that sets this parameter").Or("the server's"),
 	}, bounds...)
 }
 
 // agree reports keys that contradict each other.
-func (s *Settings) agree(d *keys.Decoder, path string) {
+func (s *Settings) agree(d *setting.Decoder, path string) {
 	for i, p := range s.Parameters {
 		at := fmt.Sprintf("%s.parameters[%d]", path, i)
 		switch {

@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/namedfile"
+	"github.com/quellhq/quell/setting"
 )
 
 // Decode reads models.json. If the text has mistakes, the error is one *quell.UserError that names the line and path of each.
@@ -112,7 +112,7 @@ func (f *file) keep(m *Models, top map[string]json.RawMessage) {
 		if slices.Contains(names, name) {
 			continue
 		}
-		if meant, ok := keys.Nearest(name, names); ok {
+		if meant, ok := setting.Nearest(name, names); ok {
 			f.addf(name, "unknown section, did you mean %q?", meant)
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -45,22 +45,22 @@ type ACSSettings struct {
 var acsSpec = hostSpec[ACSSettings]{
 	name: "acs", about: "divides processor time among control groups so that all are slowed down by the same factor",
 	defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 10 * time.Second},
-	keys: func(s *ACSSettings) keys.Table {
-		return keys.Table{
-			keys.Opt("rule", keys.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
+	keys: func(s *ACSSettings) setting.Table {
+		return setting.Table{
+			setting.Opt("rule", setting.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
 				"how slowdowns change caps: damped, or literal as in the paper, which always sets caps and seldom settles"),
-			keys.Opt("by", keys.OneOf(&s.By, []ACSMeans{ACSWeights, ACSCaps}),
+			setting.Opt("by", setting.OneOf(&s.By, []ACSMeans{ACSWeights, ACSCaps}),
 				"what divides processor time: the groups' weights, which leave nothing unused, or caps"),
-			keys.Opt("tolerance", keys.Share(&s.Tolerance).Above(0).Between(0, 1),
+			setting.Opt("tolerance", setting.Share(&s.Tolerance).Above(0).Between(0, 1),
 				"caps change when the largest slowdown exceeds the smallest by more than this, until it does by half of it"),
-			keys.Opt("floor", keys.Share(&s.Floor).Above(0).Between(0, 0.5), "least cap, as a share of the processors"),
-			keys.Opt("gain", keys.Decimal(&s.Gain).Above(0).Between(0, 1),
+			setting.Opt("floor", setting.Share(&s.Floor).Above(0).Between(0, 0.5), "least cap, as a share of the processors"),
+			setting.Opt("gain", setting.Decimal(&s.Gain).Above(0).Between(0, 1),
 				"part of a group's distance from the mean that one change makes up for; less is slower, and bears more noise and delay"),
-			keys.Opt("cores", keys.Decimal(&s.Cores).Above(0).Between(0, 1e6),
+			setting.Opt("cores", setting.Decimal(&s.Cores).Above(0).Between(0, 1e6),
 				"how many processors the groups share; set it if a group above them has a quota").Or("all of the machine"),
-			keys.Opt("window", keys.Duration(&s.Window).Between(0, time.Hour),
+			setting.Opt("window", setting.Duration(&s.Window).Between(0, time.Hour),
 				"with weights, slowdowns are averaged over this time; more bears programs that work and sleep in turns, and is slower"),
-			keys.Opt("solo", keys.Duration(&s.Solo).Between(0, 30*24*time.Hour),
+			setting.Opt("solo", setting.Duration(&s.Solo).Between(0, 30*24*time.Hour),
 				"how often each group that reports progress runs nearly alone for two periods, which tells its rate without neighbours").Or("never"),
 		}
 	},

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/setting"
 )
 
 // limitedByCredits names a limiter: the instance's credits would not last.
@@ -32,26 +32,27 @@ type CreditSettings struct {
 	Unlimited *bool
 }
 
-func creditKeys(s *CreditSettings) keys.Table {
-	return keys.Table{
-		keys.Opt("last", keys.Duration(&s.Last).Between(0, 30*24*time.Hour),
+func creditKeys(s *CreditSettings) setting.Table {
+	return setting.Table{
+		setting.Opt("last", setting.Duration(&s.Last).Between(0, 30*24*time.Hour),
 			"an instance's capacity is at most the use at which its credits last this long; 0s: credits are ignored"),
-		keys.Opt("type", keys.Ident(&s.Type), "instance type of all instances").Or("as the scaler reports"),
-		keys.Opt("unlimited", keys.Pointer(&s.Unlimited, func(b *bool) keys.Value { return keys.Bool(b) }),
+		setting.Opt("type", setting.Ident(&s.Type), "instance type of all instances").Or("as the scaler reports"),
+		setting.Opt("unlimited", setting.Pointer(&s.Unlimited, func(b *bool) setting.Value { return setting.Bool(b) }),
 			"without credits instances are not slowed down, but cost money: only shares follow credits").
 			Or("what their use shows, else as the table of types says"),
-		keys.Opt("types", keys.FileOf(&s.Own, "table of instance types", credit.Read), "file with types that Quell's own table lacks").
+		setting.Opt("types", setting.TableOf(&s.Own, "table of instance types", "types", credit.Parse),
+			"file with types that Quell's own table lacks").
 			Or("none"),
 	}
 }
 
 // creditsAgree refuses a type that no table has.
-func creditsAgree(d *keys.Decoder, path string, s CreditSettings) {
-	s.refuse(d, keys.Join(path, "credits.type"), keys.Join(path, "credits.types"), s.Type)
+func creditsAgree(d *setting.Decoder, path string, s CreditSettings) {
+	s.refuse(d, setting.Join(path, "credits.type"), setting.Join(path, "credits.types"), s.Type)
 }
 
 // refuse reports a type that no table has. at and types are the places of its name and of the user's own table.
-func (s *CreditSettings) refuse(d *keys.Decoder, at, types, name string) {
+func (s *CreditSettings) refuse(d *setting.Decoder, at, types, name string) {
 	if name == "" || !d.Sound(at, types) {
 		return
 	}

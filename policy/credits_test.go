@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/credit"
 )
 
@@ -21,7 +22,7 @@ const ownTypes = "types: [{type: mine, network: {baseline: 100Mbps, burst: 1Gbps
 // crediting is a service whose instances have the type of ownTypes, and whose credits must last an hour.
 func crediting(t *testing.T, instanceType string) quell.Service {
 	t.Helper()
-	own, err := credit.Read(strings.NewReader(ownTypes))
+	own, err := credit.Parse(yaml.NewDecoder("types"), []byte(ownTypes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestInstancesWithFewCreditsAreReplaced(t *testing.T) {
 		{"of two kinds of credits the network's are few", launch, nil, []string{"i1 weight=1 use=0.2 cap=0.5 credits=150000"}, "i1"},
 	} {
 		s := crediting(t, "mine")
-		own, err := credit.Read(strings.NewReader(tc.types))
+		own, err := credit.Parse(yaml.NewDecoder("types"), []byte(tc.types))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func TestInstancesWithFewCreditsAreReplaced(t *testing.T) {
 // With last: 0s what was remembered of balances replaces and shares nothing either.
 func TestCreditsAreForgotten(t *testing.T) {
 	s := crediting(t, "mine")
-	own, err := credit.Read(strings.NewReader(ownTypes))
+	own, err := credit.Parse(yaml.NewDecoder("types"), []byte(ownTypes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestCreditsAreForgotten(t *testing.T) {
 func TestScaleInKeepsTheCredits(t *testing.T) {
 	for _, unlimited := range []bool{false, true} {
 		s := crediting(t, "mine")
-		own, err := credit.Read(strings.NewReader(ownTypes))
+		own, err := credit.Parse(yaml.NewDecoder("types"), []byte(ownTypes))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +245,7 @@ func TestScaleInKeepsTheCredits(t *testing.T) {
 // No plan that removes instances predicts a miss: keeping the group would not have one.
 func TestScaleInWithCreditsPredictsNoMiss(t *testing.T) {
 	models := goldenModels(t)
-	own, err := credit.Read(strings.NewReader(ownTypes))
+	own, err := credit.Parse(yaml.NewDecoder("types"), []byte(ownTypes))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // CSWRRSettings are the settings of cswrr.
@@ -22,14 +22,14 @@ var cswrrSpec = spec[CSWRRSettings]{
 	defaults: CSWRRSettings{
 		Resource: quell.Network, Blackout: 10 * time.Second, Expiry: 3 * time.Minute, Penalty: 1, Tolerance: 0.05,
 	},
-	keys: func(s *CSWRRSettings) keys.Table {
-		return keys.Table{
+	keys: func(s *CSWRRSettings) setting.Table {
+		return setting.Table{
 			resourceKey(&s.Resource),
-			keys.Opt("blackout", keys.Duration(&s.Blackout).Between(0, time.Hour),
+			setting.Opt("blackout", setting.Duration(&s.Blackout).Between(0, time.Hour),
 				"an instance must have reported for this long before its weight counts"),
-			keys.Opt("expiry", keys.Duration(&s.Expiry).Between(time.Second, 24*time.Hour),
+			setting.Opt("expiry", setting.Duration(&s.Expiry).Between(time.Second, 24*time.Hour),
 				"a weight without a newer report for this long no longer counts"),
-			keys.Opt("penalty", keys.Decimal(&s.Penalty).Between(0, 100),
+			setting.Opt("penalty", setting.Decimal(&s.Penalty).Between(0, 100),
 				"added to the utilisation, times the share of requests that fail"),
 			toleranceKey(&s.Tolerance),
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -28,14 +28,14 @@ var dialSpec = spec[DialSettings]{
 	scope:    ServiceScope,
 	lacks:    dialLacks,
 	defaults: DialSettings{Share: Tail, SetPoint: 0.15, Confirm: 1, Floor: 0.1, Tolerance: 0.05},
-	keys: func(s *DialSettings) keys.Table {
-		return keys.Table{
-			keys.Opt("share", keys.OneOf(&s.Share, []Share{Tail, Proportional, AtPoint}),
+	keys: func(s *DialSettings) setting.Table {
+		return setting.Table{
+			setting.Opt("share", setting.OneOf(&s.Share, []Share{Tail, Proportional, AtPoint}),
 				"tail: shares with the shortest tail of response times; proportional: in proportion to what neighbours leave; set_point: see there"),
-			keys.Opt("set_point", keys.Share(&s.SetPoint).Above(0).Between(0, 1),
+			setting.Opt("set_point", setting.Share(&s.SetPoint).Above(0).Between(0, 1),
 				"with share: set_point, how much of its fullest resource an instance with neighbours may use"),
 			confirmKey(&s.Confirm),
-			keys.Opt("floor", keys.Share(&s.Floor).AtLeast(0).Below(1),
+			setting.Opt("floor", setting.Share(&s.Floor).AtLeast(0).Below(1),
 				"an instance with neighbours keeps this part of an equal share, so that its state stays visible"),
 			toleranceKey(&s.Tolerance),
 		}
@@ -342,7 +342,7 @@ func (d *dialPlan) move(free []*member, queues []queue, perRate float64) {
 		how = "in proportion to what neighbours leave"
 	case d.limited:
 		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest",
-			keys.FormatShare(d.set.SetPoint))
+			setting.FormatShare(d.set.SetPoint))
 	}
 	addReason(&d.plan, "shift", "", "shares %s, for %.1f requests/s of which an instance alone can serve %.1f", how, d.arrivals, d.peak)
 }

@@ -4,17 +4,17 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // hostSpec is the row, in the table of policies, of a policy that runs in the agent for the control groups of its machine.
 type hostSpec[S any] struct {
 	name, about string
 	defaults    S
-	keys        func(*S) keys.Table                     // of the settings, below `agent.policy` in a configuration
-	agree       func(d *keys.Decoder, path string, s S) // nil: no keys to check against each other
-	memory      func() any                              // returns an empty memory; nil if the policy has none
-	spends      bool                                    // it needs to know how much the machine uses of what costs credits
+	keys        func(*S) setting.Table                     // of the settings, below `agent.policy` in a configuration
+	agree       func(d *setting.Decoder, path string, s S) // nil: no keys to check against each other
+	memory      func() any                                 // returns an empty memory; nil if the policy has none
+	spends      bool                                       // it needs to know how much the machine uses of what costs credits
 	decide      func(s *quell.Snapshot, settings S, st *State) quell.Plan
 }
 
@@ -24,7 +24,7 @@ type decideHost func(s *quell.Snapshot, st *State) quell.Plan
 func hostRowOf[S any](s hostSpec[S]) row {
 	own := spec[S]{name: s.name, about: s.about, scope: HostScope, defaults: s.defaults, keys: s.keys, memory: s.memory}
 	if s.agree != nil {
-		own.agree = func(d *keys.Decoder, path string, settings S, _ quell.Service) { s.agree(d, path, settings) }
+		own.agree = func(d *setting.Decoder, path string, settings S, _ quell.Service) { s.agree(d, path, settings) }
 	}
 	r := rowOf(own)
 	r.spends = s.spends
@@ -66,7 +66,7 @@ func Spends(p quell.Policy) bool {
 }
 
 // AgreeHost checks that the settings of a host's policy agree with each other. path is their place in the file.
-func AgreeHost(d *keys.Decoder, path string, p quell.Policy) {
+func AgreeHost(d *setting.Decoder, path string, p quell.Policy) {
 	if r, settings, err := findIn(HostScope, p); err == nil {
 		r.agree(d, path, settings, quell.Service{})
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Recommendation is a group size that hpa computed at some time.
@@ -32,10 +32,10 @@ var hpaSpec = spec[HPASettings]{
 	name: "hpa", about: "equal weights, and as many instances as bring the mean utilisation to a target, like Kubernetes' autoscaler",
 	scope: ServiceScope, scales: true, equal: true,
 	defaults: HPASettings{Resource: quell.Network, Utilization: 0.8},
-	keys: func(s *HPASettings) keys.Table {
-		return keys.Table{
+	keys: func(s *HPASettings) setting.Table {
+		return setting.Table{
 			resourceKey(&s.Resource),
-			keys.Opt("utilization", keys.Share(&s.Utilization).Above(0).Between(0, 1), "the target of the mean utilisation"),
+			setting.Opt("utilization", setting.Share(&s.Utilization).Above(0).Between(0, 1), "the target of the mean utilisation"),
 		}
 	},
 	senses:   func(s HPASettings) Senses { return sensing(s.Resource) },

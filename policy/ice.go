@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/setting"
 )
 
 // ICESettings are the settings of ice. Shares are fractions.
@@ -69,23 +69,23 @@ var iceSpec = spec[ICESettings]{
 	scope: ServiceScope, beside: true, machines: true,
 	defaults: ICESettings{SetPoint: 0.7, Floor: 0.6, Confirm: 1, Window: 5 * time.Second, Calm: 10 * time.Second,
 		After: 20 * time.Second, Settle: 10 * time.Second},
-	keys: func(s *ICESettings) keys.Table {
+	keys: func(s *ICESettings) setting.Table {
 		parameters := s.Parameters.list()
-		return keys.Table{
-			keys.Opt("set_point", keys.Share(&s.SetPoint).Above(0).Between(0, 1),
+		return setting.Table{
+			setting.Opt("set_point", setting.Share(&s.SetPoint).Above(0).Between(0, 1),
 				"an instance with neighbours gets as many requests as keep its resource this busy, neighbours included"),
-			keys.Opt("floor", keys.Share(&s.Floor).Between(0.01, 1),
+			setting.Opt("floor", setting.Share(&s.Floor).Between(0.01, 1),
 				"an instance with neighbours keeps at least this part of its share; with 100% only parameters are changed"),
 			confirmKey(&s.Confirm),
-			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, time.Hour), "time between two changes of an instance's share"),
-			keys.Opt("calm", keys.Duration(&s.Calm).Between(time.Second, time.Hour),
+			setting.Opt("window", setting.Duration(&s.Window).Between(time.Second, time.Hour), "time between two changes of an instance's share"),
+			setting.Opt("calm", setting.Duration(&s.Calm).Between(time.Second, time.Hour),
 				"time without signs of neighbours before a share grows again; longer after each premature return"),
-			keys.Opt("parameters", keys.ListOf(&parameters, Parameter{}, func(p *Parameter) keys.Value { return parameterKeys(p) }).
+			setting.Opt("parameters", setting.ListOf(&parameters, Parameter{}, func(p *Parameter) setting.Value { return parameterKeys(p) }).
 				AtMost(mostParameters).Into(func(list []Parameter) { s.Parameters = ParametersOf(list) }),
 				"server parameters that are changed if interference lasts"),
-			keys.Opt("after", keys.Duration(&s.After).Between(time.Second, 24*time.Hour),
+			setting.Opt("after", setting.Duration(&s.After).Between(time.Second, 24*time.Hour),
 				"how long interference lasts before parameters are changed"),
-			keys.Opt("settle", keys.Duration(&s.Settle).Between(time.Second, time.Hour), "time between two changes of a parameter"),
+			setting.Opt("settle", setting.Duration(&s.Settle).Between(time.Second, time.Hour), "time between two changes of a parameter"),
 		}
 	},
 	agree:    iceAgrees,
@@ -94,33 +94,33 @@ var iceSpec = spec[ICESettings]{
 	decide:   ice,
 }
 
-func parameterKeys(p *Parameter) keys.Table {
-	return keys.Table{
-		keys.Req("name", keys.Text(&p.Name).Then(func(s string) string {
+func parameterKeys(p *Parameter) setting.Table {
+	return setting.Table{
+		setting.Req("name", setting.Text(&p.Name).Then(func(s string) string {
 			if target, name, ok := strings.Cut(s, "."); !ok || target == "" || name == "" {
 				return "must be a server and a parameter, such as apache.MaxRequestWorkers"
 			}
 			return ""
 		}), "server and parameter, as the agent names them: apache.MaxRequestWorkers"),
-		keys.Req("change", keys.OneOf(&p.Change, []Direction{Lower, Raise}),
+		setting.Req("change", setting.OneOf(&p.Change, []Direction{Lower, Raise}),
 			"lower: in proportion to how much busier the processors are; raise: to how much longer responses take"),
-		keys.Req("min", keys.Decimal(&p.Min).AtLeast(0), "smallest value"),
-		keys.Req("max", keys.Decimal(&p.Max).AtLeast(0), "largest value"),
+		setting.Req("min", setting.Decimal(&p.Min).AtLeast(0), "smallest value"),
+		setting.Req("max", setting.Decimal(&p.Max).AtLeast(0), "largest value"),
 	}
 }
 
-func iceAgrees(d *keys.Decoder, path string, s ICESettings, _ quell.Service) {
+func iceAgrees(d *setting.Decoder, path string, s ICESettings, _ quell.Service) {
 	list := s.Parameters.list()
 	for i, p := range list {
-		at := fmt.Sprintf("%s[%d]", keys.Join(path, "parameters"), i)
+		at := fmt.Sprintf("%s[%d]", setting.Join(path, "parameters"), i)
 		if !d.Sound(at) {
 			continue
 		}
 		if p.Max < p.Min {
-			d.Refuse(keys.Join(at, "max"), "", "%v is less than min, which is %v", p.Max, p.Min)
+			d.Refuse(setting.Join(at, "max"), "", "%v is less than min, which is %v", p.Max, p.Min)
 		}
 		if slices.ContainsFunc(list[:i], func(other Parameter) bool { return other.Name == p.Name }) {
-			d.Refuse(keys.Join(at, "name"), "keep one of them", "%s is listed twice", p.Name)
+			d.Refuse(setting.Join(at, "name"), "keep one of them", "%s is listed twice", p.Name)
 		}
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Name returns a value of a configuration that accepts the name of a policy for a service.
-func Name(dst *string) keys.Value { return nameOf(ServiceScope, dst) }
+func Name(dst *string) setting.Value { return nameOf(ServiceScope, dst) }
 
 // nameOf returns a value of a configuration that accepts the names of a scope's policies, and the given words. If the name belongs to
 // another scope, the error says so.
-func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
-	return keys.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
+func nameOf(scope Scope, dst *string, words ...string) *setting.Scalar[string] {
+	return setting.OneOf(dst, append(words, NamesOf(scope)...)).First(func(name string) string {
 		if r, _, err := find(quell.Policy{Name: name}); err == nil && !r.runs(scope) {
 			return fmt.Sprintf("policy %s cannot decide here: %s", name, r.scope.where())
 		}
@@ -27,20 +27,20 @@ func nameOf(scope Scope, dst *string, words ...string) *keys.Scalar[string] {
 
 // Keys returns a value of a configuration for a policy with its settings: a map with the name and that policy's keys. If a
 // file chooses another policy than dst has, the settings start with that policy's defaults.
-func Keys(dst *quell.Policy) *keys.Choice {
-	return choice(ServiceScope, dst, keys.Opt("name", Name(&dst.Name), about(ServiceScope))).
-		Beside(keys.Opt("fast", fastKeys(&dst.Fast),
+func Keys(dst *quell.Policy) *setting.Choice {
+	return choice(ServiceScope, dst, setting.Opt("name", Name(&dst.Name), about(ServiceScope))).
+		Beside(setting.Opt("fast", fastKeys(&dst.Fast),
 			"a policy that runs beside the main one at a shorter period, and cuts shares: its name, or a map"))
 }
 
 // HostKeys is like Keys, for a policy that decides for a machine's control groups. There is no default policy.
-func HostKeys(dst *quell.Policy) *keys.Choice {
-	return choice(HostScope, dst, keys.Req("name", nameOf(HostScope, &dst.Name), about(HostScope)))
+func HostKeys(dst *quell.Policy) *setting.Choice {
+	return choice(HostScope, dst, setting.Req("name", nameOf(HostScope, &dst.Name), about(HostScope)))
 }
 
-func choice(scope Scope, dst *quell.Policy, name keys.Key) *keys.Choice {
+func choice(scope Scope, dst *quell.Policy, name setting.Key) *setting.Choice {
 	before := *dst
-	return keys.ChoiceBy(name, forms(scope), func() (keys.Table, func()) {
+	return setting.ChoiceBy(name, forms(scope), func() (setting.Table, func()) {
 		if dst.Name != before.Name {
 			dst.Settings = nil
 		}
@@ -54,11 +54,11 @@ func choice(scope Scope, dst *quell.Policy, name keys.Key) *keys.Choice {
 }
 
 // forms returns the settings of each of a scope's policies, for messages and the configuration's reference.
-func forms(scope Scope) (list []keys.Form) {
+func forms(scope Scope) (list []setting.Form) {
 	for _, r := range rows {
 		if r.runs(scope) {
 			table, _ := r.open(r.defaults)
-			list = append(list, keys.Form{Name: r.name, Keys: table})
+			list = append(list, setting.Form{Name: r.name, Keys: table})
 		}
 	}
 	return list
@@ -82,9 +82,9 @@ const (
 )
 
 // fastKeys returns a value of a configuration for a fast policy: a map with its settings, or only its name.
-func fastKeys(dst *quell.Fast) keys.Value {
+func fastKeys(dst *quell.Fast) setting.Value {
 	name, sampling := cmp.Or(dst.Name, noFast), cmp.Or(dst.Sampling, defaultFast)
-	open := func() (keys.Table, func()) {
+	open := func() (setting.Table, func()) {
 		if name == noFast {
 			return nil, func() { *dst = quell.Fast{} }
 		}
@@ -99,37 +99,37 @@ func fastKeys(dst *quell.Fast) keys.Value {
 		table, read := r.open(settings)
 		return table, func() { *dst = quell.Fast{Name: name, Settings: read(), Sampling: sampling} }
 	}
-	whole := keys.ChoiceBy(keys.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
-		Beside(keys.Opt("sampling", keys.Duration(&sampling).Between(100*time.Millisecond, time.Minute),
+	whole := setting.ChoiceBy(setting.Opt("name", nameOf(FastScope, &name, noFast), about(FastScope)), forms(FastScope), open).
+		Beside(setting.Opt("sampling", setting.Duration(&sampling).Between(100*time.Millisecond, time.Minute),
 			"sampling period of the fast policy; that of the main policy is at least twice as long, and a multiple of it"))
 	word := nameOf(FastScope, &name, noFast).Into(func(n string) {
 		name = n
 		_, closing := open()
 		closing()
 	})
-	return keys.ShortOr(word, whole)
+	return setting.ShortOr(word, whole)
 }
 
 // Agree checks that the settings of the service's policy agree with each other and with the service. path is their place in the file.
-func Agree(d *keys.Decoder, path string, service quell.Service) {
-	agreeFast(d, keys.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
+func Agree(d *setting.Decoder, path string, service quell.Service) {
+	agreeFast(d, setting.Join(path, "fast.sampling"), strings.TrimSuffix(path, "policy")+"sampling", service)
 	if r, settings, err := find(service.Policy); err == nil {
 		r.agree(d, path, settings, service)
 	}
 	fast := service.Policy.Fast
 	if r, settings, err := find(quell.Policy{Name: fast.Name, Settings: fast.Settings}); err == nil {
-		r.agree(d, keys.Join(path, "fast"), settings, service)
+		r.agree(d, setting.Join(path, "fast"), settings, service)
 	}
 }
 
 // agreeFast checks that the sampling period is a multiple of the fast policy's period, so that readings of fast periods can be joined.
-func agreeFast(d *keys.Decoder, path, slow string, service quell.Service) {
+func agreeFast(d *setting.Decoder, path, slow string, service quell.Service) {
 	fast := service.Policy.Fast.Sampling
 	if fast == 0 || !d.Sound(path, slow) || service.Sampling > fast && service.Sampling%fast == 0 {
 		return
 	}
 	d.Refuse(d.First(path, slow), "", "the sampling period of %s must be a multiple of the fast policy's period of %s, at least twice",
-		keys.FormatDuration(service.Sampling), keys.FormatDuration(fast))
+		setting.FormatDuration(service.Sampling), setting.FormatDuration(fast))
 }
 
 // Difference describes the keys in which the settings of two variants of a policy differ, with their values in to, such as
@@ -160,20 +160,22 @@ func currents(p quell.Policy) map[string]string {
 
 // Keys that several policies have.
 
-func resourceKey(dst *quell.Resource) keys.Key {
-	return keys.Opt("resource", keys.OneOf(dst, quell.Resources), "the resource for which neighbours compete: cpu, network, disk or memory")
+func resourceKey(dst *quell.Resource) setting.Key {
+	return setting.Opt("resource", setting.OneOf(dst, quell.Resources),
+		"the resource for which neighbours compete: cpu, network, disk or memory")
 }
 
-func confidenceKey(dst *float64) keys.Key {
-	return keys.Opt("confidence", keys.Share(dst).Above(0.5).Below(1),
+func confidenceKey(dst *float64) setting.Key {
+	return setting.Opt("confidence", setting.Share(dst).Above(0.5).Below(1),
 		"confidence of the one-sided test that distinguishes interference from chance")
 }
 
-func confirmKey(dst *int) keys.Key {
-	return keys.Opt("confirm", keys.Whole(dst).Between(0, 1000),
+func confirmKey(dst *int) setting.Key {
+	return setting.Opt("confirm", setting.Whole(dst).Between(0, 1000),
 		"W: act on the (W+1)th snapshot in a row that asks for it, and treat interference as gone after as many snapshots without it")
 }
 
-func toleranceKey(dst *float64) keys.Key {
-	return keys.Opt("tolerance", keys.Share(dst).AtLeast(0).Below(1), "a weight is not changed if the change is less than this share of it")
+func toleranceKey(dst *float64) setting.Key {
+	return setting.Opt("tolerance", setting.Share(dst).AtLeast(0).Below(1),
+		"a weight is not changed if the change is less than this share of it")
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // CurvePoint is one observation of an instance: requests per second, and the mean response time of N requests.
@@ -43,7 +43,7 @@ var knapsackSpec = spec[KnapsackSettings]{
 	name: "knapsack", about: "weights by latency curves that are learned in place, on a group of fixed size, like KnapsackLB",
 	scope:    ServiceScope,
 	defaults: KnapsackSettings{Tolerance: 0.05},
-	keys:     func(s *KnapsackSettings) keys.Table { return keys.Table{toleranceKey(&s.Tolerance)} },
+	keys:     func(s *KnapsackSettings) setting.Table { return setting.Table{toleranceKey(&s.Tolerance)} },
 	instance: empty[knapsackInstance],
 	decide:   knapsack,
 }

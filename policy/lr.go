@@ -2,7 +2,7 @@ package policy
 
 import (
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // LRSettings are the settings of lr.
@@ -14,7 +14,7 @@ var leastResponseSpec = spec[LRSettings]{
 	name: "lr", about: "on a violation, the largest share to the instance that answers fastest: a baseline of PRIMA's paper",
 	scope: ServiceScope, scales: true,
 	defaults: LRSettings{Confirm: 1},
-	keys:     func(s *LRSettings) keys.Table { return keys.Table{confirmKey(&s.Confirm)} },
+	keys:     func(s *LRSettings) setting.Table { return setting.Table{confirmKey(&s.Confirm)} },
 	memory:   empty[leastMemory],
 	instance: empty[leastInstance],
 	decide:   leastResponse,

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // LSFSettings are the settings of lsf.
@@ -16,8 +16,8 @@ var leastSeveritySpec = spec[LSFSettings]{
 	name: "lsf", about: "on a violation, the largest share to the instance that suffers least: a baseline of PRIMA's paper",
 	scope: ServiceScope, scales: true, needs: baselineOnly,
 	defaults: LSFSettings{Resource: defaultResource, Confidence: 0.95, Confirm: 1},
-	keys: func(s *LSFSettings) keys.Table {
-		return keys.Table{resourceKey(&s.Resource), confidenceKey(&s.Confidence), confirmKey(&s.Confirm)}
+	keys: func(s *LSFSettings) setting.Table {
+		return setting.Table{resourceKey(&s.Resource), confidenceKey(&s.Confidence), confirmKey(&s.Confirm)}
 	},
 	senses: func(s LSFSettings) Senses {
 		return Senses{Resources: ResourcesOf(s.Resource), Confidence: s.Confidence, Confirm: s.Confirm}

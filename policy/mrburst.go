@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/setting"
 )
 
 // MRburstTraffic is the traffic of a network interface that costs credits.
@@ -41,34 +41,36 @@ type MRburstSettings struct {
 var mrburstSpec = hostSpec[MRburstSettings]{
 	name: "mrburst", about: "limits what a burstable instance uses, so that its credits last as long as the objective allows",
 	defaults: MRburstSettings{Margin: 0.05, Traffic: MRburstSent},
-	keys: func(s *MRburstSettings) keys.Table {
-		return keys.Table{
-			keys.Req("profile", keys.FileOf(&s.Profile, "profile", credit.ReadProfile),
+	keys: func(s *MRburstSettings) setting.Table {
+		return setting.Table{
+			setting.Req("profile", setting.FileOf(&s.Profile, "profile", credit.ReadProfile),
 				"file with response time and use under limits, see docs/policies/mrburst.md"),
-			keys.Req("objective", keys.Duration(&s.Objective).Above(0), "response time to keep, in the percentile of the profile"),
-			keys.Req("type", keys.Ident(&s.Type), "instance type of this machine, as in docs/credits.md"),
-			keys.Opt("types", keys.FileOf(&s.Own, "table of instance types", credit.Read), "file with types that Quell's own table lacks").
+			setting.Req("objective", setting.Duration(&s.Objective).Above(0), "response time to keep, in the percentile of the profile"),
+			setting.Req("type", setting.Ident(&s.Type), "instance type of this machine, as in docs/credits.md"),
+			setting.Opt("types", setting.TableOf(&s.Own, "table of instance types", "types", credit.Parse),
+				"file with types that Quell's own table lacks").
 				Or("none"),
-			keys.Opt("margin", keys.Share(&s.Margin).Between(0, 0.9), "the predicted response time stays this far below the objective"),
-			keys.Opt("group", keys.Ident(&s.Group), "name of the control group that is limited, if there are several").Or("the only one"),
-			keys.Opt("interface", keys.Ident(&s.Interface), "network interface that is limited").Or("none: the network is not limited"),
-			keys.Opt("traffic", keys.OneOf(&s.Traffic, []MRburstTraffic{MRburstSent, MRburstReceived}),
+			setting.Opt("margin", setting.Share(&s.Margin).Between(0, 0.9), "the predicted response time stays this far below the objective"),
+			setting.Opt("group", setting.Ident(&s.Group), "name of the control group that is limited, if there are several").Or("the only one"),
+			setting.Opt("interface", setting.Ident(&s.Interface), "network interface that is limited").Or("none: the network is not limited"),
+			setting.Opt("traffic", setting.OneOf(&s.Traffic, []MRburstTraffic{MRburstSent, MRburstReceived}),
 				"what of the interface's traffic costs credits and is limited: sent or received; the latter needs a kernel with ifb"),
-			keys.Opt("volume", keys.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
-			keys.Opt("gib", keys.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
-			keys.Opt("fresh", keys.Bool(&s.Fresh), "the instance is new when the agent starts for the first time: it has the type's launch credits"),
-			keys.Opt("unlimited", keys.Pointer(&s.Unlimited, func(b *bool) keys.Value { return keys.Bool(b) }),
+			setting.Opt("volume", setting.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
+			setting.Opt("gib", setting.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
+			setting.Opt("fresh", setting.Bool(&s.Fresh),
+				"the instance is new when the agent starts for the first time: it has the type's launch credits"),
+			setting.Opt("unlimited", setting.Pointer(&s.Unlimited, func(b *bool) setting.Value { return setting.Bool(b) }),
 				"use beyond the credits costs money instead of being refused: limits save money").Or("as the table says of the type"),
 		}
 	},
-	agree: func(d *keys.Decoder, path string, s MRburstSettings) {
+	agree: func(d *setting.Decoder, path string, s MRburstSettings) {
 		table := &CreditSettings{Type: s.Type, Own: s.Own}
-		table.refuse(d, keys.Join(path, "type"), keys.Join(path, "types"), s.Type)
-		table.refuse(d, keys.Join(path, "volume"), keys.Join(path, "types"), s.Volume)
-		if gib := keys.Join(path, "gib"); s.Volume != "" && s.GiB == 0 && d.Sound(gib) {
-			d.Refuse(keys.Join(path, "volume"), "", "needs %s: its size says what it earns", gib)
+		table.refuse(d, setting.Join(path, "type"), setting.Join(path, "types"), s.Type)
+		table.refuse(d, setting.Join(path, "volume"), setting.Join(path, "types"), s.Volume)
+		if gib := setting.Join(path, "gib"); s.Volume != "" && s.GiB == 0 && d.Sound(gib) {
+			d.Refuse(setting.Join(path, "volume"), "", "needs %s: its size says what it earns", gib)
 		}
-		unlimited := keys.Join(path, "unlimited")
+		unlimited := setting.Join(path, "unlimited")
 		if entry, ok := table.typeOf(s.Type); ok && s.sold(entry) && (entry.CPU == nil || entry.CPU.Surplus == 0) && d.Sound(unlimited) {
 			d.Refuse(unlimited, "", "the table of types has no price of use beyond the credits (surplus) for %s", s.Type)
 		}

@@ -10,7 +10,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // OutlierSettings are the settings of the policy outlier. Shares are fractions.
@@ -26,17 +26,17 @@ var outlierSpec = spec[OutlierSettings]{
 	name: "outlier", about: "cuts the share of an instance whose response times or errors leave their band, within two periods",
 	scope:    FastScope,
 	defaults: OutlierSettings{Requests: 5, Slower: 2, Errors: 0.05, Hold: 10 * time.Second, Most: 0.3},
-	keys: func(s *OutlierSettings) keys.Table {
-		return keys.Table{
-			keys.Opt("requests", keys.Whole(&s.Requests).Between(1, 1_000_000),
+	keys: func(s *OutlierSettings) setting.Table {
+		return setting.Table{
+			setting.Opt("requests", setting.Whole(&s.Requests).Between(1, 1_000_000),
 				"a window with fewer finished requests is not used alone for a response time"),
-			keys.Opt("slower", keys.Decimal(&s.Slower).Between(1.1, 1000),
+			setting.Opt("slower", setting.Decimal(&s.Slower).Between(1.1, 1000),
 				"an instance is cut if its response time is at least this many times the others' median"),
-			keys.Opt("errors", keys.Share(&s.Errors).Above(0).Between(0, 1),
+			setting.Opt("errors", setting.Share(&s.Errors).Above(0).Between(0, 1),
 				"an instance is cut if its share of failed requests exceeds the others' by at least this"),
-			keys.Opt("hold", keys.Duration(&s.Hold).Between(time.Second, time.Hour),
+			setting.Opt("hold", setting.Duration(&s.Hold).Between(time.Second, time.Hour),
 				"how long a first cut stays before the share grows again; repeated ones stay longer"),
-			keys.Opt("most", keys.Share(&s.Most).Above(0).Between(0, 1),
+			setting.Opt("most", setting.Share(&s.Most).Above(0).Between(0, 1),
 				"the largest part of the group that is cut at once; one instance of two or more always may be"),
 		}
 	},

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // PIDSettings are the settings of pid.
@@ -21,13 +21,13 @@ var pidSpec = spec[PIDSettings]{
 	name: "pid", about: "weights that even out the load of all instances, by a controller for each, like Dropbox's Robinhood",
 	scope:    ServiceScope,
 	defaults: PIDSettings{Resource: quell.Network, Proportional: 0.5, Integral: 0.05, Derivative: 0.1, Tolerance: 0.05},
-	keys: func(s *PIDSettings) keys.Table {
-		gain := func(dst *float64) keys.Value { return keys.Decimal(dst).Between(0, 2) }
-		return keys.Table{
+	keys: func(s *PIDSettings) setting.Table {
+		gain := func(dst *float64) setting.Value { return setting.Decimal(dst).Between(0, 2) }
+		return setting.Table{
 			resourceKey(&s.Resource),
-			keys.Opt("proportional", gain(&s.Proportional), "part of a deviation from the mean load that a share makes up for at once"),
-			keys.Opt("integral", gain(&s.Integral), "the same, of the sum of all deviations"),
-			keys.Opt("derivative", gain(&s.Derivative), "the same, of the change since the deviation before"),
+			setting.Opt("proportional", gain(&s.Proportional), "part of a deviation from the mean load that a share makes up for at once"),
+			setting.Opt("integral", gain(&s.Integral), "the same, of the sum of all deviations"),
+			setting.Opt("derivative", gain(&s.Derivative), "the same, of the change since the deviation before"),
 			toleranceKey(&s.Tolerance),
 		}
 	},

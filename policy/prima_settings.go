@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // PRIMASettings are the settings of prima; shares are fractions.
@@ -26,45 +26,46 @@ type PRIMASettings struct {
 	finds bool // the headroom is found by what is missed of an error budget
 }
 
-func primaKeys(s *PRIMASettings) keys.Table {
-	return keys.Table{
+func primaKeys(s *PRIMASettings) setting.Table {
+	return setting.Table{
 		resourcesKey(&s.Resources),
-		keys.Opt("interference_model", keys.OneOf(&s.InterferenceModel, quell.InterferenceModels),
+		setting.Opt("interference_model", setting.OneOf(&s.InterferenceModel, quell.InterferenceModels),
 			"total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
-		keys.Opt("pooling", keys.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", parsePooling, Pooling.String),
+		setting.Opt("pooling", setting.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", parsePooling, Pooling.String),
 			"how far a balancer that looks for idle instances makes the group one station: 0, the paper's law of single instances; learned; "+
 				"auto: learned if group.max is above 10, else 0; or a number up to 1. Only for models that are learned in place"),
 		confidenceKey(&s.Confidence),
 		confirmKey(&s.Confirm),
-		keys.Opt("headroom", keys.Parsed(&s.Headroom, "auto or a share", parseHeadroom, headroomText),
+		setting.Opt("headroom", setting.Parsed(&s.Headroom, "auto or a share", parseHeadroom, headroomText),
 			"the group's load may reach this share of the sum of its instances' capacities; auto: 90%, and with slo.target what is found by what "+
 				"is missed (docs/budget.md)"),
-		keys.Opt("margin", keys.Bool(&s.Margin),
+		setting.Opt("margin", setting.Bool(&s.Margin),
 			"whether models that are learned in place leave the measured margin of their predictions free, in place of headroom"),
-		keys.Opt("scale_in_margin", keys.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
+		setting.Opt("scale_in_margin", setting.Share(&s.ScaleInMargin).AtLeast(0).Below(1),
 			"an instance is removed only if this share of the remaining capacity stays free"),
-		keys.Opt("scale_out", keys.OneOf(&s.ScaleOut, quell.ScaleOuts),
+		setting.Opt("scale_out", setting.OneOf(&s.ScaleOut, quell.ScaleOuts),
 			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
-		keys.Opt("share", keys.OneOf(&s.Share, []Share{Proportional, Tail}),
+		setting.Opt("share", setting.OneOf(&s.Share, []Share{Proportional, Tail}),
 			"proportional: shares in proportion to capacity; tail: shares with the shortest tail of response times, within the capacities"),
 		toleranceKey(&s.Tolerance),
-		keys.Opt("spare", keys.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
-		keys.Opt("calibrate", keys.Share(&s.Calibrate).AtLeast(0).Below(1),
+		setting.Opt("spare", setting.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
+		setting.Opt("calibrate", setting.Share(&s.Calibrate).AtLeast(0).Below(1),
 			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
-		keys.Opt("calibration_decay", keys.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten in each period"),
-		keys.Opt("credits", creditKeys(&s.Credits), "how the credits of burstable instances count"),
+		setting.Opt("calibration_decay", setting.Share(&s.CalibrationDecay).Between(0, 1),
+			"share of a correction that is forgotten in each period"),
+		setting.Opt("credits", creditKeys(&s.Credits), "how the credits of burstable instances count"),
 	}
 }
 
-func primaAgrees(d *keys.Decoder, path string, s PRIMASettings, service quell.Service) {
-	spare, margin, headroom := keys.Join(path, "spare"), keys.Join(path, "scale_in_margin"), keys.Join(path, "headroom")
+func primaAgrees(d *setting.Decoder, path string, s PRIMASettings, service quell.Service) {
+	spare, margin, headroom := setting.Join(path, "spare"), setting.Join(path, "scale_in_margin"), setting.Join(path, "headroom")
 	maximum := strings.TrimSuffix(path, "policy") + "group.max"
 	if d.Sound(spare, maximum) && s.Spare >= service.Group.Max {
 		d.Refuse(spare, "", "must be below %s, which is %d", maximum, service.Group.Max)
 	}
 	if d.Sound(headroom, margin) && s.Headroom > 0 && s.ScaleInMargin >= s.Headroom {
 		d.Refuse(d.First(margin, headroom), "", "a scale_in_margin of %s with a headroom of %s would never scale in",
-			keys.FormatShare(s.ScaleInMargin), keys.FormatShare(s.Headroom))
+			setting.FormatShare(s.ScaleInMargin), setting.FormatShare(s.Headroom))
 	}
 	creditsAgree(d, path, s.Credits)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/budget"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // With an error budget, and unless a person sets the headroom, PRIMA finds how much of the capacity must stay free so that about as much is
@@ -22,7 +22,7 @@ func parseHeadroom(text string) (float64, error) {
 	if text == autoWord {
 		return 0, nil
 	}
-	v, err := keys.ParseShare(text)
+	v, err := setting.ParseShare(text)
 	if err != nil || !(v > 0 && v <= 1) {
 		return 0, fmt.Errorf("%q is neither %s nor a share above 0%% and up to 100%%", text, autoWord)
 	}
@@ -33,7 +33,7 @@ func headroomText(v float64) string {
 	if v == 0 {
 		return autoWord
 	}
-	return keys.FormatShare(v)
+	return setting.FormatShare(v)
 }
 
 // found sets the headroom of a service if no person did: with an error budget it is found.
@@ -109,10 +109,10 @@ func (p *primaPlan) followReserve() {
 func (p *primaPlan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
 	if r.Judged == 0 {
 		return fmt.Sprintf("what is usual where an instance takes %s to start, until the service shows what it needs",
-			keys.FormatDuration(aim.Startup.Round(time.Second)))
+			setting.FormatDuration(aim.Startup.Round(time.Second)))
 	}
 	return fmt.Sprintf("in %s that taught, %.2f%% was missed, and %.2f%% may be; how far load and neighbours rise while an instance starts "+
-		"asks for %.0f%%, and what was really missed changes that by %+.0f points", keys.FormatDuration(time.Duration(r.Judged)*time.Second),
+		"asks for %.0f%%, and what was really missed changes that by %+.0f points", setting.FormatDuration(time.Duration(r.Judged)*time.Second),
 		100*r.Missed/r.Judged, 100*aim.Allowed, 100*r.Asked(aim), 100*(r.Share(aim)-r.Asked(aim)))
 }
 

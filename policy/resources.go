@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/setting"
 )
 
 // Resources is the set of resources that a policy considers. It has no order. The zero value means the default resource.
@@ -58,7 +58,7 @@ func rank(r quell.Resource) int {
 }
 
 // resourcesKey returns the key `resource` of a policy that can use several resources at once.
-func resourcesKey(dst *Resources) keys.Key {
+func resourcesKey(dst *Resources) setting.Key {
 	written := dst.list()
 	if dst.auto {
 		written = []quell.Resource{auto}
@@ -68,7 +68,7 @@ func resourcesKey(dst *Resources) keys.Key {
 			*dst = AllKnown()
 		}
 	}
-	return keys.Opt("resource", keys.Words(written, read, quell.Resources, auto),
+	return setting.Opt("resource", setting.Words(written, read, quell.Resources, auto),
 		"resources whose interference counts: cpu, network, disk or memory, a list such as [network, cpu], or auto: all in the models")
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/setting"
 )
 
 // rows is the table of policies; the first one is the default of a service. A policy's name is used only in its own file.
@@ -108,12 +108,12 @@ type spec[S any] struct {
 	lacks       func(*model.Models) error // says which other part of the models is missing, wrapping quell.ErrNoData; nil: none is needed
 	defaults    S
 	// keys returns the keys of the settings, which are below `policy` in a configuration
-	keys     func(*S) keys.Table
-	agree    func(d *keys.Decoder, path string, s S, service quell.Service) // nil: no keys to check against each other
-	senses   func(S) Senses                                                 // nil: the default ones
-	variants func(S) []variant[S]                                           // nil: none
-	memory   func() any                                                     // returns an empty memory; nil if the policy has none
-	instance func() any                                                     // returns an empty memory of one instance; nil if there is none
+	keys     func(*S) setting.Table
+	agree    func(d *setting.Decoder, path string, s S, service quell.Service) // nil: no keys to check against each other
+	senses   func(S) Senses                                                    // nil: the default ones
+	variants func(S) []variant[S]                                              // nil: none
+	memory   func() any                                                        // returns an empty memory; nil if the policy has none
+	instance func() any                                                        // returns an empty memory of one instance; nil if there is none
 	decide   func(in *Input, settings S, g *group, st *State) quell.Plan
 }
 
@@ -129,8 +129,8 @@ type row struct {
 	memory, instance func() any
 	defaults         any
 	takes            func(settings any) bool
-	open             func(settings any) (table keys.Table, read func() any)
-	agree            func(d *keys.Decoder, path string, settings any, service quell.Service)
+	open             func(settings any) (table setting.Table, read func() any)
+	agree            func(d *setting.Decoder, path string, settings any, service quell.Service)
 	senses           func(settings any) Senses
 	variants         func(settings any) []Variant
 	decide           func(settings any) decide
@@ -146,11 +146,11 @@ func rowOf[S any](s spec[S]) row {
 		name: s.name, about: s.about, scope: s.scope, beside: s.beside, machines: s.machines, scales: s.scales, equal: s.equal,
 		needs: s.needs, lacks: s.lacks, memory: s.memory, instance: s.instance, defaults: s.defaults,
 		takes: func(settings any) bool { _, ok := settings.(S); return ok },
-		open: func(settings any) (keys.Table, func() any) {
+		open: func(settings any) (setting.Table, func() any) {
 			own := settings.(S)
 			return s.keys(&own), func() any { return own }
 		},
-		agree: func(d *keys.Decoder, path string, settings any, service quell.Service) {
+		agree: func(d *setting.Decoder, path string, settings any, service quell.Service) {
 			if s.agree != nil {
 				s.agree(d, path, settings.(S), service)
 			}

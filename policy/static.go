@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // staticMemory is what static remembers.
@@ -26,10 +26,10 @@ var staticSpec = spec[StaticSettings]{
 	name: Plain, about: "equal weights: the balancer's own scheduling on a group of fixed size",
 	scope: ServiceScope, equal: true,
 	defaults: StaticSettings{Resource: quell.Network, Confirm: 1},
-	keys: func(s *StaticSettings) keys.Table {
-		return keys.Table{
+	keys: func(s *StaticSettings) setting.Table {
+		return setting.Table{
 			resourceKey(&s.Resource),
-			keys.Opt("utilization", keys.Share(&s.Utilization).Between(0, 1), "add an instance above this mean utilisation; 0% never does"),
+			setting.Opt("utilization", setting.Share(&s.Utilization).Between(0, 1), "add an instance above this mean utilisation; 0% never does"),
 			confirmKey(&s.Confirm),
 		}
 	},

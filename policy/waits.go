@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // WaitsSettings are the settings of waits.
@@ -18,11 +18,11 @@ type WaitsSettings struct {
 var waitsSpec = hostSpec[WaitsSettings]{
 	name: "waits", about: "reports how long each control group waits for a processor, and for whom; changes nothing",
 	defaults: WaitsSettings{Window: time.Minute, Report: 0.1},
-	keys: func(s *WaitsSettings) keys.Table {
-		return keys.Table{
-			keys.Opt("window", keys.Duration(&s.Window).Between(time.Second, 24*time.Hour),
+	keys: func(s *WaitsSettings) setting.Table {
+		return setting.Table{
+			setting.Opt("window", setting.Duration(&s.Window).Between(time.Second, 24*time.Hour),
 				"time over which waiting is averaged; the weight of a value falls to 37% after one window"),
-			keys.Opt("report", keys.Share(&s.Report).Above(0).Between(0, 1),
+			setting.Opt("report", setting.Share(&s.Report).Above(0).Between(0, 1),
 				"a group is named when it waits this share of the time it wants to run, until it waits half of that"),
 		}
 	},
@@ -146,6 +146,6 @@ func (mem *waitsMemory) neighbourOf(group string) (name string) {
 func (w waitsOf) text(window time.Duration, neighbour string) string {
 	told := w.shares()
 	told.Neighbour = neighbour
-	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.sum()/w.wanted(), keys.FormatDuration(window),
+	return fmt.Sprintf("waited %.1f%% of the time it wanted to run, over %s: %s", 100*w.sum()/w.wanted(), setting.FormatDuration(window),
 		told.Parts())
 }

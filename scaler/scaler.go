@@ -8,19 +8,19 @@ import (
 	"os"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind describes a driver: its name in scaler.kind, a short description, and its settings.
-type Kind = keys.Kind[Settings]
+type Kind = setting.Kind[Settings]
 
 // Settings are the configuration of one kind of scaler. Packages config and daemon use more methods, if present, through small
 // interfaces.
 type Settings interface {
 	// Keys are the kind's own keys below `scaler`. Reading them fills the settings.
-	Keys() keys.Table
+	Keys() setting.Table
 	// Check reports keys that contradict each other or the service.
-	Check(d *keys.Decoder, service quell.Service)
+	Check(d *setting.Decoder, service quell.Service)
 	// New makes the driver.
 	New(s Surroundings) (Driver, error)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/webcheck"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is Quell's own balancer, which runs in a process of its own.
@@ -54,75 +54,79 @@ func defaults() *Settings {
 }
 
 // Keys returns the table of the balancer's keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Opt("listen", keys.ListenAddress(&s.Listen), "where clients connect"),
-		keys.Opt("admin", keys.Text(&s.Admin), "Unix socket through which the controller sets the backends").Or("`balancer.sock` in data"),
-		keys.Opt("metrics", keys.OptionalAddress(&s.Metrics), "address of the balancer's metrics and health; off turns them off"),
-		keys.Opt("scheduling", keys.OneOf(&s.Scheduling, quell.Schedulings),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Opt("listen", setting.ListenAddress(&s.Listen), "where clients connect"),
+		setting.Opt("admin", setting.Text(&s.Admin), "Unix socket through which the controller sets the backends").Or("`balancer.sock` in data"),
+		setting.Opt("metrics", setting.OptionalAddress(&s.Metrics), "address of the balancer's metrics and health; off turns them off"),
+		setting.Opt("scheduling", setting.OneOf(&s.Scheduling, quell.Schedulings),
 			"how the next instance is picked: roundrobin, leastconn, random2, ewma, leasttime or prequal; weights apply to all but the last"),
-		keys.Opt("health", s.Health.Keys(), "how instances are checked"),
-		keys.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
-		keys.Opt("max_conns", keys.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
+		setting.Opt("health", s.Health.Keys(), "how instances are checked"),
+		setting.Opt("timeouts", timeoutKeys(&s.Timeouts), "time limits of the parts of a request"),
+		setting.Opt("max_conns", setting.Whole(&s.MaxConns).AtLeast(0).Into(func(n int) { s.MaxConns, s.MaxConnsSet = n, true }),
 			"largest number of client connections: idle ones are closed for further ones, which else wait; "+
 				"0 for as many as the limit of open files allows"),
-		keys.Opt("max_conns_per_client", keys.Pointer(&s.MaxConnsPerClient, perClient),
+		setting.Opt("max_conns_per_client", setting.Pointer(&s.MaxConnsPerClient, perClient),
 			"most connections of one client address (IPv6: of one /64), further ones are closed; 0 for no limit; "+
 				"trusted proxies have none").Or("half of max_conns"),
-		keys.Opt("trusted_proxies", keys.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) keys.Value { return keys.Network(p) }),
+		setting.Opt("trusted_proxies",
+			setting.ListOf(&s.TrustedProxies, netip.Prefix{}, func(p *netip.Prefix) setting.Value { return setting.Network(p) }),
 			"networks of proxies in front, as in 10.0.0.0/8: their X-Forwarded-* and Forwarded headers are kept, those of others replaced"),
-		keys.Opt("tls", keys.Maybe(&s.TLS, tlsKeys), "clients connect with TLS (1.2 or later); without this section, without TLS"),
-		keys.Opt("http2", keys.Bool(&s.HTTP2),
+		setting.Opt("tls", setting.Maybe(&s.TLS, tlsKeys), "clients connect with TLS (1.2 or later); without this section, without TLS"),
+		setting.Opt("http2", setting.Bool(&s.HTTP2),
 			"whether clients may speak HTTP/2: with TLS if they ask for it (ALPN), without TLS by prior knowledge (h2c)"),
-		keys.Opt("upstream", keys.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
+		setting.Opt("upstream", setting.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
 			"what instances speak: http1, or h2c for HTTP/2 without TLS, as gRPC needs; health checks use the same"),
-		keys.Opt("name_instance", keys.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
-		keys.Opt("default_host", keys.Text(&s.DefaultHost).Then(webcheck.HostProblem),
+		setting.Opt("name_instance", setting.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
+		setting.Opt("default_host", setting.Text(&s.DefaultHost).Then(webcheck.HostProblem),
 			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
-		keys.Opt("upgrades", keys.ListOf(&s.Upgrades, "", func(p *string) keys.Value { return keys.Text(p).Then(tokenProblem) }),
+		setting.Opt("upgrades",
+			setting.ListOf(&s.Upgrades, "", func(p *string) setting.Value { return setting.Text(p).Then(tokenProblem) }),
 			"protocols to which a client may change with Upgrade; for others the header is removed").Or("[websocket]"),
 	}
 }
 
-func tlsKeys(t *TLS) keys.Table {
-	return keys.Table{
-		keys.Req("cert", keys.Text(&t.Cert), "file in PEM form: the certificate, then those of its authorities; read again when it changes"),
-		keys.Req("key", keys.Text(&t.Key), "file in PEM form: the certificate's private key; read again when it changes"),
+func tlsKeys(t *TLS) setting.Table {
+	return setting.Table{
+		setting.Req("cert", setting.Text(&t.Cert),
+			"file in PEM form: the certificate, then those of its authorities; read again when it changes"),
+		setting.Req("key", setting.Text(&t.Key), "file in PEM form: the certificate's private key; read again when it changes"),
 	}
 }
 
-func perClient(n *int) keys.Value { return keys.Whole(n).AtLeast(0) }
+func perClient(n *int) setting.Value { return setting.Whole(n).AtLeast(0) }
 
 // tokenProblem returns what is wrong with the name of a protocol, which may have a version behind a slash.
 func tokenProblem(s string) string {
 	if strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(tokenRunes, r) }) {
-		return fmt.Sprintf("%q is no protocol", keys.Shorten(s))
+		return fmt.Sprintf("%q is no protocol", setting.Shorten(s))
 	}
 	return ""
 }
 
 const tokenRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/"
 
-func timeoutKeys(t *Timeouts) keys.Table {
-	return keys.Table{
-		keys.Opt("connect", keys.Duration(&t.Connect).Above(0), "limit of the time to connect to an instance"),
-		keys.Opt("header", keys.Duration(&t.ResponseHeader).Above(0), "limit of the time until an instance's response begins"),
-		keys.Opt("idle", keys.Duration(&t.Idle).Above(0), "how long a client's kept-alive connection may stay open without a request"),
-		keys.Opt("upstream_idle", keys.Duration(&t.UpstreamIdle).Above(0),
+func timeoutKeys(t *Timeouts) setting.Table {
+	return setting.Table{
+		setting.Opt("connect", setting.Duration(&t.Connect).Above(0), "limit of the time to connect to an instance"),
+		setting.Opt("header", setting.Duration(&t.ResponseHeader).Above(0), "limit of the time until an instance's response begins"),
+		setting.Opt("idle", setting.Duration(&t.Idle).Above(0), "how long a client's kept-alive connection may stay open without a request"),
+		setting.Opt("upstream_idle", setting.Duration(&t.UpstreamIdle).Above(0),
 			"how long a kept-alive connection to an instance may stay open without a request; must be below the instances' own limit"),
-		keys.Opt("read_header", keys.Duration(&t.ReadHeader).Above(0), "limit of the time until a client's request headers have arrived"),
-		keys.Opt("body", keys.Duration(&t.Body).AtLeast(0), "limit of the time until the next part of a request's body arrives; 0s for no limit"),
-		keys.Opt("write", keys.Duration(&t.Write).AtLeast(0),
+		setting.Opt("read_header", setting.Duration(&t.ReadHeader).Above(0), "limit of the time until a client's request headers have arrived"),
+		setting.Opt("body", setting.Duration(&t.Body).AtLeast(0),
+			"limit of the time until the next part of a request's body arrives; 0s for no limit"),
+		setting.Opt("write", setting.Duration(&t.Write).AtLeast(0),
 			"limit of the time until a client takes the next part of a response; 0s for no limit"),
-		keys.Opt("upgrade", keys.Duration(&t.Upgrade).AtLeast(0),
+		setting.Opt("upgrade", setting.Duration(&t.Upgrade).AtLeast(0),
 			"how long neither side of an upgraded connection (WebSocket) may send nothing; 0s for no limit"),
-		keys.Opt("half_closed", keys.Duration(&t.HalfClosed).AtLeast(0),
+		setting.Opt("half_closed", setting.Duration(&t.HalfClosed).AtLeast(0),
 			"how long a request may go on after its client has closed its side of the connection; 0s cancels it at once"),
 	}
 }
 
 // Check reports keys that contradict each other.
-func (s *Settings) Check(d *keys.Decoder) {
+func (s *Settings) Check(d *setting.Decoder) {
 	if d.Sound("balancer.max_conns", "balancer.max_conns_per_client") && s.MaxConnsPerClient != nil && s.MaxConns > 0 &&
 		*s.MaxConnsPerClient > s.MaxConns {
 		d.Refuse("balancer.max_conns_per_client", "", "must be at most balancer.max_conns, which is %d", s.MaxConns)
@@ -134,7 +138,7 @@ func (s *Settings) Check(d *keys.Decoder) {
 const longestAdmin = 90
 
 // CheckPlaces reports paths that cannot be used.
-func (s *Settings) CheckPlaces(d *keys.Decoder) {
+func (s *Settings) CheckPlaces(d *setting.Decoder) {
 	if d.Sound("balancer.admin", "data") && len(s.Admin) > longestAdmin {
 		d.Refuse(d.First("balancer.admin", "data"), "set balancer.admin to a shorter path, as in /run/quell/balancer.sock",
 			"the admin socket %s has a path of %d bytes; at most %d are possible", s.Admin, len(s.Admin), longestAdmin)

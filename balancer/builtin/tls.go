@@ -14,12 +14,15 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/internal/namedfile"
 	"github.com/quellhq/quell/internal/tick"
 )
 
 // TLS names two PEM files: a certificate, followed by those of its authorities, and its private key.
 type TLS struct{ Cert, Key string }
+
+// maxPEM is the largest size of such a file.
+const maxPEM = 1 << 20
 
 // certificate is the balancer's pair of certificate and key. It is read again when its files change.
 type certificate struct {
@@ -41,13 +44,13 @@ func newCertificate(files TLS, log *slog.Logger) (*certificate, error) {
 // look reads the files again. If they have changed and are a pair, the pair is used for new connections. Otherwise look returns what is
 // wrong, once for each change, and the old pair stays.
 func (c *certificate) look() error {
-	cert, err := keys.ReadFile(c.files.Cert)
+	cert, err := namedfile.Read(c.files.Cert, maxPEM)
 	if err != nil {
-		return c.problem("balancer.tls.cert: %s %w", c.files.Cert, err)
+		return c.problem("balancer.tls.cert: %w", err)
 	}
-	key, err := keys.ReadFile(c.files.Key)
+	key, err := namedfile.Read(c.files.Key, maxPEM)
 	if err != nil {
-		return c.problem("balancer.tls.key: %s %w", c.files.Key, err)
+		return c.problem("balancer.tls.key: %w", err)
 	}
 	if bytes.Equal(cert, c.tried[0]) && bytes.Equal(key, c.tried[1]) {
 		return nil

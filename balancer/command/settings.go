@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is a balancer that is controlled by the user's own programs.
@@ -21,15 +21,15 @@ type Settings struct {
 }
 
 // Keys returns the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("command", keys.Command(&s.Command), "program that reads backends as JSON on standard input and applies them"),
-		keys.Opt("state_command", keys.Command(&s.StateCommand), "program that prints the backends in force as JSON"),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("command", setting.Command(&s.Command), "program that reads backends as JSON on standard input and applies them"),
+		setting.Opt("state_command", setting.Command(&s.StateCommand), "program that prints the backends in force as JSON"),
 	}
 }
 
 // Check does nothing, because no keys can contradict each other.
-func (s *Settings) Check(*keys.Decoder) {}
+func (s *Settings) Check(*setting.Decoder) {}
 
 // Where returns the program.
 func (s *Settings) Where() string { return strings.Join(s.Command, " ") }

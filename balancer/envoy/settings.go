@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is one or several Envoys that ask the controller for the endpoints of clusters.
@@ -33,18 +33,19 @@ type Settings struct {
 }
 
 // Keys returns the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys send no requests to those that fail"),
-		keys.Req("envoy", keys.Table{
-			keys.Req("listen", keys.ListenAddress(&s.Listen),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys send no requests to those that fail"),
+		setting.Req("envoy", setting.Table{
+			setting.Req("listen", setting.ListenAddress(&s.Listen),
 				"address to which Envoys connect for endpoints, and with their access log and load reports"),
-			keys.Req("clusters", keys.ListOf(&s.Clusters, "", func(s *string) keys.Value { return keys.Text(s) }).AtLeast(1),
+			setting.Req("clusters", setting.ListOf(&s.Clusters, "", func(s *string) setting.Value { return setting.Text(s) }).AtLeast(1),
 				"names of the clusters (or their service_name) whose endpoints are the instances; others are never touched"),
-			keys.Opt("cert", keys.Text(&s.Cert), "certificate of the controller, in PEM").Or("none: without TLS, only on this machine"),
-			keys.Opt("key", keys.Text(&s.Key), "its key").Or("none"),
-			keys.Opt("client_ca", keys.Text(&s.ClientCA), "certificates of those who sign Envoys' certificates; Envoys then need one").Or("none"),
-			keys.Opt("balance", keys.OneOf(&s.Scheduling, Balances),
+			setting.Opt("cert", setting.Text(&s.Cert), "certificate of the controller, in PEM").Or("none: without TLS, only on this machine"),
+			setting.Opt("key", setting.Text(&s.Key), "its key").Or("none"),
+			setting.Opt("client_ca", setting.Text(&s.ClientCA),
+				"certificates of those who sign Envoys' certificates; Envoys then need one").Or("none"),
+			setting.Opt("balance", setting.OneOf(&s.Scheduling, Balances),
 				"lb_policy of the clusters: what a group can carry is learned sooner; leastconn stands for LEAST_REQUEST").
 				Or("unknown"),
 		}, "how Envoys reach the controller, and their clusters"),
@@ -58,7 +59,7 @@ var Balances = []quell.Scheduling{quell.RoundRobin, quell.LeastConn}
 func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
 
 // Check reports keys that contradict each other.
-func (s *Settings) Check(d *keys.Decoder) {
+func (s *Settings) Check(d *setting.Decoder) {
 	const at = "balancer.envoy."
 	if (s.Cert == "") != (s.Key == "") && d.Sound(at+"cert", at+"key") {
 		d.Refuse(at+"cert", "give both or none", "a certificate and its key belong together")

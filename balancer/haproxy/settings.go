@@ -14,8 +14,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/logsocket"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is one or several HAProxies in front of a service.
@@ -46,33 +46,33 @@ type Health struct {
 }
 
 // Keys returns the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Opt("health", keys.Table{
-			keys.Opt("interval", keys.Duration(&s.Health.Interval).AtLeast(10*time.Millisecond), "time between checks"),
-			keys.Opt("fall", keys.Whole(&s.Health.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
-			keys.Opt("rise", keys.Whole(&s.Health.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Opt("health", setting.Table{
+			setting.Opt("interval", setting.Duration(&s.Health.Interval).AtLeast(10*time.Millisecond), "time between checks"),
+			setting.Opt("fall", setting.Whole(&s.Health.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
+			setting.Opt("rise", setting.Whole(&s.Health.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
 		}, "how HAProxy checks servers that are added at run time"),
-		keys.Req("haproxy", keys.Table{
-			keys.Req("sockets", keys.ListOf(&s.Sockets, "", func(s *string) keys.Value { return keys.PathOrAddress(s) }).AtLeast(1),
+		setting.Req("haproxy", setting.Table{
+			setting.Req("sockets", setting.ListOf(&s.Sockets, "", func(s *string) setting.Value { return setting.PathOrAddress(s) }).AtLeast(1),
 				"runtime API of every HAProxy in front of the service, `level admin`: paths or host:port"),
-			keys.Req("backend", keys.Ident(&s.Backend), "the backend whose servers are the instances"),
-			keys.Opt("slots", keys.Ident(&s.Slots),
+			setting.Req("backend", setting.Ident(&s.Backend), "the backend whose servers are the instances"),
+			setting.Opt("slots", setting.Ident(&s.Slots),
 				"prefix of the names of servers declared with server-template, which are used for instances that come and go").
 				Or("servers are added and deleted at run time"),
-			keys.Opt("server", keys.Text(&s.Server).Then(oneCommand),
+			setting.Opt("server", setting.Text(&s.Server).Then(oneCommand),
 				"more parameters of servers added at run time, as in maxconn 100; `default-server` does not reach these servers").
 				Or("health checks by balancer.health"),
-			keys.Opt("balance", keys.OneOf(&s.Balance, Balances),
+			setting.Opt("balance", setting.OneOf(&s.Balance, Balances),
 				"the backend's algorithm: what a group can carry is learned sooner; random2 stands for random").Or("unknown"),
-			keys.Opt("state_file", keys.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
-			keys.Opt("class_capture", keys.Bool(&s.Captured),
+			setting.Opt("state_file", setting.Text(&s.StateFile), "server-state-file of HAProxy, kept up to date for its restarts").Or("none"),
+			setting.Opt("class_capture", setting.Bool(&s.Captured),
 				"whether the first captured request header, or that of a log-format, is the request's class; off because it may be an address "+
 					"or a cookie; `balancer.classes` comes first"),
-			keys.Opt("log", keys.PathOrAddress(&s.Log),
+			setting.Opt("log", setting.PathOrAddress(&s.Log),
 				"where HAProxy sends its log: a path for a Unix datagram socket, or host:port for UDP").Or("none: response times are coarse"),
-			keys.Opt("log_format", keys.ListOf(&s.Formats, "",
-				func(s *string) keys.Value { return keys.Text(s).Then(formatProblem) }).OrOne(),
+			setting.Opt("log_format", setting.ListOf(&s.Formats, "",
+				func(s *string) setting.Value { return setting.Text(s).Then(formatProblem) }).OrOne(),
 				"the log-format of a frontend, as in HAProxy's configuration, or a list of several").
 				Or("option httplog and Quell's short format, which are always read"),
 		}, "how to reach HAProxy, and the names in its configuration"),
@@ -116,7 +116,7 @@ func (s *Settings) formats() (list []*logFormat, err error) {
 }
 
 // Check reports keys that contradict each other.
-func (s *Settings) Check(d *keys.Decoder) {
+func (s *Settings) Check(d *setting.Decoder) {
 	if s.Slots != "" {
 		d.Bars("balancer", "slots, whose lines in HAProxy's configuration have that", "health", "haproxy.server")
 	}
@@ -131,7 +131,7 @@ func (s *Settings) Check(d *keys.Decoder) {
 }
 
 // CheckObjective refuses an objective that cannot be measured.
-func (s *Settings) CheckObjective(d *keys.Decoder, metric quell.Metric) {
+func (s *Settings) CheckObjective(d *setting.Decoder, metric quell.Metric) {
 	if metric != quell.Mean && s.Log == "" {
 		d.ProblemAt(d.PlaceOf("balancer.haproxy"),
 			fmt.Sprintf("balancer.haproxy.log is missing: without its log HAProxy tells only mean response times, and the objective is a %s",

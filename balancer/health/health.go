@@ -13,8 +13,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/webcheck"
+	"github.com/quellhq/quell/setting"
 )
 
 // Options configure health checks. An instance is unhealthy until its first check succeeds. After that, Fall failures in a row make it
@@ -34,13 +34,13 @@ func (o *Options) Equal(other *Options) bool {
 }
 
 // Keys returns the table of their keys.
-func (o *Options) Keys() keys.Table {
-	return append(keys.Table{
-		keys.Opt("path", keys.URLPath(&o.Path), "path that answers 200 while an instance is well"),
-		keys.Opt("interval", keys.Duration(&o.Interval).AtLeast(10*time.Millisecond), "time between checks"),
-		keys.Opt("timeout", keys.Duration(&o.Timeout).Above(0), "a slower answer is a failed check"),
-		keys.Opt("fall", keys.Whole(&o.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
-		keys.Opt("rise", keys.Whole(&o.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
+func (o *Options) Keys() setting.Table {
+	return append(setting.Table{
+		setting.Opt("path", setting.URLPath(&o.Path), "path that answers 200 while an instance is well"),
+		setting.Opt("interval", setting.Duration(&o.Interval).AtLeast(10*time.Millisecond), "time between checks"),
+		setting.Opt("timeout", setting.Duration(&o.Timeout).Above(0), "a slower answer is a failed check"),
+		setting.Opt("fall", setting.Whole(&o.Fall).AtLeast(1), "failed checks in a row until an instance is unhealthy"),
+		setting.Opt("rise", setting.Whole(&o.Rise).AtLeast(1), "passed checks in a row until it is healthy again"),
 	}, o.Request.Keys()...)
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell/balancer"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is Linux Virtual Server (IPVS) in the kernel of the controller's machine.
@@ -24,12 +24,13 @@ type Settings struct {
 }
 
 // Keys returns the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("lvs", keys.Table{
-			keys.Req("services", keys.ListOf(&s.Services, "", func(s *string) keys.Value { return keys.Text(s).Then(isVirtual) }).AtLeast(1),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("lvs", setting.Table{
+			setting.Req("services",
+				setting.ListOf(&s.Services, "", func(s *string) setting.Value { return setting.Text(s).Then(isVirtual) }).AtLeast(1),
 				"virtual services whose real servers are the instances: 10.0.0.1:80 (TCP), udp:10.0.0.1:53, fwmark:7 or fwmark6:7"),
-			keys.Opt("zero", keys.OneOf(&s.Zero, []ZeroMeans{ZeroHeld, ZeroFailed}),
+			setting.Opt("zero", setting.OneOf(&s.Zero, []ZeroMeans{ZeroHeld, ZeroFailed}),
 				"what a weight of 0 means that Quell did not set: held by a person, or failed, where a checker sets it (inhibit_on_failure)"),
 		}, "the virtual services; they and their real servers are made by others"),
 	}
@@ -38,13 +39,13 @@ func (s *Settings) Keys() keys.Table {
 // isVirtual checks how a virtual service is written.
 func isVirtual(text string) string {
 	if _, err := parseVirtual(text); err != nil {
-		return fmt.Sprintf("must be a virtual service as in 10.0.0.1:80, udp:10.0.0.1:53 or fwmark:7, is %q", keys.Shorten(text))
+		return fmt.Sprintf("must be a virtual service as in 10.0.0.1:80, udp:10.0.0.1:53 or fwmark:7, is %q", setting.Shorten(text))
 	}
 	return ""
 }
 
 // Check reports a virtual service that is listed twice.
-func (s *Settings) Check(d *keys.Decoder) {
+func (s *Settings) Check(d *setting.Decoder) {
 	var seen []virtual
 	for i, text := range s.Services {
 		path := fmt.Sprintf("balancer.lvs.services[%d]", i)

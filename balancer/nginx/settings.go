@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is an nginx on the controller's machine.
@@ -38,23 +38,23 @@ type Settings struct {
 }
 
 // Keys returns the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Opt("health", s.Health.Keys(), "how the controller checks instances, because nginx only notices failing requests"),
-		keys.Req("nginx", keys.Table{
-			keys.Req("include", keys.Text(&s.Include), "file of the upstream's servers, which nginx's configuration includes"),
-			keys.Opt("log", keys.PathOrAddress(&s.Log),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Opt("health", s.Health.Keys(), "how the controller checks instances, because nginx only notices failing requests"),
+		setting.Req("nginx", setting.Table{
+			setting.Req("include", setting.Text(&s.Include), "file of the upstream's servers, which nginx's configuration includes"),
+			setting.Opt("log", setting.PathOrAddress(&s.Log),
 				"where nginx sends its log in the format quell: a path for a Unix datagram socket, or host:port for UDP").
 				Or("none: response times are not measured"),
-			keys.Opt("balance", keys.OneOf(&s.Balance, Balances),
+			setting.Opt("balance", setting.OneOf(&s.Balance, Balances),
 				"the upstream's algorithm: what a group can carry is learned sooner; leastconn stands for least_conn, random2 for random two").
 				Or("unknown"),
-			keys.Opt("server", keys.Text(&s.Server).Then(parameters),
+			setting.Opt("server", setting.Text(&s.Server).Then(parameters),
 				"more parameters of servers that Quell adds, as in max_fails=2 fail_timeout=5s").Or("none"),
-			keys.Opt("reload_every", keys.Duration(&s.Every).Above(0), "shortest time between two reloads that only change weights"),
-			keys.Opt("pid", keys.Text(&s.PID), "file with the number of nginx's master process"),
-			keys.Opt("test", keys.Command(&s.Test), "program that checks nginx's configuration before each reload").Or("nginx -t"),
-			keys.Opt("reload", keys.Command(&s.Reload), "program that reloads nginx").Or("the signal HUP to the master process"),
+			setting.Opt("reload_every", setting.Duration(&s.Every).Above(0), "shortest time between two reloads that only change weights"),
+			setting.Opt("pid", setting.Text(&s.PID), "file with the number of nginx's master process"),
+			setting.Opt("test", setting.Command(&s.Test), "program that checks nginx's configuration before each reload").Or("nginx -t"),
+			setting.Opt("reload", setting.Command(&s.Reload), "program that reloads nginx").Or("the signal HUP to the master process"),
 		}, "how to reach nginx, and the file that Quell may change"),
 	}
 }
@@ -70,7 +70,7 @@ func parameters(text string) string {
 	list, err := parse("server a " + text + ";")
 	switch {
 	case err != nil || len(list) != 1 || strings.Contains(text, "#"):
-		return fmt.Sprintf("must be parameters of one server of an upstream, is %q", keys.Shorten(text))
+		return fmt.Sprintf("must be parameters of one server of an upstream, is %q", setting.Shorten(text))
 	case slices.ContainsFunc(list[0].words, func(w string) bool { return w == "down" || strings.HasPrefix(w, "weight=") }):
 		return "must not have weight= or down, which Quell sets"
 	}
@@ -78,7 +78,7 @@ func parameters(text string) string {
 }
 
 // Check does nothing, because no keys can contradict each other.
-func (s *Settings) Check(*keys.Decoder) {}
+func (s *Settings) Check(*setting.Decoder) {}
 
 // Where returns the include file, as text for people.
 func (s *Settings) Where() string { return s.Include }

@@ -17,9 +17,10 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/chart"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/credit"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/setting"
 )
 
 func adviseCommand() *cobra.Command {
@@ -85,7 +86,7 @@ func shareFlag(f *pflag.FlagSet, dst *float64, name string, start float64, usage
 type shareValue float64
 
 func (s *shareValue) Set(text string) error {
-	v, err := keys.ParseShare(text)
+	v, err := setting.ParseShare(text)
 	if err == nil && !(v >= 0 && v <= 1) {
 		err = errors.New("must be between 0% and 100%")
 	}
@@ -120,7 +121,7 @@ func (o *advising) check() error {
 	case o.headroom == 0:
 		return userErrorf("--headroom 0%%: then nothing may be used")
 	case o.length <= 0 || o.length > 366*24*time.Hour:
-		return userErrorf("--for %s: must be above 0 and at most a year", keys.FormatDuration(o.length))
+		return userErrorf("--for %s: must be above 0 and at most a year", setting.FormatDuration(o.length))
 	case o.most < 1 || o.most > 100_000:
 		return userErrorf("--most %d: must be between 1 and 100000", o.most)
 	case o.top < 0:
@@ -137,7 +138,7 @@ func (o *advising) run(cmd *cobra.Command, files []string) error {
 	}
 	table := credit.Shipped()
 	if o.table != "" {
-		own, err := credit.Load(o.table)
+		own, err := ownTypes(o.table)
 		if err != nil {
 			return err
 		}
@@ -341,4 +342,13 @@ func loadPicture(a credit.Advice, unit float64, label string) model.Picture {
 	}
 	p.X.High, p.Layers = now/unit, []model.Layer{line}
 	return p
+}
+
+// ownTypes reads a user's table of instance types.
+func ownTypes(path string) (*credit.Table, error) {
+	data, err := yaml.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return credit.Parse(yaml.NewDecoder(path), data)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/setting"
 )
 
 func budgetCommand() *cobra.Command {
@@ -103,13 +103,13 @@ func budgetText(s *controller.Status) string {
 
 // budgetLine says in one line how much was spent.
 func budgetLine(b *budget.Report) string {
-	over := keys.FormatDuration(time.Duration(b.OverS) * time.Second)
+	over := setting.FormatDuration(time.Duration(b.OverS) * time.Second)
 	what := "of the time"
 	if b.Of == quell.OfRequests {
 		what = "of the requests"
 	}
 	if b.Allowed <= 0 {
-		return fmt.Sprintf("%s %s within %s: nothing was judged yet", keys.FormatShare(b.Target), what, over)
+		return fmt.Sprintf("%s %s within %s: nothing was judged yet", setting.FormatShare(b.Target), what, over)
 	}
 	left := fmt.Sprintf("%.0f%% left", 100*b.Left)
 	if b.Left < 0 {
@@ -119,7 +119,7 @@ func budgetLine(b *budget.Report) string {
 	if b.Of == quell.OfRequests {
 		rate = " at this rate"
 	}
-	return fmt.Sprintf("%s %s within %s: %s missed of %s judged; the window allows %s%s, %s", keys.FormatShare(b.Target), what, over,
+	return fmt.Sprintf("%s %s within %s: %s missed of %s judged; the window allows %s%s, %s", setting.FormatShare(b.Target), what, over,
 		amount(b, b.Missed), amount(b, b.Judged), amount(b, b.Allowed), rate, left)
 }
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/credit"
 	"github.com/quellhq/quell/probe/local"
+	"github.com/quellhq/quell/setting"
 )
 
 func creditsCommand() *cobra.Command {
@@ -70,9 +70,9 @@ func (o *measurement) check() error {
 		return userErrorf("--spend %g: must be between %g (%g for each processor) and %g credits", o.spend, least*float64(o.processors),
 			least, most)
 	case o.window < 10*time.Millisecond || o.window > 10*time.Minute:
-		return userErrorf("--window %s: must be between 10ms and 10m", keys.FormatDuration(o.window))
+		return userErrorf("--window %s: must be between 10ms and 10m", setting.FormatDuration(o.window))
 	case o.longest < o.window:
-		return userErrorf("--longest %s: must be at least one window (%s)", keys.FormatDuration(o.longest), keys.FormatDuration(o.window))
+		return userErrorf("--longest %s: must be at least one window (%s)", setting.FormatDuration(o.longest), setting.FormatDuration(o.window))
 	}
 	return nil
 }

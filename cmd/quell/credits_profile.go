@@ -19,13 +19,13 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/profile"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/credit"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/cgroup"
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/progress"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/setting"
 )
 
 // profiling is a run of quell credits profile.
@@ -141,9 +141,9 @@ func (o *profiling) check() error {
 	case o.windows < 1 || o.windows > 1000:
 		return userErrorf("--windows %d: must be between 1 and 1000", o.windows)
 	case o.window < 100*time.Millisecond || o.window > time.Hour:
-		return userErrorf("--window %s: must be between 100ms and 1h", keys.FormatDuration(o.window))
+		return userErrorf("--window %s: must be between 100ms and 1h", setting.FormatDuration(o.window))
 	case o.idle < o.window:
-		return userErrorf("--idle %s: must be at least --window", keys.FormatDuration(o.idle))
+		return userErrorf("--idle %s: must be at least --window", setting.FormatDuration(o.idle))
 	case o.progress == "" && (o.port < 1 || o.port > 65535):
 		return userErrorf("--port %d: must be between 1 and 65535", o.port)
 	}
@@ -201,7 +201,7 @@ func (o *profiling) plan() (*credit.Sparse, error) {
 	}
 	table := credit.Shipped()
 	if o.types != "" {
-		own, err := credit.Load(o.types)
+		own, err := ownTypes(o.types)
 		if err != nil {
 			return nil, err
 		}
@@ -347,7 +347,7 @@ func (o *profiling) show(w io.Writer, plan *credit.Sparse, fitted *credit.Profil
 	}
 	if none > 0 {
 		fmt.Fprintf(w, "\nAt %d of %d loads no limit keeps %s: mrburst limits nothing there.\n", none, len(plan.Loads()),
-			keys.FormatDuration(o.objective))
+			setting.FormatDuration(o.objective))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/credit"
 )
 
@@ -35,7 +36,7 @@ func TestMeasuredCreditsAreTold(t *testing.T) {
 			}
 		}
 		if _, entry, ok := strings.Cut(b.String(), "\ntypes:\n"); ok {
-			if _, err := credit.Parse("types.yaml", []byte("types:\n"+entry)); err != nil {
+			if _, err := credit.Parse(yaml.NewDecoder("types.yaml"), []byte("types:\n"+entry)); err != nil {
 				t.Errorf("the entry is refused: %v", err)
 			}
 		}

@@ -15,9 +15,9 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/setting"
 )
 
 func doctorCommand() *cobra.Command {
@@ -41,8 +41,8 @@ func doctorCommand() *cobra.Command {
 				return userErrorf("--sensors and --bundle exclude each other")
 			}
 			if period < config.ShortestPeriod || period > config.LongestPeriod {
-				return userErrorf("--period %s: must be between %s and %s", keys.FormatDuration(period),
-					keys.FormatDuration(config.ShortestPeriod), keys.FormatDuration(config.LongestPeriod))
+				return userErrorf("--period %s: must be between %s and %s", setting.FormatDuration(period),
+					setting.FormatDuration(config.ShortestPeriod), setting.FormatDuration(config.LongestPeriod))
 			}
 			file, err := examined(cmd, path)
 			if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // configVariable names the configuration file for every command without --config.
@@ -63,7 +63,7 @@ func durationFlag(f *pflag.FlagSet, dst *time.Duration, name string, start time.
 type durationValue time.Duration
 
 func (d *durationValue) Set(s string) error {
-	v, err := keys.ParseDuration(s)
+	v, err := setting.ParseDuration(s)
 	if err == nil {
 		*d = durationValue(v)
 	}
@@ -74,7 +74,7 @@ func (d *durationValue) String() string {
 	if *d == 0 {
 		return ""
 	}
-	return keys.FormatDuration(time.Duration(*d))
+	return setting.FormatDuration(time.Duration(*d))
 }
 
 func (d *durationValue) Type() string { return "duration" }

@@ -19,8 +19,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/setting"
 )
 
 func journalCommand() *cobra.Command {
@@ -33,7 +33,7 @@ func journalCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if since < 0 {
-				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", keys.FormatDuration(since))
+				return userErrorf("--since %s: must not be negative; write how far to look back, as in 1h or 1d", setting.FormatDuration(since))
 			}
 			if brief && (asJSON || snapshots) {
 				return userErrorf("--brief is for people: leave out --json and --snapshots")

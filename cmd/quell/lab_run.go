@@ -19,12 +19,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/setting"
 )
 
 // labRun is one call of `quell lab run`. It runs twice. The owner makes the lab and starts the same command line again inside it,
@@ -153,7 +153,7 @@ func (o *labRun) load(given func(string) bool) error {
 // setUses gives the scenario's neighbours the uses of --use.
 func (o *labRun) setUses(sc *scenario.Scenario) error {
 	for _, what := range slices.Sorted(maps.Keys(o.uses)) {
-		use, err := keys.ParseShare(o.uses[what])
+		use, err := setting.ParseShare(o.uses[what])
 		if err != nil || !(use > 0 && use <= 1) {
 			return userErrorf("--use %s: give a share above 0, at most 100%%, such as 40%%, not %q", what, o.uses[what])
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/setting"
 )
 
 // ask sends one command to the controller of the only service, or of the one that --service names.
@@ -112,7 +112,7 @@ func overrideCommand() *cobra.Command {
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
 			}
-			w, err := keys.ParseShare(args[1])
+			w, err := setting.ParseShare(args[1])
 			if err != nil || !(w >= 0 && w <= 1) {
 				return bus.Command{}, userErrorf("%q is no share of the traffic: write 0 to 1, 0%% to 100%%, or clear to end an override", args[1])
 			}

@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/cgroup"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/setting"
 )
 
 // groupName is what a group's name must look like.
@@ -42,7 +42,7 @@ func runCommand() *cobra.Command {
 			}
 			if !groupName.MatchString(name) {
 				return userErrorf("--name %s: a group's name is at most 200 letters, digits, '.', '_' and '-', and begins with a letter or a digit",
-					keys.Shorten(name))
+					setting.Shorten(name))
 			}
 			t := &tenantRun{args: args, name: name, group: tenantsGroup + "/" + name, socket: socket, marks: marksOf(),
 				in: cmd.InOrStdin(), out: cmd.OutOrStdout(), errs: cmd.ErrOrStderr()}

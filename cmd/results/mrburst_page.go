@@ -13,8 +13,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/setting"
 )
 
 // burstLiveData has the measured figures of the live part.
@@ -150,8 +150,9 @@ func newBurstFigures(part string, l *burstLiveData) *burstFigures {
 	s := l.Settings
 	f := &burstFigures{Machine: l.Machine, Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf,
 		FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
-		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: keys.FormatDuration(s.Each),
-		Objective: keys.FormatDuration(s.Objective), Window: keys.FormatDuration(s.Window), Longest: keys.FormatDuration(s.Longest), Off: l.Off,
+		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: setting.FormatDuration(s.Each),
+		Objective: setting.FormatDuration(s.Objective), Window: setting.FormatDuration(s.Window),
+		Longest: setting.FormatDuration(s.Longest), Off: l.Off,
 		Best: l.best()}
 	var missing []string
 	for _, p := range l.Settings.pieces() {

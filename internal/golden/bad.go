@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // BadFiles reads every file of a pattern, each of which must have mistakes. It compares the error with the file of the same name
@@ -28,12 +28,12 @@ func BadFiles(t *testing.T, pattern string, read func(t *testing.T, file string)
 	}
 }
 
-// Mistakes returns the problems that an error lists. If the error is not a *quell.UserError that wraps keys.Problems, the test
+// Mistakes returns the problems that an error lists. If the error is not a *quell.UserError that wraps setting.Problems, the test
 // fails.
-func Mistakes(t testing.TB, err error) keys.Problems {
+func Mistakes(t testing.TB, err error) setting.Problems {
 	t.Helper()
 	var user *quell.UserError
-	var list keys.Problems
+	var list setting.Problems
 	if !errors.As(err, &user) || !errors.As(err, &list) || len(list) == 0 {
 		t.Fatalf("got %v, want a *quell.UserError that wraps Problems", err)
 	}

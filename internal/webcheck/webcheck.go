@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Request is what a check says besides its path.
@@ -18,12 +18,12 @@ type Request struct {
 }
 
 // Keys are the keys of a configuration that fill it.
-func (r *Request) Keys() []keys.Key {
-	return []keys.Key{
-		keys.Opt("host", keys.Text(&r.Host).Then(HostProblem),
+func (r *Request) Keys() []setting.Key {
+	return []setting.Key{
+		setting.Opt("host", setting.Text(&r.Host).Then(HostProblem),
 			"Host of the check, for instances that answer to their own names only, as Django does (ALLOWED_HOSTS)").
 			Or("the instance's address"),
-		keys.Opt("headers", keys.ListOf(&r.Headers, "", func(s *string) keys.Value { return keys.Text(s).Then(fieldProblem) }),
+		setting.Opt("headers", setting.ListOf(&r.Headers, "", func(s *string) setting.Value { return setting.Text(s).Then(fieldProblem) }),
 			`further header fields of the check, as in ["X-Forwarded-Proto: https"]`).Or("none"),
 	}
 }
@@ -60,7 +60,7 @@ func Refused(req *http.Request, status int, section string) string {
 // HostProblem returns what is wrong with a value of the header Host, "" if nothing is.
 func HostProblem(s string) string {
 	if u, err := url.Parse("http://" + s); err != nil || u.Host != s {
-		return fmt.Sprintf("%q is no host name", keys.Shorten(s))
+		return fmt.Sprintf("%q is no host name", setting.Shorten(s))
 	}
 	return ""
 }
@@ -70,7 +70,7 @@ func fieldProblem(s string) string {
 	name, value, found := strings.Cut(s, ":")
 	switch {
 	case !found || name == "" || strings.Trim(name, nameRunes) != "":
-		return fmt.Sprintf("%q is no header field: write it as \"Name: value\"", keys.Shorten(s))
+		return fmt.Sprintf("%q is no header field: write it as \"Name: value\"", setting.Shorten(s))
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
 		return fmt.Sprintf("the value of %s must be one line of printable text", name)
 	case strings.EqualFold(name, "Host"):

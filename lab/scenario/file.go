@@ -9,8 +9,9 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/setting"
 )
 
 // Parse reads a scenario. The name is that of its file and appears in errors, which have the form of config.Parse's.
@@ -19,7 +20,7 @@ import (
 // service's own policy.
 func Parse(name string, data []byte) (*Scenario, error) {
 	f := newFile()
-	d := keys.NewDecoder(name)
+	d := yaml.NewDecoder(name)
 	if d.Decode(data, f.keys()) {
 		f.workloadParts(d)
 		f.complete(d)
@@ -41,10 +42,10 @@ func InFile(name string, data []byte, err error) error {
 	if !errors.As(err, &invalid) {
 		return &quell.UserError{Err: fmt.Errorf("%s: %w", name, err)}
 	}
-	f, d := newFile(), keys.NewDecoder(name)
+	f, d := newFile(), yaml.NewDecoder(name)
 	d.Decode(data, f.keys())
 	p := d.PlaceOf(f.written(invalid.Path))
-	return &quell.UserError{Err: keys.Problem{File: name, Line: p.Line, Column: p.Column, Text: err.Error()}}
+	return &quell.UserError{Err: setting.Problem{File: name, Line: p.Line, Column: p.Column, Text: err.Error()}}
 }
 
 // file is a scenario in the form of its file.
@@ -69,32 +70,33 @@ func newFile() *file {
 	}}
 }
 
-func (f *file) keys() keys.Table {
-	return keys.Table{
-		keys.Req("scenario", keys.Ident(&f.Name), "name of the scenario"),
-		keys.Opt("seed", keys.Seed(&f.Seed), "of everything random"),
-		keys.Req("duration", keys.Duration(&f.Duration), "how long a run lasts"),
-		keys.Req("service", scenarioServiceKeys(&f.Service), "a service configuration"),
-		keys.Req("hosts", keys.ListOf(&f.groups, blankHosts(), func(g *hostGroup) keys.Value { return hostKeys(g) }).AtLeast(1),
+func (f *file) keys() setting.Table {
+	return setting.Table{
+		setting.Req("scenario", setting.Ident(&f.Name), "name of the scenario"),
+		setting.Opt("seed", setting.Seed(&f.Seed), "of everything random"),
+		setting.Req("duration", setting.Duration(&f.Duration), "how long a run lasts"),
+		setting.Req("service", scenarioServiceKeys(&f.Service), "a service configuration"),
+		setting.Req("hosts", setting.ListOf(&f.groups, blankHosts(), func(g *hostGroup) setting.Value { return hostKeys(g) }).AtLeast(1),
 			"the machines; each holds at most one instance"),
-		keys.Opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
-		keys.Req("workload", workloadKeys(&f.Workload), "what clients ask for"),
-		keys.Opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
-		keys.Opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
-		keys.Opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
-		keys.Opt("services", keys.Whole(&f.Services).Between(1, mostServices),
+		setting.Opt("instances", instancesKeys(&f.Instances), "how many instances a run begins with"),
+		setting.Req("workload", workloadKeys(&f.Workload), "what clients ask for"),
+		setting.Opt("readings", readingsKeys(&f.Readings), "what goes wrong with them on their way to the controller; simulator only"),
+		setting.Opt("stations", stationsKeys(&f.Stations), "how machines serve what is open there; simulator only"),
+		setting.Opt("probing", probingKeys(&f.Probing), "of the instances; simulator only"),
+		setting.Opt("services", setting.Whole(&f.Services).Between(1, mostServices),
 			"this many services like this one, each with hosts, clients, a controller and a seed of its own; `quell sim` only").Or("`1`"),
-		keys.Opt("warm_up", keys.Duration(&f.WarmUp),
+		setting.Opt("warm_up", setting.Duration(&f.WarmUp),
 			"how long the first load is offered before measuring starts").Or("4s in the demo, four sampling periods in the simulator"),
-		keys.Opt("timeline", keys.ListOf(&f.Timeline, Event{}, func(e *Event) keys.Value { return eventKeys(e) }),
+		setting.Opt("timeline", setting.ListOf(&f.Timeline, Event{}, func(e *Event) setting.Value { return eventKeys(e) }),
 			"what changes when, in order of time"),
-		keys.Opt("runs", keys.ListOf(&f.Runs, Run{Scheduling: quell.LeastConn}, func(r *Run) keys.Value { return runKeys(r) }).AtLeast(1),
+		setting.Opt("runs",
+			setting.ListOf(&f.Runs, Run{Scheduling: quell.LeastConn}, func(r *Run) setting.Value { return runKeys(r) }).AtLeast(1),
 			"passes through the scenario, to compare").Or("one, of the service's policy"),
-		keys.Opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
+		setting.Opt("judge", judgeKeys(&f.Judge), "how response times are held against the objective"),
 	}
 }
 
-func scenarioServiceKeys(s *quell.Service) keys.Table {
+func scenarioServiceKeys(s *quell.Service) setting.Table {
 	table := config.ServiceKeys(s)
 	for i := range table {
 		if table[i].Name == "service" {
@@ -109,69 +111,73 @@ func blankHosts() hostGroup {
 	return hostGroup{Host: Host{Cores: 1, DiskIOPS: 1000, Memory: 1}}
 }
 
-func hostKeys(g *hostGroup) keys.Table {
-	return keys.Table{
-		keys.Req("id", keys.Ident(&g.ID), "name of the host; with a count, what the names begin with"),
-		keys.Opt("count", keys.Whole(&g.count).Between(1, 10_000), "this many identical hosts: h1, h2, ...").Or("one host, named as the id"),
-		keys.Req("network", keys.Bandwidth(&g.Network), "bandwidth of the host's link"),
-		keys.Opt("cores", keys.Decimal(&g.Cores), "processors"),
-		keys.Opt("disk_iops", keys.Decimal(&g.DiskIOPS), "disk operations per second"),
-		keys.Opt("memory", keys.Decimal(&g.Memory), "memory bandwidth, relative to the reference machine"),
+func hostKeys(g *hostGroup) setting.Table {
+	return setting.Table{
+		setting.Req("id", setting.Ident(&g.ID), "name of the host; with a count, what the names begin with"),
+		setting.Opt("count", setting.Whole(&g.count).Between(1, 10_000),
+			"this many identical hosts: h1, h2, ...").Or("one host, named as the id"),
+		setting.Req("network", setting.Bandwidth(&g.Network), "bandwidth of the host's link"),
+		setting.Opt("cores", setting.Decimal(&g.Cores), "processors"),
+		setting.Opt("disk_iops", setting.Decimal(&g.DiskIOPS), "disk operations per second"),
+		setting.Opt("memory", setting.Decimal(&g.Memory), "memory bandwidth, relative to the reference machine"),
 	}
 }
 
-func instancesKeys(n *Instances) keys.Table {
-	return keys.Table{
-		keys.Opt("start", keys.Whole(&n.Start), "of runs whose policy scales the group"),
-		keys.Opt("fixed", keys.Whole(&n.Fixed), "the size of runs whose policy does not scale").Or("start"),
-		keys.Opt("startup", keys.Duration(&n.Startup), "emulated boot time of an instance"),
-		keys.Opt("weights", keys.ListOf(&n.Weights, 0, func(w *float64) keys.Value { return keys.Share(w) }),
+func instancesKeys(n *Instances) setting.Table {
+	return setting.Table{
+		setting.Opt("start", setting.Whole(&n.Start), "of runs whose policy scales the group"),
+		setting.Opt("fixed", setting.Whole(&n.Fixed), "the size of runs whose policy does not scale").Or("start"),
+		setting.Opt("startup", setting.Duration(&n.Startup), "emulated boot time of an instance"),
+		setting.Opt("weights", setting.ListOf(&n.Weights, 0, func(w *float64) setting.Value { return setting.Share(w) }),
 			"the first instances' fixed shares of the traffic until measuring starts").Or("as the policy has them"),
-		keys.Opt("credits", keys.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator and lab").
+		setting.Opt("credits", setting.Maybe(&n.Credits, creditsKeys), "makes instances burstable; simulator and lab").
 			Or("they are not"),
 	}
 }
 
-func creditsKeys(c *Credits) keys.Table {
-	return keys.Table{
-		keys.Req("resource", keys.OneOf(&c.Resource, quell.Resources), "what is slowed down without credits: cpu, network or disk"),
-		keys.Req("baseline", keys.Share(&c.Baseline), "the share of it that is always there, and that earns what it spends"),
-		keys.Req("cap", keys.Decimal(&c.Cap), "largest balance; a credit is a minute of one core, or of another resource"),
-		keys.Opt("launch", keys.Decimal(&c.Launch), "balance of a new instance"),
-		keys.Opt("balance", keys.ListOf(&c.Balance, 0, func(b *float64) keys.Value { return keys.Decimal(b) }),
+func creditsKeys(c *Credits) setting.Table {
+	return setting.Table{
+		setting.Req("resource", setting.OneOf(&c.Resource, quell.Resources), "what is slowed down without credits: cpu, network or disk"),
+		setting.Req("baseline", setting.Share(&c.Baseline), "the share of it that is always there, and that earns what it spends"),
+		setting.Req("cap", setting.Decimal(&c.Cap), "largest balance; a credit is a minute of one core, or of another resource"),
+		setting.Opt("launch", setting.Decimal(&c.Launch), "balance of a new instance"),
+		setting.Opt("balance", setting.ListOf(&c.Balance, 0, func(b *float64) setting.Value { return setting.Decimal(b) }),
 			"of the first instances, in the order of their start").Or("launch"),
-		keys.Opt("shown", keys.Duration(&c.Shown), "how often the provider shows the balances; simulator only; 0s: never"),
-		keys.Opt("surplus", keys.Decimal(&c.Surplus),
+		setting.Opt("shown", setting.Duration(&c.Shown), "how often the provider shows the balances; simulator only; 0s: never"),
+		setting.Opt("surplus", setting.Decimal(&c.Surplus),
 			"price of an hour of one core, or of another resource, beyond the credits; then nothing is slowed down; simulator only; "+
 				"0: it is not sold"),
 	}
 }
 
-func runKeys(r *Run) keys.Table {
-	return keys.Table{
-		keys.Req("policy", keys.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)),
+func runKeys(r *Run) setting.Table {
+	return setting.Table{
+		setting.Req("policy", setting.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)),
 			"its name, or a map of its name and its own settings"),
-		keys.Opt("scheduling", config.Scheduling(&r.Scheduling), "of the balancer: roundrobin, leastconn, random2, ewma, leasttime or prequal"),
-		keys.Opt("balancer", keys.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
+		setting.Opt("scheduling", config.Scheduling(&r.Scheduling),
+			"of the balancer: roundrobin, leastconn, random2, ewma, leasttime or prequal"),
+		setting.Opt("balancer", setting.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
 			"lab only, but for ejection: builtin, or envoy with policy static and scheduling random2 or roundrobin").
 			Or("the rig's own; in a lab HAProxy"),
-		keys.Opt("ejection", keys.OneOf(&r.Ejection, Ejections),
+		setting.Opt("ejection", setting.OneOf(&r.Ejection, Ejections),
 			"balancer envoy: its outlier detection, as it is by default or tuned to act soon").Or("off"),
-		keys.Opt("models", keys.OneOf(&r.Models, []Models{Learn}), "learn: nothing was trained, the policy learns its models during the run").
+		setting.Opt("models", setting.OneOf(&r.Models, []Models{Learn}),
+			"learn: nothing was trained, the policy learns its models during the run").
 			Or("from training"),
-		keys.Opt("fixed", keys.Whole(&r.Fixed).AtLeast(1), "size of the group in this run").Or("instances.fixed where the policy does not scale"),
+		setting.Opt("fixed", setting.Whole(&r.Fixed).AtLeast(1),
+			"size of the group in this run").Or("instances.fixed where the policy does not scale"),
 	}
 }
 
-func judgeKeys(j *Judging) keys.Table {
-	return keys.Table{
-		keys.Opt("window", keys.Duration(&j.Window), "length of the windows that are judged"),
-		keys.Opt("requests", keys.Whole(&j.Requests), "a window counts for an instance with at least this many"),
+func judgeKeys(j *Judging) setting.Table {
+	return setting.Table{
+		setting.Opt("window", setting.Duration(&j.Window), "length of the windows that are judged"),
+		setting.Opt("requests", setting.Whole(&j.Requests), "a window counts for an instance with at least this many"),
 	}
 }
 
 // complete fills in values that follow from other parts of the file.
-func (f *file) complete(d *keys.Decoder) {
+func (f *file) complete(d *setting.Decoder) {
 	if !d.Given("service.service") {
 		f.Service.Name = f.Name
 	}
@@ -218,7 +224,7 @@ func (g hostGroup) hosts() []Host {
 
 // validate runs Scenario.Validate and reports its errors at their places in the file. Parts that have an error already are left out, and
 // so is what depends on them.
-func (f *file) validate(d *keys.Decoder) {
+func (f *file) validate(d *setting.Decoder) {
 	checked := f.Scenario
 	if !f.hostsKnown(d) {
 		checked.Hosts = nil
@@ -246,7 +252,7 @@ func (f *file) validate(d *keys.Decoder) {
 }
 
 // placed returns the timeline. Events whose time is unknown, because it was wrong, are emptied.
-func (f *file) placed(d *keys.Decoder) []Event {
+func (f *file) placed(d *setting.Decoder) []Event {
 	events := slices.Clone(f.Timeline)
 	for i := range events {
 		if !d.Sound(fmt.Sprintf("timeline[%d].at", i)) {
@@ -257,7 +263,7 @@ func (f *file) placed(d *keys.Decoder) []Event {
 }
 
 // hostsKnown says whether the ids of all hosts are known, even if other things about the hosts are wrong.
-func (f *file) hostsKnown(d *keys.Decoder) bool {
+func (f *file) hostsKnown(d *setting.Decoder) bool {
 	for i := range f.groups {
 		path := fmt.Sprintf("hosts[%d]", i)
 		if !d.Sound(path+".id", path+".count") {

@@ -9,38 +9,38 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
-func eventKeys(e *Event) keys.Table {
-	return keys.Table{
-		keys.Req("at", keys.Duration(&e.At), "when, since the start"),
-		keys.Opt("load", keys.Pointer(&e.Load, func(x *float64) keys.Value { return keys.Decimal(x) }),
+func eventKeys(e *Event) setting.Table {
+	return setting.Table{
+		setting.Req("at", setting.Duration(&e.At), "when, since the start"),
+		setting.Opt("load", setting.Pointer(&e.Load, func(x *float64) setting.Value { return setting.Decimal(x) }),
 			"load from this moment on").Or("as before"),
-		keys.Opt("users", keys.Pointer(&e.Users, func(n *int) keys.Value { return keys.Whole(n) }),
+		setting.Opt("users", setting.Pointer(&e.Users, func(n *int) setting.Value { return setting.Whole(n) }),
 			"kind users: number of users from this moment on; those above it leave after their next answer").Or("as before"),
-		keys.Opt("interfere", keys.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour uses from this moment on"),
-		keys.Opt("fail", keys.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
-		keys.Opt("errors", keys.Maybe(&e.Errors, errorKeys),
+		setting.Opt("interfere", setting.Maybe(&e.Interfere, interferenceKeys).Then(checkUse), "what a neighbour uses from this moment on"),
+		setting.Opt("fail", setting.Maybe(&e.Fail, failureKeys), "ends the instance on a host: its process exits; simulator only"),
+		setting.Opt("errors", setting.Maybe(&e.Errors, errorKeys),
 			"requests that an instance answers by an error, from now on; simulator, and in a lab with files all of them or none"),
-		keys.Opt("release", keys.Maybe(&e.Release, releaseKeys),
+		setting.Opt("release", setting.Maybe(&e.Release, releaseKeys),
 			"another release of the service on a host, which needs more or less for a request; simulator only"),
-		keys.Opt("mark", keys.Text(&e.Mark), "name of the moment; reactions are measured from it"),
+		setting.Opt("mark", setting.Text(&e.Mark), "name of the moment; reactions are measured from it"),
 	}
 }
 
 // checkUse refuses several ways of stating a use at once.
-func checkUse(d *keys.Decoder, path string) {
-	use := keys.Join(path, "use")
-	given := func(name string) bool { return d.Given(keys.Join(path, name)) || d.Broken(keys.Join(path, name)) }
+func checkUse(d *setting.Decoder, path string) {
+	use := setting.Join(path, "use")
+	given := func(name string) bool { return d.Given(setting.Join(path, name)) || d.Broken(setting.Join(path, name)) }
 	varies := given("trace") || given("markov")
 	if given("program") == given("resource") && !d.Broken(path) {
 		d.ProblemAt(d.PlaceOf(path), path+" needs either resource or program", "a resource that is used, or a real program that runs")
-		d.Spoil(keys.Join(path, "resource"))
+		d.Spoil(setting.Join(path, "resource"))
 	}
 	for _, form := range []string{"ramp", "on", "off", "trace", "markov", "own"} {
 		if given("program") && given(form) {
-			d.Refuse(keys.Join(path, form), "", "goes with a resource only: a program runs at one strength, as a neighbour")
+			d.Refuse(setting.Join(path, form), "", "goes with a resource only: a program runs at one strength, as a neighbour")
 		}
 	}
 	switch {
@@ -51,49 +51,49 @@ func checkUse(d *keys.Decoder, path string) {
 		d.Spoil(use)
 	}
 	if given("lengths") && !given("on") {
-		d.Refuse(keys.Join(path, "lengths"), "", "goes with on and off only")
+		d.Refuse(setting.Join(path, "lengths"), "", "goes with on and off only")
 	}
 }
 
-func interferenceKeys(i *Interference) keys.Table {
-	return keys.Table{
-		keys.Req("host", keys.Ident(&i.Host),
+func interferenceKeys(i *Interference) setting.Table {
+	return setting.Table{
+		setting.Req("host", setting.Ident(&i.Host),
 			"the host whose neighbour it is; the name of hosts with a count means all of them, each with a neighbour of its own"),
-		keys.Opt("resource", keys.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory").Or("required without program"),
-		keys.Opt("program", keys.OneOf(&i.Program, Programs),
+		setting.Opt("resource", setting.OneOf(&i.Resource, quell.Resources), "cpu, network, disk or memory").Or("required without program"),
+		setting.Opt("program", setting.OneOf(&i.Program, Programs),
 			"a real program instead of a resource: compile, keyvalue, pgbench or sort; in labs only").Or("none"),
-		keys.Opt("own", keys.Bool(&i.Own),
+		setting.Opt("own", setting.Bool(&i.Own),
 			"a process of the instance itself uses the resource, such as a backup, and no neighbour does; simulator and kernel lab, there not "+
 				"of memory"),
-		keys.Opt("use", keys.Share(&i.Use), "share of the host's resource that is taken, or strength of the program; 0 ends it").
+		setting.Opt("use", setting.Share(&i.Use), "share of the host's resource that is taken, or strength of the program; 0 ends it").
 			Or("required for a resource without trace and markov; `100%` for a program"),
-		keys.Opt("ramp", keys.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),
-		keys.Opt("on", keys.Duration(&i.On), "mean length of the times with the use, which alternate with times without"),
-		keys.Opt("off", keys.Duration(&i.Off), "mean length of the times without the use"),
-		keys.Opt("lengths", keys.OneOf(&i.Lengths, Spreads),
+		setting.Opt("ramp", setting.Duration(&i.Ramp), "time in which the use grows or shrinks to this value"),
+		setting.Opt("on", setting.Duration(&i.On), "mean length of the times with the use, which alternate with times without"),
+		setting.Opt("off", setting.Duration(&i.Off), "mean length of the times without the use"),
+		setting.Opt("lengths", setting.OneOf(&i.Lengths, Spreads),
 			"how the lengths of on and off vary: exponential around their mean, or fixed").Or("`exponential`"),
-		keys.Opt("trace", keys.FileOf(&i.Trace, "trace", parseTrace),
+		setting.Opt("trace", setting.FileOf(&i.Trace, "trace", parseTrace),
 			"CSV file with what the neighbour uses over time, in lines of seconds,use; in the scenario file's folder"),
-		keys.Opt("markov", keys.ListOf(&i.Markov, Stay{}, func(s *Stay) keys.Value { return stayKeys(s) }).AtLeast(1),
+		setting.Opt("markov", setting.ListOf(&i.Markov, Stay{}, func(s *Stay) setting.Value { return stayKeys(s) }).AtLeast(1),
 			"random uses: states that follow each other at random, the first one first"),
 	}
 }
 
-func stayKeys(s *Stay) keys.Table {
-	return keys.Table{
-		keys.Req("use", keys.Share(&s.Use), "share of the resource that is taken in this state"),
-		keys.Req("stay", keys.Duration(&s.Mean), "mean of the exponential time in this state"),
+func stayKeys(s *Stay) setting.Table {
+	return setting.Table{
+		setting.Req("use", setting.Share(&s.Use), "share of the resource that is taken in this state"),
+		setting.Req("stay", setting.Duration(&s.Mean), "mean of the exponential time in this state"),
 	}
 }
 
-func failureKeys(f *Failure) keys.Table {
-	return keys.Table{keys.Req("host", keys.Ident(&f.Host), "the host, or the name of hosts with a count")}
+func failureKeys(f *Failure) setting.Table {
+	return setting.Table{setting.Req("host", setting.Ident(&f.Host), "the host, or the name of hosts with a count")}
 }
 
-func errorKeys(e *Errors) keys.Table {
-	return keys.Table{
-		keys.Req("host", keys.Ident(&e.Host), "the host, or the name of hosts with a count"),
-		keys.Req("share", keys.Share(&e.Share).Between(0, 1), "share of the requests to the host's instance that fail; 0 ends it"),
+func errorKeys(e *Errors) setting.Table {
+	return setting.Table{
+		setting.Req("host", setting.Ident(&e.Host), "the host, or the name of hosts with a count"),
+		setting.Req("share", setting.Share(&e.Share).Between(0, 1), "share of the requests to the host's instance that fail; 0 ends it"),
 	}
 }
 
@@ -117,17 +117,17 @@ func parseTrace(r io.Reader) ([]TracePoint, error) {
 			continue
 		}
 		line, _ := lines.FieldPos(0)
-		seconds, err := keys.ParseReal(strings.TrimSpace(fields[0]))
+		seconds, err := setting.ParseReal(strings.TrimSpace(fields[0]))
 		if err != nil || seconds < 0 || seconds > longestTrace {
-			return nil, fmt.Errorf("line %d: seconds must be a number from 0 on, is %q", line, keys.Shorten(fields[0]))
+			return nil, fmt.Errorf("line %d: seconds must be a number from 0 on, is %q", line, setting.Shorten(fields[0]))
 		}
-		use, err := keys.ParseShare(strings.TrimSpace(fields[1]))
+		use, err := setting.ParseShare(strings.TrimSpace(fields[1]))
 		if err != nil || use < 0 || use > 1 {
-			return nil, fmt.Errorf("line %d: use must be between 0 and 1, is %q", line, keys.Shorten(fields[1]))
+			return nil, fmt.Errorf("line %d: use must be between 0 and 1, is %q", line, setting.Shorten(fields[1]))
 		}
 		p := TracePoint{After: time.Duration(seconds * float64(time.Second)), Use: use}
 		if n := len(points); n > 0 && p.After <= points[n-1].After {
-			return nil, fmt.Errorf("line %d: seconds must go up, are %q", line, keys.Shorten(fields[0]))
+			return nil, fmt.Errorf("line %d: seconds must go up, are %q", line, setting.Shorten(fields[0]))
 		}
 		points = append(points, p)
 	}

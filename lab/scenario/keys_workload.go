@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 func blankWorkload() Workload {
@@ -18,90 +18,90 @@ func blankWorkload() Workload {
 	}
 }
 
-func workloadKeys(w *Workload) keys.Table {
-	return keys.Table{
-		keys.Opt("kind", keys.OneOf(&w.Kind,
+func workloadKeys(w *Workload) setting.Table {
+	return setting.Table{
+		setting.Opt("kind", setting.OneOf(&w.Kind,
 			Kinds),
 			"file: one object of fixed size; video: sessions that fetch a video in chunks; classes: kinds of requests with demands of their "+
 				"own; users: the same, from users who think in between"),
-		keys.Opt("arrivals", arrivals(&w.Arrivals),
+		setting.Opt("arrivals", arrivals(&w.Arrivals),
 			"poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
-		keys.Opt("load", keys.Decimal(&w.Load),
+		setting.Opt("load", setting.Decimal(&w.Load),
 			"load at the start, in units of one undisturbed instance; not for users").Or("required but for users"),
-		keys.Opt("ramp", keys.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),
-		keys.Opt("size", keys.Size(&w.Size), "file: size of one response").Or("required for a file"),
-		keys.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
-		keys.Opt("classes", keys.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) keys.Value { return classKeys(c) }).AtLeast(1),
+		setting.Opt("ramp", setting.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),
+		setting.Opt("size", setting.Size(&w.Size), "file: size of one response").Or("required for a file"),
+		setting.Opt("video", videoKeys(&w.Video), "video: what a session is like"),
+		setting.Opt("classes", setting.ListOf(&w.Classes, Class{Share: 1}, func(c *Class) setting.Value { return classKeys(c) }).AtLeast(1),
 			"classes and users: the kinds of requests").Or("required for classes and users"),
-		keys.Opt("recorded", keys.FileOf(&w.Recorded, "recorded load", parseRecorded),
+		setting.Opt("recorded", setting.FileOf(&w.Recorded, "recorded load", parseRecorded),
 			"classes: CSV file with a recorded load, instead of load and the classes' shares: a heading of seconds and the classes' names, "+
 				"and lines with the requests per second of each; in the scenario file's folder"),
-		keys.Opt("application", keys.OneOf(&w.Application, slices.Sorted(maps.Keys(Applications))),
+		setting.Opt("application", setting.OneOf(&w.Application, slices.Sorted(maps.Keys(Applications))),
 			"classes and users: the real application that answers them in a lab, whose pages are the classes' names").Or("`quell lab work`"),
-		keys.Opt("spread", keys.OneOf(&w.Spread, Spreads), "classes and users: demands are exponential around their mean, or fixed"),
-		keys.Opt("system", keys.Share(&w.System), "classes and users: the kernel's share of the processors' time"),
-		keys.Opt("cache_stretch", keys.Decimal(&w.CacheStretch),
+		setting.Opt("spread", setting.OneOf(&w.Spread, Spreads), "classes and users: demands are exponential around their mean, or fixed"),
+		setting.Opt("system", setting.Share(&w.System), "classes and users: the kernel's share of the processors' time"),
+		setting.Opt("cache_stretch", setting.Decimal(&w.CacheStretch),
 			"classes and users: neighbours on memory lengthen processor time by 1 + this * their use"),
-		keys.Opt("users", keys.Whole(&w.Users), "users: how many at the start").Or("required for users"),
-		keys.Opt("think", keys.Duration(&w.Think), "users: mean of the exponential time between an answer and the next request"),
+		setting.Opt("users", setting.Whole(&w.Users), "users: how many at the start").Or("required for users"),
+		setting.Opt("think", setting.Duration(&w.Think), "users: mean of the exponential time between an answer and the next request"),
 	}
 }
 
-func rampKeys(step *Step) keys.Table {
-	return keys.Table{
-		keys.Req("at", keys.Duration(&step.At), "when the load changes, since the start"),
-		keys.Req("load", keys.Decimal(&step.Load), "load from then on"),
+func rampKeys(step *Step) setting.Table {
+	return setting.Table{
+		setting.Req("at", setting.Duration(&step.At), "when the load changes, since the start"),
+		setting.Req("load", setting.Decimal(&step.Load), "load from then on"),
 	}
 }
 
-func videoKeys(v *VideoSessions) keys.Table {
-	return keys.Table{
-		keys.Opt("videos", keys.Whole(&v.Videos), "number of videos to choose from; their sizes are exponential"),
-		keys.Opt("zipf", keys.Decimal(&v.Zipf), "exponent of their popularity"),
-		keys.Opt("sessions", keys.Whole(&v.Sessions), "number of sessions drawn beforehand, from which the arriving ones are chosen"),
-		keys.Opt("size", keys.Size(&v.Size), "mean bytes of a session's video"),
-		keys.Opt("rate", keys.Bandwidth(&v.Rate), "bandwidth at which a video plays"),
-		keys.Opt("chunk", keys.Duration(&v.Chunk), "play time of one chunk"),
-		keys.Opt("prefetch", keys.Whole(&v.Prefetch), "chunks at the start without pause; the others follow at the pace of play"),
+func videoKeys(v *VideoSessions) setting.Table {
+	return setting.Table{
+		setting.Opt("videos", setting.Whole(&v.Videos), "number of videos to choose from; their sizes are exponential"),
+		setting.Opt("zipf", setting.Decimal(&v.Zipf), "exponent of their popularity"),
+		setting.Opt("sessions", setting.Whole(&v.Sessions), "number of sessions drawn beforehand, from which the arriving ones are chosen"),
+		setting.Opt("size", setting.Size(&v.Size), "mean bytes of a session's video"),
+		setting.Opt("rate", setting.Bandwidth(&v.Rate), "bandwidth at which a video plays"),
+		setting.Opt("chunk", setting.Duration(&v.Chunk), "play time of one chunk"),
+		setting.Opt("prefetch", setting.Whole(&v.Prefetch), "chunks at the start without pause; the others follow at the pace of play"),
 	}
 }
 
-func classKeys(c *Class) keys.Table {
-	return keys.Table{
-		keys.Req("name", keys.Ident(&c.Name), "name of the class"),
-		keys.Opt("share", keys.Decimal(&c.Share), "share of the requests, relative to the other classes' shares"),
-		keys.Opt("cpu", keys.Duration(&c.CPU), "mean time on one core"),
-		keys.Opt("disk", keys.Decimal(&c.Disk), "mean number of disk operations"),
-		keys.Opt("memory", keys.Duration(&c.Memory), "mean time for which a request uses the reference machine's whole memory bandwidth"),
-		keys.Opt("network", keys.Size(&c.Network), "mean size of the answer"),
+func classKeys(c *Class) setting.Table {
+	return setting.Table{
+		setting.Req("name", setting.Ident(&c.Name), "name of the class"),
+		setting.Opt("share", setting.Decimal(&c.Share), "share of the requests, relative to the other classes' shares"),
+		setting.Opt("cpu", setting.Duration(&c.CPU), "mean time on one core"),
+		setting.Opt("disk", setting.Decimal(&c.Disk), "mean number of disk operations"),
+		setting.Opt("memory", setting.Duration(&c.Memory), "mean time for which a request uses the reference machine's whole memory bandwidth"),
+		setting.Opt("network", setting.Size(&c.Network), "mean size of the answer"),
 	}
 }
 
-func readingsKeys(r *Readings) keys.Table {
-	return keys.Table{
-		keys.Opt("noise", keys.Share(&r.Noise), "standard deviation of utilisations and probes, as a share of themselves"),
-		keys.Opt("lost", keys.Share(&r.Lost), "share of the machines' readings that never arrive"),
-		keys.Opt("late", keys.Duration(&r.Late), "mean delay of the readings that arrive, exponentially distributed"),
+func readingsKeys(r *Readings) setting.Table {
+	return setting.Table{
+		setting.Opt("noise", setting.Share(&r.Noise), "standard deviation of utilisations and probes, as a share of themselves"),
+		setting.Opt("lost", setting.Share(&r.Lost), "share of the machines' readings that never arrive"),
+		setting.Opt("late", setting.Duration(&r.Late), "mean delay of the readings that arrive, exponentially distributed"),
 	}
 }
 
-func stationsKeys(s *Stations) keys.Table {
-	return keys.Table{
-		keys.Opt("discipline", keys.OneOf(&s.Discipline, Disciplines),
+func stationsKeys(s *Stations) setting.Table {
+	return setting.Table{
+		setting.Opt("discipline", setting.OneOf(&s.Discipline, Disciplines),
 			"sharing: all open work advances at once, at equal speed; "+
 				"fcfs: first come, first served, one at a time (on each core)").Or("`sharing`"),
-		keys.Opt("neighbours", keys.OneOf(&s.Neighbours, NeighbourKinds),
+		setting.Opt("neighbours", setting.OneOf(&s.Neighbours, NeighbourKinds),
 			"flows: they come at random and compete with requests; "+
 				"fluid: neighbours take a steady share, which is faster and varies less").Or("`flows`"),
 	}
 }
 
-func probingKeys(p *Probing) keys.Table {
-	return keys.Table{
-		keys.Opt("count", keys.Whole(&p.Count).AtLeast(LeastProbes),
+func probingKeys(p *Probing) setting.Table {
+	return setting.Table{
+		setting.Opt("count", setting.Whole(&p.Count).AtLeast(LeastProbes),
 			"number of probes of an instance in each sampling period").Or("one in 100ms, and at least 8"),
-		keys.Opt("budget", keys.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
-		keys.Opt("resources", keys.Words(p.Resources, func(words []quell.Resource) { p.Resources = words }, quell.Resources, everyResource),
+		setting.Opt("budget", setting.Share(&p.Budget), "share of a host's link that probes may take").Or("`2%`"),
+		setting.Opt("resources", setting.Words(p.Resources, func(words []quell.Resource) { p.Resources = words }, quell.Resources, everyResource),
 			"what is probed: network, cpu, disk or memory, a list of them, or auto: all that requests or neighbours contend for").Or("`network`"),
 	}
 }
@@ -150,7 +150,7 @@ var parts = []struct {
 }
 
 // workloadParts refuses keys of other kinds of workloads, and reports required keys that are missing.
-func (f *file) workloadParts(d *keys.Decoder) {
+func (f *file) workloadParts(d *setting.Decoder) {
 	if !d.Given("workload") || !d.Sound("workload.kind") {
 		return
 	}
@@ -201,9 +201,9 @@ func onlyItsKind(w Workload) Workload {
 }
 
 // arrivals reads the name of an arrival process; "exponential" is another name of Poisson, whose gaps are exponential.
-func arrivals(dst *Arrivals) keys.Value {
+func arrivals(dst *Arrivals) setting.Value {
 	known := append(slices.Clone(ArrivalProcesses), "exponential")
-	return keys.OneOf(dst, known).Into(func(a Arrivals) {
+	return setting.OneOf(dst, known).Into(func(a Arrivals) {
 		if a == "exponential" {
 			a = Poisson
 		}

@@ -3,7 +3,8 @@ package scenario
 import (
 	"io"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/setting"
 )
 
 // Load reads and parses a scenario file.
@@ -14,7 +15,7 @@ func Load(path string) (*Scenario, error) {
 
 // Read reads and parses a scenario file like Load, and also returns the file's text, which InFile needs.
 func Read(path string) (*Scenario, []byte, error) {
-	data, err := keys.ReadFile(path)
+	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -23,4 +24,4 @@ func Read(path string) (*Scenario, []byte, error) {
 }
 
 // Reference prints a Markdown table of every key of a scenario file: key, default, meaning.
-func Reference(w io.Writer) error { return keys.Print(w, newFile().keys()) }
+func Reference(w io.Writer) error { return setting.Print(w, newFile().keys()) }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Recorded is a recorded load: how many requests of each class arrived per second.
@@ -91,7 +91,7 @@ func (r *Recorded) stretch(factor float64) *Recorded {
 }
 
 // recorded completes a workload with a recorded load: the classes' shares are the means of the recording.
-func (f *file) recorded(d *keys.Decoder) {
+func (f *file) recorded(d *setting.Decoder) {
 	w := &f.Workload
 	if w.Recorded == nil || w.Kind != Classes || !d.Sound("duration") || f.Duration <= 0 {
 		return
@@ -111,7 +111,7 @@ func (f *file) recorded(d *keys.Decoder) {
 	}
 	for _, name := range w.Recorded.Classes {
 		if !slices.ContainsFunc(w.Classes, func(c Class) bool { return c.Name == name }) && d.Sound("workload.classes") {
-			d.Refuse("workload.recorded", "", "has requests of class %s, which workload.classes lacks", keys.Shorten(name))
+			d.Refuse("workload.recorded", "", "has requests of class %s, which workload.classes lacks", setting.Shorten(name))
 		}
 	}
 }
@@ -129,12 +129,12 @@ func parseRecorded(in io.Reader) (*Recorded, error) {
 		return nil, err
 	}
 	if len(heading) < 2 || heading[0] != "seconds" {
-		return nil, fmt.Errorf("the heading must be seconds and the names of classes, is %q", keys.Shorten(strings.Join(heading, ",")))
+		return nil, fmt.Errorf("the heading must be seconds and the names of classes, is %q", setting.Shorten(strings.Join(heading, ",")))
 	}
 	r := &Recorded{Classes: slices.Clone(heading[1:])}
 	for i, name := range r.Classes {
 		if slices.Contains(r.Classes[:i], name) {
-			return nil, fmt.Errorf("the heading has %q twice", keys.Shorten(name))
+			return nil, fmt.Errorf("the heading has %q twice", setting.Shorten(name))
 		}
 	}
 	for {
@@ -151,7 +151,7 @@ func parseRecorded(in io.Reader) (*Recorded, error) {
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 		if n := len(r.Steps); n == 0 && step.At != 0 || n > 0 && step.At <= r.Steps[n-1].At {
-			return nil, fmt.Errorf("line %d: seconds must begin with 0 and go up, are %q", line, keys.Shorten(fields[0]))
+			return nil, fmt.Errorf("line %d: seconds must begin with 0 and go up, are %q", line, setting.Shorten(fields[0]))
 		}
 		r.Steps = append(r.Steps, step)
 	}
@@ -162,15 +162,15 @@ func parseRecorded(in io.Reader) (*Recorded, error) {
 }
 
 func recordedStep(fields []string) (step RecordedStep, err error) {
-	seconds, err := keys.ParseReal(strings.TrimSpace(fields[0]))
+	seconds, err := setting.ParseReal(strings.TrimSpace(fields[0]))
 	if err != nil || seconds < 0 || seconds > longestTrace {
-		return step, fmt.Errorf("seconds must be a number from 0 on, is %q", keys.Shorten(fields[0]))
+		return step, fmt.Errorf("seconds must be a number from 0 on, is %q", setting.Shorten(fields[0]))
 	}
 	step.At = time.Duration(seconds * float64(time.Second))
 	for _, field := range fields[1:] {
-		rate, err := keys.ParseReal(strings.TrimSpace(field))
+		rate, err := setting.ParseReal(strings.TrimSpace(field))
 		if err != nil || !notNegative(rate) {
-			return step, fmt.Errorf("a rate must be a number from 0 on, is %q", keys.Shorten(field))
+			return step, fmt.Errorf("a rate must be a number from 0 on, is %q", setting.Shorten(field))
 		}
 		step.Rates = append(step.Rates, rate)
 	}

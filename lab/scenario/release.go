@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // Release puts another release of the service on a host: a request to the instance there needs more or less of every resource.
@@ -21,11 +21,12 @@ const (
 	mostDemand  = 10
 )
 
-func releaseKeys(r *Release) keys.Table {
-	return keys.Table{
-		keys.Req("host", keys.Ident(&r.Host), "the host, or the name of hosts with a count"),
-		keys.Req("demand", keys.Decimal(&r.Demand), "what a request needs of every resource, as a multiple of what the workload says"),
-		keys.Opt("every", keys.Duration(&r.Every), "hosts with a count get the release one after the other at this distance; 0s: all at once"),
+func releaseKeys(r *Release) setting.Table {
+	return setting.Table{
+		setting.Req("host", setting.Ident(&r.Host), "the host, or the name of hosts with a count"),
+		setting.Req("demand", setting.Decimal(&r.Demand), "what a request needs of every resource, as a multiple of what the workload says"),
+		setting.Opt("every", setting.Duration(&r.Every),
+			"hosts with a count get the release one after the other at this distance; 0s: all at once"),
 	}
 }
 
@@ -52,7 +53,7 @@ func (s *Scenario) Releases() []HostRelease {
 }
 
 // release checks an event's release.
-func (c *checker) release(s *Scenario, e Event, set map[setting]bool, path string) {
+func (c *checker) release(s *Scenario, e Event, set map[change]bool, path string) {
 	r := e.Release
 	if r == nil {
 		return

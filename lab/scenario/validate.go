@@ -149,11 +149,11 @@ func (c *checker) groupSize(path string, size, hosts int) {
 }
 
 func (c *checker) timeline(s *Scenario) {
-	sum := 0.0               // expected changes of interference
-	var set map[setting]bool // what is set at the present moment; a map of all hosts times all events would fill memory
+	sum := 0.0              // expected changes of interference
+	var set map[change]bool // what is set at the present moment; a map of all hosts times all events would fill memory
 	for i, e := range s.Timeline {
 		if i == 0 || e.At != s.Timeline[i-1].At {
-			set = map[setting]bool{}
+			set = map[change]bool{}
 		}
 		path := fmt.Sprintf("timeline[%d]", i)
 		c.moment(s, i, path+".at")
@@ -187,7 +187,7 @@ func (c *checker) timeline(s *Scenario) {
 }
 
 // demand checks what an event changes about the load.
-func (c *checker) demand(s *Scenario, e Event, set map[setting]bool, path string) {
+func (c *checker) demand(s *Scenario, e Event, set map[change]bool, path string) {
 	if e.Load != nil {
 		c.load(s, *e.Load, path+".load")
 		c.need(s.Workload.Kind != Users, path+".load", "users bring the load: set their number with users")
@@ -213,17 +213,17 @@ func (s *Scenario) hostsNamed(name string) []string {
 	return ids
 }
 
-// setting identifies what an event sets, and when; load has no host.
-type setting struct {
+// change identifies what an event sets, and when; load has no host.
+type change struct {
 	at         time.Duration
 	host, what string
 }
 
 // once refuses two values for one setting at the same moment.
-func (c *checker) once(set map[setting]bool, at time.Duration, hosts []string, what, path string) {
+func (c *checker) once(set map[change]bool, at time.Duration, hosts []string, what, path string) {
 	twice := false
 	for _, host := range hosts {
-		key := setting{at, host, what}
+		key := change{at, host, what}
 		twice = twice || set[key]
 		set[key] = true
 	}

@@ -25,8 +25,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/internal/program"
+	"github.com/quellhq/quell/setting"
 )
 
 // Options hold the three commands. Each is a program with its arguments and is not run by a shell. All three are required.
@@ -171,17 +171,17 @@ func check(m quell.Member, seen map[string]bool) error {
 	case m.ID == "":
 		return errors.New("id: missing")
 	case len(m.ID) > mostID:
-		return fmt.Errorf("id: %q is longer than %d bytes", keys.Shorten(m.ID), mostID)
+		return fmt.Errorf("id: %q is longer than %d bytes", setting.Shorten(m.ID), mostID)
 	case seen[m.ID]:
 		return fmt.Errorf("id: %q is given twice", m.ID)
 	case !slices.Contains(quell.States, m.State):
 		return fmt.Errorf("state of %s: missing", m.ID)
 	case m.Address == "" && m.State == quell.Ready:
 		return fmt.Errorf("address of %s: missing, though it is ready", m.ID)
-	case m.Address != "" && keys.AddressProblem(m.Address, true) != "":
-		return fmt.Errorf("address of %s: %s", m.ID, keys.AddressProblem(m.Address, true))
-	case m.Probe != "" && keys.AddressProblem(m.Probe, true) != "":
-		return fmt.Errorf("probe of %s: %s", m.ID, keys.AddressProblem(m.Probe, true))
+	case m.Address != "" && setting.AddressProblem(m.Address, true) != "":
+		return fmt.Errorf("address of %s: %s", m.ID, setting.AddressProblem(m.Address, true))
+	case m.Probe != "" && setting.AddressProblem(m.Probe, true) != "":
+		return fmt.Errorf("probe of %s: %s", m.ID, setting.AddressProblem(m.Probe, true))
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func decodeIDs(out []byte) ([]string, error) {
 	seen := map[string]bool{}
 	for i, id := range ids {
 		if id == "" || len(id) > mostID || seen[id] {
-			return nil, fmt.Errorf("[%d]: id %q is empty, longer than %d bytes, or given twice", i, keys.Shorten(id), mostID)
+			return nil, fmt.Errorf("[%d]: id %q is empty, longer than %d bytes, or given twice", i, setting.Shorten(id), mostID)
 		}
 		seen[id] = true
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // sh is a command that runs a shell script with arguments.
@@ -184,7 +184,7 @@ func FuzzDecodeMembers(f *testing.F) {
 			return
 		}
 		for _, m := range members {
-			if m.ID == "" || m.State == "" || m.State == quell.Ready && keys.AddressProblem(m.Address, true) != "" {
+			if m.ID == "" || m.State == "" || m.State == quell.Ready && setting.AddressProblem(m.Address, true) != "" {
 				t.Fatalf("accepted %+v", m)
 			}
 		}

@@ -2,8 +2,8 @@ package command
 
 import (
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is a scaler that uses the user's own programs.
@@ -13,16 +13,16 @@ var Kind = scaler.Kind{Name: "command", About: "your own, through programs", Def
 type Settings struct{ Start, Stop, List []string }
 
 // Keys is the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("start", keys.Command(&s.Start), "program that starts instances"),
-		keys.Req("stop", keys.Command(&s.Stop), "program that stops instances"),
-		keys.Req("list", keys.Command(&s.List), "program that prints the instances as JSON"),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("start", setting.Command(&s.Start), "program that starts instances"),
+		setting.Req("stop", setting.Command(&s.Stop), "program that stops instances"),
+		setting.Req("list", setting.Command(&s.List), "program that prints the instances as JSON"),
 	}
 }
 
 // Check finds nothing to report.
-func (s *Settings) Check(*keys.Decoder, quell.Service) {}
+func (s *Settings) Check(*setting.Decoder, quell.Service) {}
 
 // New makes the driver.
 func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is a list of instances in DNS.
@@ -21,20 +21,20 @@ type Settings struct {
 }
 
 // Keys is the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("names", keys.ListOf(&s.Names, "", func(n *string) keys.Value { return keys.Text(n).Then(nameProblem) }).AtLeast(1),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("names", setting.ListOf(&s.Names, "", func(n *string) setting.Value { return setting.Text(n).Then(nameProblem) }).AtLeast(1),
 			"names whose records are the instances: host:port for records of type A or AAAA, or a name such as _http._tcp.example.com "+
 				"for records of type SRV"),
-		keys.Opt("resolver", keys.RemoteAddress(&s.Resolver), "host:port of the server that is asked").Or("the system's"),
-		keys.Opt("probe_port", keys.Whole(&s.ProbePort).Between(1, 65535), "port of the agents' probe servers").Or("none"),
+		setting.Opt("resolver", setting.RemoteAddress(&s.Resolver), "host:port of the server that is asked").Or("the system's"),
+		setting.Opt("probe_port", setting.Whole(&s.ProbePort).Between(1, 65535), "port of the agents' probe servers").Or("none"),
 	}
 }
 
 // nameProblem returns what is wrong with a name, "" if nothing is.
 func nameProblem(name string) string {
 	if !isService(name) {
-		if problem := keys.AddressProblem(name, true); problem != "" {
+		if problem := setting.AddressProblem(name, true); problem != "" {
 			return problem + "; a name of records of type SRV begins with _, as in _http._tcp.example.com"
 		}
 		return ""
@@ -49,7 +49,7 @@ func nameProblem(name string) string {
 func (s *Settings) OnlyLists() {}
 
 // Check reports names that are listed twice.
-func (s *Settings) Check(d *keys.Decoder, _ quell.Service) {
+func (s *Settings) Check(d *setting.Decoder, _ quell.Service) {
 	for i, name := range s.Names {
 		if path := fmt.Sprintf("scaler.names[%d]", i); d.Sound(path) && slices.Contains(s.Names[:i], name) {
 			d.Refuse(path, "", "%s is listed twice", name)

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // ErrFixed is what Start and Stop return.
@@ -45,10 +45,10 @@ func check(m quell.Member, seen map[string]bool) error {
 	if seen[m.ID] {
 		return fmt.Errorf("id: %q is given twice", m.ID)
 	}
-	if problem := keys.AddressProblem(m.Address, true); problem != "" {
+	if problem := setting.AddressProblem(m.Address, true); problem != "" {
 		return fmt.Errorf("address of %s: %s", m.ID, problem)
 	}
-	if problem := keys.AddressProblem(m.Probe, true); m.Probe != "" && problem != "" {
+	if problem := setting.AddressProblem(m.Probe, true); m.Probe != "" && problem != "" {
 		return fmt.Errorf("probe of %s: %s", m.ID, problem)
 	}
 	return nil

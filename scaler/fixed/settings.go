@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is a list of machines in the configuration.
@@ -15,19 +15,20 @@ var Kind = scaler.Kind{Name: "fixed", About: "the instances listed", Defaults: f
 type Settings struct{ Instances []quell.Member }
 
 // Keys is the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("instances", keys.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) keys.Value { return memberKeys(m) }).AtLeast(1),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("instances",
+			setting.ListOf(&s.Instances, quell.Member{}, func(m *quell.Member) setting.Value { return memberKeys(m) }).AtLeast(1),
 			"the instances; group.min and group.max are their number"),
 	}
 }
 
-func memberKeys(m *quell.Member) keys.Table {
-	return keys.Table{
-		keys.Req("id", keys.Ident(&m.ID), "id of the instance"),
-		keys.Req("address", keys.RemoteAddress(&m.Address), "host:port of the service"),
-		keys.Opt("probe", keys.RemoteAddress(&m.Probe), "host:port of its agent's probe server"),
-		keys.Opt("type", keys.Text(&m.Type), "type of the machine"),
+func memberKeys(m *quell.Member) setting.Table {
+	return setting.Table{
+		setting.Req("id", setting.Ident(&m.ID), "id of the instance"),
+		setting.Req("address", setting.RemoteAddress(&m.Address), "host:port of the service"),
+		setting.Opt("probe", setting.RemoteAddress(&m.Probe), "host:port of its agent's probe server"),
+		setting.Opt("type", setting.Text(&m.Type), "type of the machine"),
 	}
 }
 
@@ -35,7 +36,7 @@ func memberKeys(m *quell.Member) keys.Table {
 func (s *Settings) Listed() []quell.Member { return s.Instances }
 
 // Check reports instances that are listed twice, and protected ones that are not listed.
-func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
+func (s *Settings) Check(d *setting.Decoder, service quell.Service) {
 	ids, addresses := map[string]bool{}, map[string]bool{}
 	for i, m := range s.Instances {
 		path := fmt.Sprintf("scaler.instances[%d]", i)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind is the scaler whose instances are processes on the controller's machine.
@@ -30,8 +30,8 @@ type Settings struct {
 	// Address and ProbeAddress are where instances are reached. The same placeholders are replaced in them. Empty: the assigned ports of
 	// 127.0.0.1.
 	Address, ProbeAddress string
-	Slots                 int        // limit of instances at a time
-	Ports                 keys.Ports // where instances listen
+	Slots                 int           // limit of instances at a time
+	Ports                 setting.Ports // where instances listen
 	Ready                 Ready
 	Drain                 time.Duration
 	Lifeline              bool          // instances end with the controller
@@ -39,24 +39,25 @@ type Settings struct {
 }
 
 // Keys is the table of its keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Req("command", keys.Command(&s.Command),
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("command", setting.Command(&s.Command),
 			"the instance's program; {id} {port} {probe_port} {slot} {host} in it are replaced by the instance's values"),
-		keys.Opt("address", keys.Text(&s.Address),
+		setting.Opt("address", setting.Text(&s.Address),
 			"address at which an instance answers requests, with the same replacements as in command").Or("`127.0.0.1:{port}`"),
-		keys.Opt("probe_address", keys.Text(&s.ProbeAddress),
+		setting.Opt("probe_address", setting.Text(&s.ProbeAddress),
 			"address at which the instance's agent answers probes, with the same replacements").Or("`127.0.0.1:{probe_port}`, if that is used"),
-		keys.Opt("slots", keys.Whole(&s.Slots).AtLeast(1), "largest number of instances at once").
+		setting.Opt("slots", setting.Whole(&s.Slots).AtLeast(1), "largest number of instances at once").
 			Or("group.max and one for a replacement; group.max where {slot} or {host} is used"),
-		keys.Opt("ports", keys.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
-		keys.Opt("ready", append(keys.Table{
-			keys.Opt("path", keys.URLPath(&s.Ready.Path), "path that answers 200 once an instance can serve"),
-			keys.Opt("timeout", keys.Duration(&s.Ready.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
+		setting.Opt("ports", setting.PortRange(&s.Ports), "ports for instances, as in 9000-9099").Or("any free ones"),
+		setting.Opt("ready", append(setting.Table{
+			setting.Opt("path", setting.URLPath(&s.Ready.Path), "path that answers 200 once an instance can serve"),
+			setting.Opt("timeout", setting.Duration(&s.Ready.Timeout).Above(0), "an instance that takes longer has failed").Or("group.startup"),
 		}, s.Ready.Request.Keys()...), "how a starting instance shows that it can serve"),
-		keys.Opt("drain", keys.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
-		keys.Opt("lifeline", keys.Bool(&s.Lifeline), "whether instances end at once when the controller ends"),
-		keys.Opt("linger", keys.Duration(&s.Linger).AtLeast(0), "instances end when no controller has run for this long; 0s: they never do"),
+		setting.Opt("drain", setting.Duration(&s.Drain).AtLeast(0), "how long a stopped instance may take to end before it is killed"),
+		setting.Opt("lifeline", setting.Bool(&s.Lifeline), "whether instances end at once when the controller ends"),
+		setting.Opt("linger", setting.Duration(&s.Linger).AtLeast(0),
+			"instances end when no controller has run for this long; 0s: they never do"),
 	}
 }
 
@@ -102,16 +103,16 @@ func placeholders() []string { return []string{"{id}", "{port}", "{probe_port}",
 var braced = regexp.MustCompile(`\{[A-Za-z_]+\}`)
 
 // known reports a word in braces that is not a placeholder.
-func known(d *keys.Decoder, path, word string) {
+func known(d *setting.Decoder, path, word string) {
 	for _, p := range braced.FindAllString(word, -1) {
 		if !slices.Contains(placeholders(), p) {
-			d.Refuse(path, "", "unknown placeholder %q%s", p, keys.Suggest(p, placeholders()))
+			d.Refuse(path, "", "unknown placeholder %q%s", p, setting.Suggest(p, placeholders()))
 		}
 	}
 }
 
 // Check reports keys that contradict each other or the service.
-func (s *Settings) Check(d *keys.Decoder, service quell.Service) {
+func (s *Settings) Check(d *setting.Decoder, service quell.Service) {
 	for i, word := range s.Command {
 		known(d, fmt.Sprintf("scaler.command[%d]", i), word)
 	}
@@ -139,13 +140,13 @@ func (s *Settings) uses(placeholder string) bool {
 }
 
 // checkAddress checks a template of addresses: with its placeholders replaced, it must be a valid address.
-func checkAddress(d *keys.Decoder, path, template string) {
+func checkAddress(d *setting.Decoder, path, template string) {
 	if !d.Given(path) || !d.Sound(path) {
 		return
 	}
 	known(d, path, template)
 	example := strings.NewReplacer("{id}", "i1", "{port}", "8080", "{probe_port}", "8081", "{slot}", "1", "{host}", "h1").Replace(template)
-	if problem := keys.AddressProblem(example, true); d.Sound(path) && problem != "" {
+	if problem := setting.AddressProblem(example, true); d.Sound(path) && problem != "" {
 		d.Refuse(path, "write host:port, as in 10.0.{slot}.2:80", "%s", problem)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
+	"github.com/quellhq/quell/setting"
 )
 
 // A group that is at group.max has a further slot for a replacement, unless slots are machines or there are too few ports.
@@ -19,8 +19,8 @@ func TestASlotForAReplacement(t *testing.T) {
 		{"the configuration says how many", Settings{Command: plain, Slots: 3}, 3},
 		{"slots are machines", Settings{Command: plain, Address: "10.0.{slot}.2:80"}, 3},
 		{"so are hosts", Settings{Command: []string{"ssh", "{host}", "web"}}, 3},
-		{"ports for the group", Settings{Command: probed, Ports: keys.Ports{First: 9000, Last: 9006}}, 3},
-		{"ports for one more", Settings{Command: probed, Ports: keys.Ports{First: 9000, Last: 9007}}, 4},
+		{"ports for the group", Settings{Command: probed, Ports: setting.Ports{First: 9000, Last: 9006}}, 3},
+		{"ports for one more", Settings{Command: probed, Ports: setting.Ports{First: 9000, Last: 9007}}, 4},
 	} {
 		c.s.Follow(quell.Service{Group: quell.Group{Min: 1, Max: 3}})
 		if c.s.Slots != c.want {

@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind describes a driver: its name in agent.credits.kind, a short description, and its settings.
-type Kind = keys.Kind[Settings]
+type Kind = setting.Kind[Settings]
 
 // Settings are the configuration of one kind.
 type Settings interface {
 	// Keys are the kind's own keys below `agent.credits`. Reading them fills the settings.
-	Keys() keys.Table
+	Keys() setting.Table
 	// New makes the driver.
 	New() (Driver, error)
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell/config/keys"
 	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/setting"
 )
 
 // Kind reads balances from Amazon CloudWatch.
@@ -26,16 +26,17 @@ type Settings struct {
 var _ credits.Settings = (*Settings)(nil)
 
 // Keys is the table of their keys.
-func (s *Settings) Keys() keys.Table {
-	return keys.Table{
-		keys.Opt("id", keys.Text(&s.ID).Then(startsWith("i-")), "id of the EC2 instance, as in i-0123456789abcdef0").
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Opt("id", setting.Text(&s.ID).Then(startsWith("i-")), "id of the EC2 instance, as in i-0123456789abcdef0").
 			Or("from the instance's metadata"),
-		keys.Opt("region", keys.Ident(&s.Region), "region of the instance, as in eu-west-1").Or("from AWS_REGION or the instance's metadata"),
-		keys.Opt("volume", keys.Text(&s.Volume).Then(startsWith("vol-")),
+		setting.Opt("region", setting.Ident(&s.Region),
+			"region of the instance, as in eu-west-1").Or("from AWS_REGION or the instance's metadata"),
+		setting.Opt("volume", setting.Text(&s.Volume).Then(startsWith("vol-")),
 			"id of the gp2 volume that the service uses; its burst balance is read too").Or("none"),
-		keys.Opt("every", keys.Duration(&s.Every).Between(time.Minute, 30*time.Minute),
+		setting.Opt("every", setting.Duration(&s.Every).Between(time.Minute, 30*time.Minute),
 			"how often to ask; CloudWatch renews balances every five minutes"),
-		keys.Opt("endpoint", keys.Text(&s.Endpoint).Then(isURL), "address of CloudWatch, such as that of a VPC endpoint").
+		setting.Opt("endpoint", setting.Text(&s.Endpoint).Then(isURL), "address of CloudWatch, such as that of a VPC endpoint").
 			Or("that of the region"),
 	}
 }
@@ -44,7 +45,7 @@ func (s *Settings) Keys() keys.Table {
 func startsWith(prefix string) func(string) string {
 	return func(id string) string {
 		if !strings.HasPrefix(id, prefix) {
-			return fmt.Sprintf("must be an id that begins with %s, is %q", prefix, keys.Shorten(id))
+			return fmt.Sprintf("must be an id that begins with %s, is %q", prefix, setting.Shorten(id))
 		}
 		return ""
 	}
@@ -52,7 +53,7 @@ func startsWith(prefix string) func(string) string {
 
 func isURL(text string) string {
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Sprintf("must be an address as in https://monitoring.eu-west-1.amazonaws.com, is %q", keys.Shorten(text))
+		return fmt.Sprintf("must be an address as in https://monitoring.eu-west-1.amazonaws.com, is %q", setting.Shorten(text))
 	}
 	return ""
 }

@@ -1,13 +1,10 @@
-package keys
+package setting
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
 // Optional is a map of keys that a file may lack. If it lacks the map, the destination stays nil.
@@ -29,7 +26,7 @@ func (o *Optional[T]) Then(agree func(d *Decoder, path string)) *Optional[T] {
 	return o
 }
 
-func (o *Optional[T]) read(d *Decoder, n ast.Node) {
+func (o *Optional[T]) read(d *Decoder, n *Node) {
 	*o.dst = new(T)
 	o.keys(*o.dst).read(d, n)
 	if o.agree != nil {
@@ -46,7 +43,7 @@ type pointer[T any] struct {
 // Pointer reads a value that a file may lack. If it lacks the value, dst stays nil. The function value makes the reader.
 func Pointer[T any](dst **T, value func(*T) Value) Value { return &pointer[T]{dst, value} }
 
-func (p *pointer[T]) read(d *Decoder, n ast.Node) {
+func (p *pointer[T]) read(d *Decoder, n *Node) {
 	v := new(T)
 	p.value(v).read(d, n)
 	if !d.broken[d.path] {
@@ -75,17 +72,23 @@ func (p *pointer[T]) node() node {
 type named[T any] struct {
 	dst   *T
 	what  string
-	parse func(io.Reader) (T, error)
+	parse func(d *Decoder, data []byte) (T, error)
 }
 
 // FileOf reads another file, whose path the value is, with the function parse; the text what names its content in messages.
 func FileOf[T any](dst *T, what string, parse func(io.Reader) (T, error)) Value {
-	return &named[T]{dst, what, parse}
+	return &named[T]{dst, what, func(_ *Decoder, data []byte) (T, error) { return parse(bytes.NewReader(data)) }}
+}
+
+// TableOf reads another file of the same format, whose path the value is; the text what names its content in messages. The decoder
+// that parse gets calls the file by the name alias.
+func TableOf[T any](dst *T, what, alias string, parse func(d *Decoder, data []byte) (T, error)) Value {
+	return &named[T]{dst, what, func(d *Decoder, data []byte) (T, error) { return parse(NewDecoder(alias, d.source), data) }}
 }
 
 func (f *named[T]) initial() string { return "" }
 
-func (f *named[T]) read(d *Decoder, n ast.Node) {
+func (f *named[T]) read(d *Decoder, n *Node) {
 	var name string
 	Text(&name).read(d, n)
 	if name == "" {
@@ -95,28 +98,14 @@ func (f *named[T]) read(d *Decoder, n ast.Node) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(d.file), path)
 	}
-	v, err := parseFile(path, f.parse)
+	data, err := d.source.Read(path)
+	var v T
+	if err == nil {
+		v, err = f.parse(d, data)
+	}
 	if err != nil {
 		d.problem(n, fmt.Sprintf("the %s %s: %v", f.what, Shorten(name), err), "")
 		return
 	}
 	*f.dst = v
-}
-
-func parseFile[T any](path string, parse func(io.Reader) (T, error)) (v T, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return v, errors.Unwrap(err)
-	case !info.Mode().IsRegular():
-		return v, errors.New("is no plain file")
-	case info.Size() > maxBytes:
-		return v, fmt.Errorf("is larger than %s", formatSize(maxBytes))
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return v, errors.Unwrap(err)
-	}
-	defer f.Close()
-	return parse(f)
 }

@@ -1,4 +1,4 @@
-package keys
+package setting
 
 import (
 	"math"
@@ -50,8 +50,8 @@ func TestUnits(t *testing.T) {
 func TestWrittenValuesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(0, maxSize).Draw(t, "bytes")
-		if got, err := parseSize(formatSize(n)); err != nil || got != n {
-			t.Fatalf("%d bytes are written %q and read as %d, %v", n, formatSize(n), got, err)
+		if got, err := parseSize(FormatSize(n)); err != nil || got != n {
+			t.Fatalf("%d bytes are written %q and read as %d, %v", n, FormatSize(n), got, err)
 		}
 		x := float64(rapid.Int64Range(0, 1e12).Draw(t, "bit/s"))
 		if got, err := parseBandwidth(formatBandwidth(x)); err != nil || math.Abs(got-x) > 1e-9*x {
@@ -72,7 +72,7 @@ func TestFormat(t *testing.T) {
 	for want, got := range map[string]string{
 		"10s": FormatDuration(10 * time.Second), "1h": FormatDuration(time.Hour), "5m": FormatDuration(5 * time.Minute),
 		"1h30m": FormatDuration(90 * time.Minute), "20m": FormatDuration(20 * time.Minute), "0s": FormatDuration(0),
-		"64MiB": formatSize(64 << 20), "50KB": formatSize(50_000), "0B": formatSize(0), "1B": formatSize(1),
+		"64MiB": FormatSize(64 << 20), "50KB": FormatSize(50_000), "0B": FormatSize(0), "1B": FormatSize(1),
 		"40Mbps": formatBandwidth(40e6), "2.5Gbps": formatBandwidth(2.5e9), "0bps": formatBandwidth(0),
 		"5%": FormatShare(0.05), "2.5%": FormatShare(0.025), "95%": FormatShare(0.95),
 	} {

@@ -1,22 +1,25 @@
-package keys
+package setting_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/setting"
 )
 
 // TestPointersAreWrittenWhereTheyAreSet checks that an optional value is written if it is set, even to 0.
 func TestPointersAreWrittenWhereTheyAreSet(t *testing.T) {
 	var limit *int
-	table := func() Table {
-		return Table{Opt("limit", Pointer(&limit, func(n *int) Value { return Whole(n).AtLeast(0) }), "")}
+	table := func() setting.Table {
+		return setting.Table{setting.Opt("limit", setting.Pointer(&limit, func(n *int) setting.Value { return setting.Whole(n).AtLeast(0) }), "")}
 	}
 	for _, want := range []string{"", "limit: 0\n", "limit: 7\n"} {
 		if err := readInto(table(), want); err != nil {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := Write(&b, table(), nil, nil); err != nil || b.String() != want {
+		if err := setting.Write(&b, table(), nil, nil); err != nil || b.String() != want {
 			t.Errorf("written %q, %v, want %q", b.String(), err, want)
 		}
 		now := map[string]string{}
@@ -30,8 +33,8 @@ func TestPointersAreWrittenWhereTheyAreSet(t *testing.T) {
 	}
 }
 
-func readInto(table Table, text string) error {
-	d := NewDecoder("f")
+func readInto(table setting.Table, text string) error {
+	d := yaml.NewDecoder("f")
 	if text != "" {
 		d.Decode([]byte(text), table)
 	}

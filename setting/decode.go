@@ -1,14 +1,12 @@
-// Package keys reads YAML files by tables of keys, strictly, into typed values. A table says which keys a map may hold,
-// how their values are written, and what they mean. All mistakes in a file are reported together, each with its place
-// and what to do.
-package keys
+// Package setting declares settings: tables of keys, each with its name, kind, unit, range and meaning. Files are read by such tables,
+// strictly, into typed values, and written from them. All mistakes in a file are reported together, each with its place and what to do.
+// A Source parses the files: config/yaml.
+package setting
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/goccy/go-yaml/ast"
 
 	"github.com/quellhq/quell"
 )
@@ -17,6 +15,7 @@ import (
 // later checks can name it.
 type Decoder struct {
 	file   string
+	source Source
 	path   string // of the value being read, for example timeline[2].interfere.host
 	places map[string]Place
 	broken map[string]bool // paths that already have a problem
@@ -27,7 +26,7 @@ type Decoder struct {
 
 // Value reads a node of the file into its destination.
 type Value interface {
-	read(d *Decoder, n ast.Node)
+	read(d *Decoder, n *Node)
 	// initial is the default as written in a file, "" if there is none.
 	initial() string
 	// node is the present value as written in a file, empty if there is none.
@@ -65,22 +64,27 @@ func (k Key) Or(standing string) Key {
 	return k
 }
 
-// NewDecoder makes a decoder for the named file.
-func NewDecoder(file string) *Decoder {
-	return &Decoder{file: file, places: map[string]Place{}, broken: map[string]bool{}}
+// Source is a format of files: it reads and parses them.
+type Source interface {
+	// Parse returns a file's tree, or reports to the decoder why there is none.
+	Parse(d *Decoder, data []byte) (root *Node, ok bool)
+	// Read reads a file that a value names.
+	Read(path string) ([]byte, error)
+}
+
+// NewDecoder makes a decoder for the named file, which has the format of the source.
+func NewDecoder(file string, source Source) *Decoder {
+	return &Decoder{file: file, source: source, places: map[string]Place{}, broken: map[string]bool{}}
 }
 
 // Decode reads a whole file by its table of keys. It returns false if nothing could be read; then there is nothing to check
 // further.
 func (d *Decoder) Decode(data []byte, keys Table) bool {
-	root, ok := d.tree(data)
-	if !ok {
+	root, ok := d.source.Parse(d, data)
+	if !ok || !d.usable(root) {
 		return false
 	}
-	if root, ok = d.plain(root); !ok {
-		return false
-	}
-	d.places[""] = start(root)
+	d.places[""] = root.Place
 	keys.read(d, root)
 	return !d.broken[""]
 }
@@ -100,12 +104,12 @@ func (d *Decoder) Err() error {
 }
 
 // problem reports a problem of the value that is being read.
-func (d *Decoder) problem(n ast.Node, text, hint string) {
+func (d *Decoder) problem(n *Node, text, hint string) {
 	if d.path != "" {
 		text = d.path + ": " + text
 	}
 	d.Spoil(d.path)
-	d.ProblemAt(start(n), text, hint)
+	d.ProblemAt(n.Place, text, hint)
 }
 
 // most is the largest number of problems that are collected.
@@ -175,13 +179,21 @@ func Within(path, around string) bool {
 }
 
 // step reads a named part of the value that is being read.
-func (d *Decoder) step(name string, n ast.Node, read func(ast.Node)) {
+func (d *Decoder) step(name string, n *Node, read func(*Node)) {
 	defer func(outer string) { d.path = outer }(d.path)
 	d.path = Join(d.path, name)
-	d.places[d.path] = start(n)
-	if inner, ok := d.plain(n); ok {
-		read(inner)
+	d.places[d.path] = n.Place
+	if d.usable(n) {
+		read(n)
 	}
+}
+
+// usable returns whether a value can be read. If not, it reports what its parser found.
+func (d *Decoder) usable(n *Node) bool {
+	if n.Kind == UnusableNode {
+		d.problem(n, n.Text, n.Hint)
+	}
+	return n.Kind != UnusableNode
 }
 
 // Join appends a key or an [index] to a path.
@@ -223,7 +235,7 @@ func (s Table) has(path string) bool {
 	return ok && inner.has(rest)
 }
 
-func (s Table) read(d *Decoder, n ast.Node) {
+func (s Table) read(d *Decoder, n *Node) {
 	entries, ok := d.entries(n)
 	if !ok {
 		return
@@ -231,25 +243,26 @@ func (s Table) read(d *Decoder, n ast.Node) {
 	seen := map[string]Place{}
 	var meant []string
 	for _, e := range entries {
-		name, ok := d.keyName(e.Key)
-		if !ok {
+		name := e.Name
+		if e.Problem != "" {
+			d.ProblemAt(e.Place, e.Problem, e.Hint)
 			continue
 		}
 		if first, twice := seen[name]; twice {
 			d.Spoil(Join(d.path, name))
-			d.ProblemAt(start(e.Key), fmt.Sprintf("duplicate key %q, first set on line %d", Shorten(name), first.Line), "")
+			d.ProblemAt(e.Place, fmt.Sprintf("duplicate key %q, first set on line %d", Shorten(name), first.Line), "")
 			continue
 		}
-		seen[name] = start(e.Key)
+		seen[name] = e.Place
 		if k, known := s.find(name); known {
-			d.step(name, e.Value, func(inner ast.Node) { k.Value.read(d, inner) })
+			d.step(name, e.Value, func(inner *Node) { k.Value.read(d, inner) })
 			continue
 		}
 		if owners, hint := d.ownersOf(Join(d.path, name)); owners != "" {
-			d.ProblemAt(start(e.Key), fmt.Sprintf("%s is a key of %s only", Join(d.path, name), owners), hint)
+			d.ProblemAt(e.Place, fmt.Sprintf("%s is a key of %s only", Join(d.path, name), owners), hint)
 			continue
 		}
-		d.ProblemAt(start(e.Key), fmt.Sprintf("unknown key %q%s", Shorten(name), Suggest(name, s.Names())), "")
+		d.ProblemAt(e.Place, fmt.Sprintf("unknown key %q%s", Shorten(name), Suggest(name, s.Names())), "")
 		if near, ok := Nearest(name, s.Names()); ok {
 			meant = append(meant, near)
 		}
@@ -275,59 +288,42 @@ func (s Table) spoil(d *Decoder, meant []string, seen map[string]Place) {
 	}
 }
 
-func (s Table) missing(d *Decoder, n ast.Node, seen map[string]Place) {
+func (s Table) missing(d *Decoder, n *Node, seen map[string]Place) {
 	for _, k := range s {
 		path := Join(d.path, k.Name)
 		if _, ok := seen[k.Name]; k.Required && !ok && !d.broken[path] {
-			d.ProblemAt(start(n), path+" is missing", k.meaning)
+			d.ProblemAt(n.Place, path+" is missing", k.meaning)
 			d.Spoil(path)
 		}
 	}
 }
 
 // entries returns the content of a map.
-func (d *Decoder) entries(n ast.Node) ([]*ast.MappingValueNode, bool) {
-	switch n := n.(type) {
-	case *ast.MappingNode:
-		return n.Values, true
-	case *ast.MappingValueNode:
-		return []*ast.MappingValueNode{n}, true
+func (d *Decoder) entries(n *Node) ([]Pair, bool) {
+	if n.Kind == MapNode {
+		return n.Entries, true
 	}
 	d.problem(n, "must be a map of keys and values, is "+describe(n), "")
 	return nil, false
 }
 
-func (d *Decoder) keyName(k ast.MapKeyNode) (string, bool) {
-	switch k := k.(type) {
-	case *ast.StringNode:
-		return k.Value, true
-	case *ast.MergeKeyNode:
-		d.ProblemAt(start(k), "merge keys are not supported", "write the values out here")
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-		return k.GetToken().Value, true
-	default:
-		d.ProblemAt(start(k), "this is no plain key", "keys are single words")
-	}
-	return "", false
-}
-
 // describe names the type of a node for a message.
-func describe(n ast.Node) string {
-	switch n := n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
+func describe(n *Node) string {
+	switch n.Kind {
+	case MapNode:
 		return "a map"
-	case *ast.SequenceNode:
+	case ListNode:
 		return "a list"
-	case *ast.LiteralNode:
+	case BlockNode:
 		return "a block of text"
-	case *ast.StringNode:
-		return "the text " + strconv.Quote(Shorten(n.Value))
-	case *ast.BoolNode:
-		return n.GetToken().Value
-	case *ast.InfinityNode, *ast.NanNode:
+	case TextNode:
+		return "the text " + strconv.Quote(Shorten(n.Text))
+	case TruthNode:
+		return n.Text
+	case NotFiniteNode:
 		return "not finite"
 	}
-	return "the number " + Shorten(n.GetToken().Value)
+	return "the number " + Shorten(n.Text)
 }
 
 // Shorten cuts a text from the file that a message repeats.

@@ -1,10 +1,8 @@
-package keys
+package setting
 
 import (
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml/ast"
 )
 
 // Form is one form of a Choice: a value of the choosing key, and the further keys that a map with this value may have.
@@ -64,7 +62,7 @@ func (c *Choice) initial() string { return "" }
 
 func (c *Choice) node() node { return c.now().node() }
 
-func (c *Choice) read(d *Decoder, n ast.Node) {
+func (c *Choice) read(d *Decoder, n *Node) {
 	entries, ok := d.entries(n)
 	if !ok {
 		return
@@ -72,7 +70,7 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 	c.choose(d, entries)
 	by := Join(d.path, c.by.Name)
 	if c.by.Required && !d.Given(by) {
-		d.ProblemAt(start(n), by+" is missing", c.by.meaning)
+		d.ProblemAt(n.Place, by+" is missing", c.by.meaning)
 		d.Spoil(by)
 	}
 	if d.broken[by] {
@@ -89,10 +87,10 @@ func (c *Choice) read(d *Decoder, n ast.Node) {
 }
 
 // choose reads the choosing key, wherever it is in the map.
-func (c *Choice) choose(d *Decoder, entries []*ast.MappingValueNode) {
+func (c *Choice) choose(d *Decoder, entries []Pair) {
 	for _, e := range entries {
-		if name, ok := e.Key.(*ast.StringNode); ok && name.Value == c.by.Name {
-			d.step(c.by.Name, e.Value, func(inner ast.Node) { c.by.Value.read(d, inner) })
+		if e.Name == c.by.Name {
+			d.step(c.by.Name, e.Value, func(inner *Node) { c.by.Value.read(d, inner) })
 			return
 		}
 	}
@@ -108,9 +106,9 @@ func (c *Choice) whole(form Table, chooser Value) Table {
 // done is a value that has already been read.
 type done struct{}
 
-func (done) read(*Decoder, ast.Node) {}
-func (done) initial() string         { return "" }
-func (done) node() node              { return node{} }
+func (done) read(*Decoder, *Node) {}
+func (done) initial() string      { return "" }
+func (done) node() node           { return node{} }
 
 // owners lists the forms that have the key at a path within the map.
 func (c *Choice) owners(path string) string {
@@ -161,7 +159,7 @@ type short struct {
 // ShortOr uses word to read a single value, and whole to read a map.
 func ShortOr(word Value, whole *Choice) Value { return &short{whole, word} }
 
-func (s *short) read(d *Decoder, n ast.Node) {
+func (s *short) read(d *Decoder, n *Node) {
 	if isSingle(n) {
 		s.word.read(d, n)
 		return

@@ -1,16 +1,12 @@
-package keys
+package setting
 
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
 )
 
 // Scalar reads one single value of a file.
@@ -18,7 +14,7 @@ type Scalar[T any] struct {
 	kind    string // type and notation of the value, for messages
 	parse   func(string) (T, error)
 	format  func(T) string
-	accepts func(ast.Node) bool
+	accepts func(*Node) bool
 	set     func(T)
 	start   string // the default, as written in a file
 	quoted  bool   // the value is text, and is written in quotes
@@ -30,14 +26,14 @@ type Rule[T any] func(T) string
 
 func (s *Scalar[T]) initial() string { return s.start }
 
-func (s *Scalar[T]) read(d *Decoder, n ast.Node) {
+func (s *Scalar[T]) read(d *Decoder, n *Node) {
 	if !s.accepts(n) {
 		d.problem(n, "must be "+s.kind+", is "+describe(n), s.quoteHint(n))
 		return
 	}
-	v, err := s.parse(written(n))
+	v, err := s.parse(n.Text)
 	if err != nil {
-		d.problem(n, fmt.Sprintf("must be %s, is %q", s.kind, Shorten(written(n))), "")
+		d.problem(n, fmt.Sprintf("must be %s, is %q", s.kind, Shorten(n.Text)), "")
 		return
 	}
 	for _, breach := range s.rules {
@@ -50,25 +46,17 @@ func (s *Scalar[T]) read(d *Decoder, n ast.Node) {
 }
 
 // quoteHint helps with text that looks like a number to YAML, and with numbers in quotes.
-func (s *Scalar[T]) quoteHint(n ast.Node) string {
+func (s *Scalar[T]) quoteHint(n *Node) string {
 	if isText(n) {
-		if _, err := s.parse(written(n)); err == nil {
+		if _, err := s.parse(n.Text); err == nil {
 			return "write it without quotes"
 		}
 		return ""
 	}
 	if s.kind == "text" && isSingle(n) {
-		return fmt.Sprintf("put it in quotes if it is text: %q", Shorten(written(n)))
+		return fmt.Sprintf("put it in quotes if it is text: %q", Shorten(n.Text))
 	}
 	return ""
-}
-
-// written returns the text of a single value in the file.
-func written(n ast.Node) string {
-	if s, ok := n.(*ast.StringNode); ok {
-		return s.Value
-	}
-	return n.GetToken().Value
 }
 
 // Then adds a rule.
@@ -155,7 +143,7 @@ func Bandwidth(dst *float64) *Ordered[float64] {
 
 // Size is in bytes, written as 50KB or 64MiB.
 func Size(dst *int64) *Ordered[int64] {
-	return measure(dst, "a size in bytes as in 50KB or 64MiB", parseSize, formatSize)
+	return measure(dst, "a size in bytes as in 50KB or 64MiB", parseSize, FormatSize)
 }
 
 func number[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Ordered[T] {
@@ -180,7 +168,7 @@ func Seed(dst *uint64) *Ordered[uint64] {
 // Bool is true or false.
 func Bool(dst *bool) *Scalar[bool] {
 	v := Parsed(dst, "true or false", strconv.ParseBool, strconv.FormatBool)
-	v.accepts = func(n ast.Node) bool { _, ok := n.(*ast.BoolNode); return ok }
+	v.accepts = func(n *Node) bool { return n.Kind == TruthNode }
 	return v
 }
 
@@ -316,30 +304,29 @@ func (l *List[T]) initial() string { return "" }
 
 func (l *List[T]) current() string { return fmt.Sprintf("%+v", *l.dst) }
 
-func (l *List[T]) read(d *Decoder, n ast.Node) {
-	seq, ok := n.(*ast.SequenceNode)
-	if !ok && l.one {
+func (l *List[T]) read(d *Decoder, n *Node) {
+	if n.Kind != ListNode && l.one {
 		items := []T{l.blank}
 		l.item(&items[0]).read(d, n)
 		*l.dst = items
 		return
 	}
-	if !ok {
+	if n.Kind != ListNode {
 		d.problem(n, "must be a list, is "+describe(n), "")
 		return
 	}
-	if len(seq.Values) < l.least {
+	if len(n.Items) < l.least {
 		d.problem(n, fmt.Sprintf("must hold at least %d", l.least), "")
 		return
 	}
-	if l.most > 0 && len(seq.Values) > l.most {
+	if l.most > 0 && len(n.Items) > l.most {
 		d.problem(n, fmt.Sprintf("must hold at most %d", l.most), "")
 		return
 	}
-	items := make([]T, len(seq.Values))
-	for i, v := range seq.Values {
+	items := make([]T, len(n.Items))
+	for i, v := range n.Items {
 		items[i] = l.blank
-		d.step(fmt.Sprintf("[%d]", i), v, func(inner ast.Node) { l.item(&items[i]).read(d, inner) })
+		d.step(fmt.Sprintf("[%d]", i), v, func(inner *Node) { l.item(&items[i]).read(d, inner) })
 	}
 	*l.dst = items
 	if l.set != nil {
@@ -347,27 +334,12 @@ func (l *List[T]) read(d *Decoder, n ast.Node) {
 	}
 }
 
-func isText(n ast.Node) bool { _, ok := n.(*ast.StringNode); return ok }
+func isText(n *Node) bool { return n.Kind == TextNode }
 
-var exponential = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+$`)
+// isNumber returns whether a value is a number. A text such as 1e6 may be both.
+func isNumber(n *Node) bool { return n.Kind == NumberNode || n.Numeric }
 
-// isNumber returns whether a value is a number in YAML 1.2. There 1e6 is one; the parser takes it for text, because YAML 1.1 wants 1.0e+6.
-func isNumber(n ast.Node) bool {
-	switch n := n.(type) {
-	case *ast.IntegerNode, *ast.FloatNode:
-		return true
-	case *ast.StringNode:
-		return n.Token.Type == token.StringType && exponential.MatchString(n.Value)
-	}
-	return false
-}
-
-func isSingle(n ast.Node) bool {
-	if _, isFlag := n.(*ast.BoolNode); isFlag {
-		return true
-	}
-	return isText(n) || isNumber(n)
-}
+func isSingle(n *Node) bool { return n.Kind == TruthNode || isText(n) || isNumber(n) }
 
 // Entry reads the value of a key of a map.
 func Entry[K comparable](dst map[K]float64, k K, v *Ordered[float64]) *Ordered[float64] {
@@ -401,9 +373,9 @@ func (w *WordList[T]) initial() string {
 	return "[" + strings.Join(words, ", ") + "]"
 }
 
-func (w *WordList[T]) read(d *Decoder, n ast.Node) {
-	if seq, ok := n.(*ast.SequenceNode); ok {
-		w.readList(d, seq)
+func (w *WordList[T]) read(d *Decoder, n *Node) {
+	if n.Kind == ListNode {
+		w.readList(d, n)
 		return
 	}
 	var word T
@@ -414,9 +386,9 @@ func (w *WordList[T]) read(d *Decoder, n ast.Node) {
 	}
 }
 
-func (w *WordList[T]) readList(d *Decoder, seq *ast.SequenceNode) {
+func (w *WordList[T]) readList(d *Decoder, n *Node) {
 	var words []T
-	ListOf(&words, "", func(word *T) Value { return OneOf(word, w.known) }).AtLeast(1).read(d, seq)
+	ListOf(&words, "", func(word *T) Value { return OneOf(word, w.known) }).AtLeast(1).read(d, n)
 	if !d.Sound(d.path) {
 		return
 	}

@@ -1,4 +1,4 @@
-package keys
+package setting
 
 import (
 	"errors"
@@ -168,6 +168,9 @@ func FormatShare(x float64) string {
 	return text
 }
 
+// FormatSize writes a number of bytes as 50KB or 64MiB.
+func FormatSize(n int64) string { return formatUnit(float64(n), sizes) }
+
 // FormatDuration writes 10s and 1h30m instead of the standard library's 1h30m0s.
 func FormatDuration(d time.Duration) string {
 	s := d.String()
@@ -181,7 +184,6 @@ func FormatDuration(d time.Duration) string {
 }
 
 func formatBandwidth(x float64) string { return formatUnit(x, bandwidths) }
-func formatSize(n int64) string        { return formatUnit(float64(n), sizes) }
 
 // formatUnit writes a value in the first unit in which it is at least 1 and has at most three decimals, or without a
 // unit.
