@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/quellhq/quell"
@@ -42,12 +43,34 @@ type Command struct {
 	Name     CommandName `json:"name"`
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
+	ForS     float64     `json:"for_s,omitempty"`    // override, drain, authority: the seconds after which it ends by itself; 0: never
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
 	Keep     bool        `json:"keep,omitempty"`     // replace: the old instance goes on running, out of rotation
 
 	Level quell.Authority `json:"level,omitempty"` // authority: the level; empty: what the predictions have earned
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
 	By string `json:"by,omitempty"`
+}
+
+// For is how long what the command changes stays, 0 if it has no end.
+func (c Command) For() time.Duration { return time.Duration(c.ForS * float64(time.Second)) }
+
+// Longest is the longest time after which something ends by itself.
+const Longest = 30 * 24 * time.Hour
+
+// checkFor returns an error if the command's time makes no sense.
+func (c Command) checkFor() error {
+	switch {
+	case c.ForS == 0:
+		return nil
+	case c.Name != Override && c.Name != Drain && c.Name != Authority:
+		return fmt.Errorf("%s has no end: only override, drain and authority may have one", c.Name)
+	case !(c.ForS >= 1 && c.ForS <= Longest.Seconds()):
+		return fmt.Errorf("%s for %g s: at least 1 s and at most %v are allowed", c.Name, c.ForS, Longest)
+	case c.Name == Authority && c.Level == "":
+		return errors.New("authority: only a level can have an end")
+	}
+	return nil
 }
 
 // Limits of the fields of a command, in bytes.
@@ -77,8 +100,8 @@ func (c Command) Check() error {
 	if c.Name == Authority && c.Level != "" && !slices.Contains(quell.Authorities, c.Level) {
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", c.Level)
 	}
-	if c.Name != Override {
-		return nil
+	if err := c.checkFor(); err != nil || c.Name != Override {
+		return err
 	}
 	if c.Instance == "" || c.Weight == nil {
 		return errors.New("override needs an instance and a weight")

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -134,4 +135,38 @@ func TestAnAnswerThatCannotBeEncoded(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantWords(t, errorOf(reply), "cannot be encoded")
+}
+
+// Only some commands can have an end, and it must be within bounds.
+func TestTheTimeOfACommandIsChecked(t *testing.T) {
+	half := 0.5
+	override := func(s float64) Command { return Command{Name: Override, Instance: "i1", Weight: &half, ForS: s} }
+	for name, c := range map[string]struct {
+		cmd  Command
+		want string
+	}{
+		"none":                 {override(0), ""},
+		"a minute":             {override(60), ""},
+		"a month":              {override(30 * 24 * 3600), ""},
+		"a year":               {override(365 * 24 * 3600), "at most"},
+		"negative":             {override(-1), "at least 1 s"},
+		"not a number":         {override(math.NaN()), "at least 1 s"},
+		"infinite":             {override(math.Inf(1)), "at most"},
+		"of a drain":           {Command{Name: Drain, Instance: "i1", ForS: 60}, ""},
+		"of a level":           {Command{Name: Authority, Level: "step", ForS: 60}, ""},
+		"of what is earned":    {Command{Name: Authority, ForS: 60}, "only a level can have an end"},
+		"of a pause":           {Command{Name: Pause, ForS: 60}, "pause has no end"},
+		"without the instance": {Command{Name: Override, Weight: &half, ForS: 60}, "needs an instance"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.cmd.Check()
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantWords(t, err, c.want)
+		})
+	}
 }

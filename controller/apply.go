@@ -90,6 +90,7 @@ func (c *Controller) tend(ctx context.Context) {
 	if c.leading {
 		_ = c.lead(limited) // c.lead itself counts an error
 	}
+	c.expire(limited)
 	if !c.acting() && !c.first {
 		return
 	}

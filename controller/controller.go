@@ -332,6 +332,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.watchClock(limited)
 	c.watchMeter()
 	c.putBack(limited)
+	c.expire(limited)
 	view, err := c.look(limited)
 	if err != nil {
 		c.failed("look", err)
@@ -397,14 +398,14 @@ func (c *Controller) lead(ctx context.Context) error {
 
 // decide computes a plan with the policy, the weights that people set and the fast policy's cuts.
 func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
-	s.Set(c.mem.Overrides)
+	s.Set(c.overrides())
 	c.inherit(&c.mem.State, c.opts.Service.Policy.Name)
 	if c.fast == nil { // the configuration no longer has a fast policy
 		c.inherit(&c.mem.Fast, "")
 		c.mem.Fast, c.mem.Factors, c.glanced = policy.State{}, nil, nil
 	}
 	s.Cut(c.mem.Factors)
-	plan, state := c.engine.Decide(s, c.mem.State)
+	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
 	c.takeBack(s, &plan)
 	if c.opts.Amend != nil {
 		c.opts.Amend(s, &plan)

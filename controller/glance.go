@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/policy"
 )
 
 // cuts are a fast policy's factors by instance.
@@ -35,6 +36,7 @@ func (c *Controller) Glance(ctx context.Context) {
 	if c.leading {
 		_ = c.lead(limited) // c.lead itself counts an error
 	}
+	c.expire(limited)
 	if c.fast == nil || !c.leading {
 		return
 	}
@@ -46,7 +48,7 @@ func (c *Controller) Glance(ctx context.Context) {
 	c.judge(limited, view)
 	snapshot := c.gather.glimpse(c.now(), view)
 	view.snapshot = &snapshot
-	snapshot.Set(c.mem.Overrides)
+	snapshot.Set(c.overrides())
 	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
@@ -63,7 +65,7 @@ func (c *Controller) Glance(ctx context.Context) {
 // and what failed, if that is news.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
 	view.snapshot.Cut(wanted.Factor)
-	plan, state := c.engine.Compose(view.snapshot, c.mem.State)
+	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Compose(view.snapshot, state) })
 	c.mem.State = state
 	plan.Factor, plan.Settings, plan.Reasons = wanted.Factor, wanted.Settings, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)

@@ -108,7 +108,7 @@ func (c *Controller) forgetHolds(present map[string]bool) {
 // drain takes an instance out of rotation until undrain. Its open requests may take any time, and the instance is neither stopped nor
 // replaced. The reply says what was done; the status shows when no request is open any more.
 func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
-	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s", cmd.Instance, cmd.By), func() error {
+	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd)), func() error {
 		v, err := c.look(ctx)
 		if err != nil {
 			return err
@@ -118,6 +118,9 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 		}
 		c.mem.Held = maps.Clone(c.mem.Held)
 		c.mem.Held[cmd.Instance] = quell.Held{By: cmd.By, Since: c.now()}
+		if cmd.ForS > 0 {
+			c.mem.Temporary.Holds = with(c.mem.Temporary.Holds, cmd.Instance, newTerm(c.now(), cmd.For()))
+		}
 		return nil
 	})
 	return c.enforced(ctx, cmd, reply)
@@ -173,6 +176,7 @@ func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 		}
 		c.mem.Held, c.mem.ByHand = maps.Clone(c.mem.Held), maps.Clone(c.mem.ByHand)
 		delete(c.mem.Held, cmd.Instance)
+		c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, cmd.Instance)
 		delete(c.mem.ByHand, cmd.Instance)
 		return nil
 	})
@@ -246,13 +250,16 @@ func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
 	rows = slices.Clone(rows) // other goroutines may be reading the old rows
 	for i := range rows {
 		row := &rows[i]
-		row.Held, row.Open, row.Empty, row.Missing = nil, nil, false, nil
+		row.Held, row.Open, row.Empty, row.Missing, row.HeldUntil = nil, nil, false, nil, nil
 		if m := c.unlisted[row.ID]; m != nil {
 			since := m.since
 			row.Missing = &since
 		}
 		if h, held := c.held[row.ID]; held {
 			row.Held, row.Open, row.Empty = &h.Held, &h.open, h.empty
+			if term, ends := c.mem.Temporary.Holds[row.ID]; ends {
+				row.HeldUntil = &term.Until
+			}
 		}
 	}
 	return rows

@@ -27,6 +27,7 @@ type memory struct {
 	PausedBy  string                `json:"paused_by,omitempty"`
 	Released  *Released             `json:"released,omitempty"` // everything goes back to how it was before Quell; it is paused, too
 	Overrides map[string]float64    `json:"overrides,omitempty"`
+	Temporary temporary             `json:"temporary,omitzero"`  // what ends by itself
 	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
 	Orders    int                   `json:"orders,omitempty"`    // number of operators' orders so far
@@ -87,6 +88,7 @@ func (c *Controller) restore(ctx context.Context) error {
 		r.Ordered, r.Ready = anchored(r.Ordered, c.now()), time.Time{}
 	}
 	m.Replaced = anchored(m.Replaced, c.now())
+	m.Temporary = m.Temporary.retimed(func(t Term) Term { return t.resumed(c.now()) })
 	lost := c.remembered(&m, found, err)
 	c.mem, c.adopt, c.forgot = m, true, !found
 	if c.mem.Owner == "" {
@@ -111,6 +113,7 @@ func (c *Controller) keepOwner(ctx context.Context) error {
 }
 
 func (c *Controller) save(ctx context.Context) error {
+	c.mem.Temporary = c.mem.Temporary.retimed(func(t Term) Term { return t.measured(c.now()) })
 	data, err := json.Marshal(c.mem)
 	if err != nil {
 		return fmt.Errorf("encoding the controller's memory: %w", err)

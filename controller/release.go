@@ -82,7 +82,7 @@ func (c *Controller) isReleased(r *Released) {
 	}
 	c.mem.Released = r
 	c.mem.Paused, c.mem.PausedBy = true, r.By
-	c.mem.Overrides, c.mem.Weights, c.mem.Factors = nil, nil, nil
+	c.mem.Overrides, c.mem.Weights, c.mem.Factors, c.mem.Temporary = nil, nil, nil, temporary{}
 	c.mem.Held, c.mem.Leftovers = maps.Clone(c.mem.Held), nil
 	clear(c.mem.Held)
 }

@@ -21,51 +21,55 @@ import (
 
 // Status is what `quell status` shows.
 type Status struct {
-	Service         string               `json:"service"`
-	At              time.Time            `json:"at,omitzero"` // of the last decision; absent before the first
-	Policy          string               `json:"policy"`
-	Fast            string               `json:"fast,omitempty"` // the fast policy beside it
-	Mode            quell.Mode           `json:"mode"`
-	Leading         bool                 `json:"leading"`
-	Paused          bool                 `json:"paused"`
-	PausedBy        string               `json:"paused_by,omitempty"`
-	Released        *Released            `json:"released,omitempty"`    // everything is, or goes, back to how it was before Quell
-	Refused         string               `json:"refused,omitempty"`     // the balancer obeys another controller, so nothing is changed
-	Lost            string               `json:"lost,omitempty"`        // which memory was lost; nothing is changed until an operator resumes
-	NotLeading      string               `json:"not_leading,omitempty"` // why this controller is not the leader
-	Standby         bool                 `json:"standby,omitempty"`     // it is not the leader because another controller is
-	Store           string               `json:"store,omitempty"`       // why decisions cannot be stored for a restart
-	Overrides       map[string]float64   `json:"overrides,omitempty"`
-	Models          string               `json:"models"`               // one of the constants below, or why there are none
-	Learned         []string             `json:"learned,omitempty"`    // how well each resource is known on each type of instance
-	Authority       quell.Authority      `json:"authority,omitempty"`  // how far the policy may go at present; absent: no limit
-	TakenBack       string               `json:"taken_back,omitempty"` // the last change that was taken back
-	TakenBackAt     time.Time            `json:"taken_back_at,omitzero"`
-	Doubtful        string               `json:"doubtful,omitempty"` // by how much predictions are off, and since when
-	SLO             string               `json:"slo"`
-	ThresholdMS     float64              `json:"threshold_ms"`
-	MissedSince     time.Time            `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
-	Budget          *budget.Report       `json:"budget,omitempty"`      // absent: no target is set
-	Reserve         *quell.Reserve       `json:"reserve,omitempty"`     // what the policy leaves free for the budget
-	ArrivalRate     *float64             `json:"arrival_rate,omitempty"`
-	Load            float64              `json:"load"`     // summed utilisation
-	Capacity        *float64             `json:"capacity"` // summed effective capacity, if known
-	Instances       []InstanceStatus     `json:"instances"`
-	Coming          int                  `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
-	MayCome         int                  `json:"may_come,omitempty"`     // those that are no longer waited for, and may still come
-	Reasons         []quell.Reason       `json:"reasons"`                // the last plan's reasons
-	FastReasons     []quell.Reason       `json:"fast_reasons,omitempty"` // of the fast policy's last plan
-	Changes         []string             `json:"changes"`                // what the last decision that changed anything changed
-	ChangedAt       time.Time            `json:"changed_at,omitzero"`
-	Pending         []string             `json:"pending,omitempty"` // what was applied earlier and is not yet reported as being in force
-	Decisions       int                  `json:"decisions"`
-	InstanceSeconds float64              `json:"instance_seconds"`
-	UnknownSenders  []UnknownSender      `json:"unknown_senders,omitempty"` // agents that report for unknown instances
-	Rejected        int                  `json:"rejected_readings"`
-	Bus             string               `json:"bus,omitempty"`          // why the bus cannot be reached
-	Failures        map[string]int       `json:"failures,omitempty"`     // number since the start, by part
-	LastFailure     map[string]string    `json:"last_failure,omitempty"` // present failures, by part
-	LastFailureAt   map[string]time.Time `json:"last_failure_at,omitempty"`
+	Service    string             `json:"service"`
+	At         time.Time          `json:"at,omitzero"` // of the last decision; absent before the first
+	Policy     string             `json:"policy"`
+	Fast       string             `json:"fast,omitempty"` // the fast policy beside it
+	Mode       quell.Mode         `json:"mode"`
+	Leading    bool               `json:"leading"`
+	Paused     bool               `json:"paused"`
+	PausedBy   string             `json:"paused_by,omitempty"`
+	Released   *Released          `json:"released,omitempty"`    // everything is, or goes, back to how it was before Quell
+	Refused    string             `json:"refused,omitempty"`     // the balancer obeys another controller, so nothing is changed
+	Lost       string             `json:"lost,omitempty"`        // which memory was lost; nothing is changed until an operator resumes
+	NotLeading string             `json:"not_leading,omitempty"` // why this controller is not the leader
+	Standby    bool               `json:"standby,omitempty"`     // it is not the leader because another controller is
+	Store      string             `json:"store,omitempty"`       // why decisions cannot be stored for a restart
+	Overrides  map[string]float64 `json:"overrides,omitempty"`
+	// Temporary are those of the overrides that end by themselves.
+	Temporary       map[string]TemporaryOverride `json:"temporary_overrides,omitempty"`
+	AuthorityFor    *TemporaryAuthority          `json:"temporary_authority,omitempty"` // absent: the authority has no end
+	Orders          int                          `json:"orders,omitempty"`              // number of operators' orders so far
+	Models          string                       `json:"models"`                        // one of the constants below, or why there are none
+	Learned         []string                     `json:"learned,omitempty"`             // how well each resource is known on each type of instance
+	Authority       quell.Authority              `json:"authority,omitempty"`           // how far the policy may go at present; absent: no limit
+	TakenBack       string                       `json:"taken_back,omitempty"`          // the last change that was taken back
+	TakenBackAt     time.Time                    `json:"taken_back_at,omitzero"`
+	Doubtful        string                       `json:"doubtful,omitempty"` // by how much predictions are off, and since when
+	SLO             string                       `json:"slo"`
+	ThresholdMS     float64                      `json:"threshold_ms"`
+	MissedSince     time.Time                    `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
+	Budget          *budget.Report               `json:"budget,omitempty"`      // absent: no target is set
+	Reserve         *quell.Reserve               `json:"reserve,omitempty"`     // what the policy leaves free for the budget
+	ArrivalRate     *float64                     `json:"arrival_rate,omitempty"`
+	Load            float64                      `json:"load"`     // summed utilisation
+	Capacity        *float64                     `json:"capacity"` // summed effective capacity, if known
+	Instances       []InstanceStatus             `json:"instances"`
+	Coming          int                          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
+	MayCome         int                          `json:"may_come,omitempty"`     // those that are no longer waited for, and may still come
+	Reasons         []quell.Reason               `json:"reasons"`                // the last plan's reasons
+	FastReasons     []quell.Reason               `json:"fast_reasons,omitempty"` // of the fast policy's last plan
+	Changes         []string                     `json:"changes"`                // what the last decision that changed anything changed
+	ChangedAt       time.Time                    `json:"changed_at,omitzero"`
+	Pending         []string                     `json:"pending,omitempty"` // what was applied earlier and is not yet reported as being in force
+	Decisions       int                          `json:"decisions"`
+	InstanceSeconds float64                      `json:"instance_seconds"`
+	UnknownSenders  []UnknownSender              `json:"unknown_senders,omitempty"` // agents that report for unknown instances
+	Rejected        int                          `json:"rejected_readings"`
+	Bus             string                       `json:"bus,omitempty"`          // why the bus cannot be reached
+	Failures        map[string]int               `json:"failures,omitempty"`     // number since the start, by part
+	LastFailure     map[string]string            `json:"last_failure,omitempty"` // present failures, by part
+	LastFailureAt   map[string]time.Time         `json:"last_failure_at,omitempty"`
 }
 
 // Values of Status.Models of a policy that has what it needs.
@@ -109,6 +113,7 @@ type InstanceStatus struct {
 	Replaces    string      `json:"replaces,omitempty"`      // the instance that it will replace
 	Missing     *time.Time  `json:"missing_since,omitempty"` // since when the scaler does not list it although the balancer finds it healthy
 	Held        *quell.Held `json:"held,omitempty"`          // taken out of rotation by a person
+	HeldUntil   *time.Time  `json:"held_until,omitempty"`    // when it is put back by itself; absent: never
 	Open        *int64      `json:"open_requests,omitempty"` // open requests, if it is held
 	Empty       bool        `json:"empty,omitempty"`         // held, and no request is open
 	Reason      string      `json:"reason,omitempty"`
@@ -193,7 +198,8 @@ func (c *Controller) show() {
 	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.glanced
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.ThresholdMS = c.opts.Service.SLO.ThresholdMS()
-	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.Overrides
+	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
+	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
 	s.Released = c.mem.Released
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
@@ -212,7 +218,7 @@ func (c *Controller) show() {
 		s.Models = modelsLearned
 		s.Learned = c.learned()
 	}
-	trust := &c.mem.State.Trust
+	trust := c.trust()
 	s.Authority, s.TakenBack, s.TakenBackAt = trust.Level, trust.Harm, trust.HarmAt
 	s.Doubtful = trust.Doubt.Text()
 	if c.noModels != nil {
@@ -460,7 +466,15 @@ func overrideText(cmd bus.Command) string {
 	if cmd.Weight == nil {
 		return ""
 	}
-	return fmt.Sprintf("weight of %s set to %.3f by %s", cmd.Instance, *cmd.Weight, cmd.By)
+	return fmt.Sprintf("weight of %s set to %.3f by %s%s", cmd.Instance, *cmd.Weight, cmd.By, forText(cmd))
+}
+
+// forText says for how long a command changes something, "" if that has no end.
+func forText(cmd bus.Command) string {
+	if cmd.ForS == 0 {
+		return ""
+	}
+	return " for " + cmd.For().String()
 }
 
 func (c *Controller) override(cmd bus.Command) error {
@@ -470,19 +484,21 @@ func (c *Controller) override(cmd bus.Command) error {
 	if !slices.ContainsFunc(c.status.Instances, func(i InstanceStatus) bool { return i.ID == cmd.Instance }) {
 		return fmt.Errorf("no instance %q; `quell status` lists them", cmd.Instance)
 	}
-	overrides := map[string]float64{cmd.Instance: *cmd.Weight}
-	for id, w := range c.mem.Overrides {
-		if id != cmd.Instance {
-			overrides[id] = w
-		}
+	if cmd.ForS > 0 {
+		return c.overrideFor(cmd)
 	}
-	c.mem.Overrides = overrides
+	c.mem.Overrides = with(c.mem.Overrides, cmd.Instance, *cmd.Weight)
+	c.mem.Temporary.Overrides = without(c.mem.Temporary.Overrides, cmd.Instance)
 	return nil
 }
 
 // authorize sets how far the policy may go, and ends the watching of its last change. Without a level the policy begins as it did at first,
 // and earns its authority.
 func (c *Controller) authorize(cmd bus.Command) error {
+	if cmd.ForS > 0 {
+		return c.authorizeFor(cmd)
+	}
+	c.mem.Temporary.Authority = nil
 	switch {
 	case cmd.Level == "":
 		c.mem.State.Trust = policy.Trust{}
@@ -507,20 +523,21 @@ func authorityText(cmd bus.Command) string {
 	if cmd.Level == "" {
 		return "authority no longer set by hand: changed by " + cmd.By
 	}
-	return fmt.Sprintf("authority set to %s by %s", cmd.Level, cmd.By)
+	return fmt.Sprintf("authority set to %s by %s%s", cmd.Level, cmd.By, forText(cmd))
 }
 
 func (c *Controller) clear(cmd bus.Command) error {
-	if _, ok := c.mem.Overrides[cmd.Instance]; !ok {
+	_, lasting := c.mem.Overrides[cmd.Instance]
+	_, ends := c.mem.Temporary.Overrides[cmd.Instance]
+	if !lasting && !ends {
 		return fmt.Errorf("no override of %q is in force", cmd.Instance)
 	}
-	overrides := map[string]float64{}
-	for id, w := range c.mem.Overrides {
-		if id != cmd.Instance {
-			overrides[id] = w
-		}
+	if lasting {
+		c.mem.Overrides = without(c.mem.Overrides, cmd.Instance)
 	}
-	c.mem.Overrides = overrides
+	if ends {
+		c.mem.Temporary.endOverride(cmd.Instance)
+	}
 	return nil
 }
 

@@ -105,6 +105,8 @@ func (w Words) Acting() string {
 		return name + ": changes nothing (mode: advise), WOULD BE is what it would set"
 	case !w.HasModels():
 		return name + ": waits for models, shares are equal"
+	case w.AuthorityFor != nil:
+		return name + ": authority " + w.AuthorityFor.Text()
 	case w.Authority == quell.AuthorityAdvise:
 		return name + ": changes nothing yet, because its predictions are not proven; WOULD BE is what it would set"
 	case w.Authority == quell.AuthorityStep:
@@ -165,8 +167,8 @@ func (w Words) State(row *controller.InstanceStatus) string {
 	if row.Cut != nil {
 		parts = append(parts, fmt.Sprintf("cut to %.0f%%", 100**row.Cut))
 	}
-	if w, ok := w.Overrides[row.ID]; ok {
-		parts = append(parts, fmt.Sprintf("set to %.3f", w))
+	if share, ok := w.Overrides[row.ID]; ok {
+		parts = append(parts, fmt.Sprintf("set to %.3f", share)+w.until(row.ID))
 	}
 	text, clause := strings.Join(parts, ", "), w.Clause(row)
 	switch {
@@ -176,6 +178,14 @@ func (w Words) State(row *controller.InstanceStatus) string {
 		return clause
 	}
 	return text + ": " + clause
+}
+
+// until says when an override ends, "" if it has no end.
+func (w Words) until(id string) string {
+	if o, ends := w.Temporary[id]; ends {
+		return " until " + w.clock(o.Until)
+	}
+	return ""
 }
 
 // Clause says in a few words why an instance is slow, or has the share that it has. quell explain has the rest.
@@ -271,6 +281,9 @@ func (w Words) Held(row *controller.InstanceStatus) string {
 		text += fmt.Sprintf(", %d open", *row.Open)
 	}
 	text += ", since " + w.clock(row.Held.Since)
+	if row.HeldUntil != nil {
+		text += ", until " + w.clock(*row.HeldUntil)
+	}
 	if row.Held.Why != "" {
 		text += " (" + row.Held.Why + ")"
 	}

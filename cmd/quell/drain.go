@@ -24,9 +24,9 @@ const drainPoll = 200 * time.Millisecond
 func drainCommand() *cobra.Command {
 	var path string
 	var force, noWait, check bool
-	var timeout time.Duration
+	var timeout, lasts time.Duration
 	cmd := &cobra.Command{
-		Use:   "drain INSTANCE [--check] [--config FILE]",
+		Use:   "drain INSTANCE [--check] [--for TIME] [--config FILE]",
 		Short: "Take an instance out of rotation until undrain, and wait until it is empty",
 		Long: "Take an instance out of rotation: it gets no new requests and counts as no capacity. It is neither stopped nor replaced.\n" +
 			"The command waits until its open requests have ended. It stays out, also when this command ends early, until quell undrain.",
@@ -35,7 +35,7 @@ func drainCommand() *cobra.Command {
 			if check {
 				return checkDrains(cmd, path, args[0])
 			}
-			done, err := order(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force})
+			done, err := order(cmd, path, bus.Command{Name: bus.Drain, Instance: args[0], Force: force, ForS: lasts.Seconds()})
 			for _, file := range done {
 				if !noWait {
 					err = errors.Join(err, awaitEmpty(cmd, file, args[0], timeout))
@@ -49,6 +49,7 @@ func drainCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&force, "force", false, "do it even if no other instance is left in rotation")
 	cmd.Flags().BoolVar(&check, "check", false, "change nothing: only say whether the other instances can take the load")
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return at once; quell status says when the instance is empty")
+	forFlag(cmd, &lasts, "take it out for this long; 0s: until quell undrain")
 	durationFlag(cmd.Flags(), &timeout, "timeout", 5*time.Minute, "how long to wait for open requests; 0s waits as long as it takes")
 	return cmd
 }

@@ -127,8 +127,9 @@ type explanation struct {
 	Service  string                    `json:"service"`
 	At       time.Time                 `json:"at,omitzero"`
 	SLO      string                    `json:"slo"`
-	Equal    *float64                  `json:"equal_weight,omitempty"` // what the weight would be in an equal split
-	Override *float64                  `json:"override,omitempty"`     // the weight that a person set
+	Equal    *float64                  `json:"equal_weight,omitempty"`   // what the weight would be in an equal split
+	Override *float64                  `json:"override,omitempty"`       // the weight that a person set
+	Until    *time.Time                `json:"override_until,omitempty"` // when that ends by itself
 	Instance controller.InstanceStatus `json:"instance"`
 	Reasons  []quell.Reason            `json:"reasons"` // of the last plans, about this instance and about the whole group
 	Idle     string                    `json:"idle,omitempty"`
@@ -166,6 +167,9 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 	}
 	if w, ok := s.Overrides[id]; ok {
 		e.Override = &w
+	}
+	if o, ends := s.Temporary[id]; ends {
+		e.Until = &o.Until
 	}
 	switch {
 	case s.Lost != "":
@@ -301,6 +305,9 @@ func (e *explanation) weightText() string {
 	}
 	if e.Override != nil {
 		text += fmt.Sprintf("; a person set it to %.3f", *e.Override)
+		if e.Until != nil {
+			text += " until " + e.Until.UTC().Format(time.DateTime) + " UTC"
+		}
 	}
 	if row.Cut != nil {
 		text += fmt.Sprintf("; a fast policy cut it to %.0f%%", 100**row.Cut)

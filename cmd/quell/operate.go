@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,7 +107,8 @@ func forgetCommand() *cobra.Command {
 }
 
 func overrideCommand() *cobra.Command {
-	return simpleCommand("override INSTANCE WEIGHT|clear [--config FILE]",
+	var lasts time.Duration
+	cmd := simpleCommand("override INSTANCE WEIGHT|clear [--for TIME] [--config FILE]",
 		"Set an instance's share of the traffic yourself, or let the policy set it again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
 			if args[1] == "clear" {
@@ -116,12 +118,20 @@ func overrideCommand() *cobra.Command {
 			if err != nil || !(w >= 0 && w <= 1) {
 				return bus.Command{}, userErrorf("%q is no share of the traffic: write 0 to 1, 0%% to 100%%, or clear to end an override", args[1])
 			}
-			return bus.Command{Name: bus.Override, Instance: args[0], Weight: &w}, nil
+			return bus.Command{Name: bus.Override, Instance: args[0], Weight: &w, ForS: lasts.Seconds()}, nil
 		})
+	forFlag(cmd, &lasts, "set it for this long, then put back the shares of before; 0s: until it is cleared")
+	return cmd
+}
+
+// forFlag adds the time after which what a command changes ends by itself.
+func forFlag(cmd *cobra.Command, lasts *time.Duration, usage string) {
+	durationFlag(cmd.Flags(), lasts, "for", 0, usage)
 }
 
 func authorityCommand() *cobra.Command {
-	return simpleCommand("authority advise|step|full|auto [--config FILE]",
+	var lasts time.Duration
+	cmd := simpleCommand("authority advise|step|full|auto [--for TIME] [--config FILE]",
 		"Set how far the policy may go: only advise, make small steps, everything that the guard allows, or as far as its predictions hold",
 		named("advise, step, full or auto"),
 		func(args []string) (bus.Command, error) {
@@ -132,6 +142,8 @@ func authorityCommand() *cobra.Command {
 			if err := level.UnmarshalText([]byte(args[0])); err != nil || level == "" {
 				return bus.Command{}, userErrorf("%q is no authority: write advise, step, full or auto", args[0])
 			}
-			return bus.Command{Name: bus.Authority, Level: level}, nil
+			return bus.Command{Name: bus.Authority, Level: level, ForS: lasts.Seconds()}, nil
 		})
+	forFlag(cmd, &lasts, "set it for this long; 0s: until it is set again")
+	return cmd
 }

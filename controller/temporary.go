@@ -1,0 +1,245 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
+	"github.com/quellhq/quell/policy"
+)
+
+// temporary is what is in force for a time and then ends by itself, also if the command that asked for it is gone or another controller has
+// taken over. Maps and what pointers lead to are never changed.
+type temporary struct {
+	Overrides map[string]TemporaryOverride `json:"overrides,omitempty"`
+	Before    map[string]float64           `json:"before,omitempty"`  // the shares before the first of these overrides
+	GoBack    bool                         `json:"go_back,omitempty"` // the last override has ended, the shares of before are due
+	Authority *TemporaryAuthority          `json:"authority,omitempty"`
+	Holds     map[string]Term              `json:"holds,omitempty"` // of instances in memory.Held
+}
+
+// TemporaryOverride is a share that a person or a command set for a time. It takes precedence over one without an end.
+type TemporaryOverride struct {
+	Term
+	Weight float64 `json:"weight"`
+	By     string  `json:"by"`
+}
+
+// TemporaryAuthority is how far the policy may go for a time. What the policy has earned is kept meanwhile.
+type TemporaryAuthority struct {
+	Term
+	Trust policy.Trust `json:"trust"`
+}
+
+// Text says what is set, by whom, and until when.
+func (a *TemporaryAuthority) Text() string {
+	return fmt.Sprintf("%s, set by %s until %s UTC", a.Trust.Level, a.Trust.ByHand, a.Until.UTC().Format(time.TimeOnly))
+}
+
+// retimed returns a copy in which next has replaced each term.
+func (t temporary) retimed(next func(Term) Term) temporary {
+	overrides, holds := maps.Clone(t.Overrides), maps.Clone(t.Holds)
+	for id, o := range overrides {
+		o.Term = next(o.Term)
+		overrides[id] = o
+	}
+	for id, h := range holds {
+		holds[id] = next(h)
+	}
+	t.Overrides, t.Holds = overrides, holds
+	if t.Authority != nil {
+		a := *t.Authority
+		a.Term = next(a.Term)
+		t.Authority = &a
+	}
+	return t
+}
+
+// with returns a copy of a map in which one entry is set.
+func with[T any](m map[string]T, id string, v T) map[string]T {
+	next := map[string]T{id: v}
+	for other, v := range m {
+		if other != id {
+			next[other] = v
+		}
+	}
+	return next
+}
+
+// without returns a copy of a map that lacks one entry.
+func without[T any](m map[string]T, id string) map[string]T {
+	next := maps.Clone(m)
+	delete(next, id)
+	return next
+}
+
+// overrides returns the shares that people set, with an end or without.
+func (c *Controller) overrides() map[string]float64 {
+	if len(c.mem.Temporary.Overrides) == 0 {
+		return c.mem.Overrides
+	}
+	all := map[string]float64{}
+	maps.Copy(all, c.mem.Overrides)
+	for id, o := range c.mem.Temporary.Overrides {
+		all[id] = o.Weight
+	}
+	return all
+}
+
+// overrideFor sets a share for a time. If it is the first, the shares of before are kept, to be put back at its end.
+func (c *Controller) overrideFor(cmd bus.Command) error {
+	if why := c.idle(); why != "" {
+		return fmt.Errorf("a share can be set for a time only while Quell acts, and nothing is changed now: %s", why)
+	}
+	t := &c.mem.Temporary
+	if len(t.Overrides) == 0 && !t.GoBack {
+		t.Before = c.mem.Weights
+	}
+	t.Overrides = with(t.Overrides, cmd.Instance, TemporaryOverride{newTerm(c.now(), cmd.For()), *cmd.Weight, cmd.By})
+	t.GoBack = false
+	return nil
+}
+
+// endOverride ends a temporary override. After the last one, the shares of before are to be put back.
+func (t *temporary) endOverride(id string) {
+	t.Overrides = without(t.Overrides, id)
+	t.GoBack = len(t.Overrides) == 0
+}
+
+// expire ends what has been in force for its time. The caller holds c.work.
+func (c *Controller) expire(ctx context.Context) {
+	if !c.leading {
+		return
+	}
+	now, t := c.now(), &c.mem.Temporary
+	ended := false
+	for _, id := range slices.Sorted(maps.Keys(t.Overrides)) {
+		if o := t.Overrides[id]; o.over(now) {
+			t.endOverride(id)
+			c.event(ctx, fmt.Sprintf("weight of %s no longer set to %.3f: the time that %s set is over", id, o.Weight, o.By))
+			ended = true
+		}
+	}
+	if a := t.Authority; a != nil && a.over(now) {
+		t.Authority = nil
+		c.event(ctx, fmt.Sprintf("authority no longer set to %s: the time that %s set is over", a.Trust.Level, a.Trust.ByHand))
+		ended = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Holds)) {
+		if t.Holds[id].over(now) {
+			ended = c.endHold(ctx, id) || ended
+		}
+	}
+	if c.goBack(ctx); ended {
+		c.remember(ctx)
+	}
+}
+
+// mayGoBack returns whether this controller may undo what it did itself, also in a pause or in advise mode.
+func (c *Controller) mayGoBack() bool {
+	return c.leading && c.refused == nil && !c.first && c.mem.Lost == "" && c.mem.Released == nil
+}
+
+// goBack puts back the shares of before, after the last temporary override. It does so at once and also in a pause, because a pause must
+// not make a temporary share a lasting one. If it fails, it is tried again.
+func (c *Controller) goBack(ctx context.Context) {
+	t := &c.mem.Temporary
+	if !t.GoBack || !c.mayGoBack() {
+		return
+	}
+	v, err := c.look(ctx)
+	if err == nil {
+		err = c.putShares(ctx, v, t.Before)
+	}
+	if err != nil {
+		c.failed("apply", err)
+		return
+	}
+	if t.Before != nil {
+		c.mem.Weights = t.Before
+	}
+	t.Before, t.GoBack = nil, false
+}
+
+// putShares sets the weights of backends that are in rotation, and leaves everything else as the balancer has it.
+func (c *Controller) putShares(ctx context.Context, v view, shares map[string]float64) error {
+	var backends []quell.Backend
+	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
+		b := v.backends[id].Backend
+		if share, known := shares[id]; known && !b.Draining && !v.holds(id) {
+			b.Weight = share
+		}
+		backends = append(backends, b)
+	}
+	if !life.Differs(backends, v.backends) {
+		return nil
+	}
+	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
+		return fmt.Errorf("setting the balancer: %w", err)
+	}
+	return nil
+}
+
+// endHold puts an instance back in rotation whose time is over. It returns false if that must be tried again.
+func (c *Controller) endHold(ctx context.Context, id string) bool {
+	held, was := c.mem.Held[id]
+	if was && !c.mayGoBack() {
+		return false
+	}
+	term := c.mem.Temporary.Holds[id]
+	c.mem.Held, c.mem.Temporary.Holds = without(c.mem.Held, id), without(c.mem.Temporary.Holds, id)
+	if !was {
+		return true
+	}
+	v, err := c.look(ctx)
+	if err == nil && !c.acting() { // if it acts, the next call of keep does it
+		err = c.setOne(ctx, v, id)
+	}
+	if err != nil {
+		c.failed("apply", err)
+		c.mem.Held, c.mem.Temporary.Holds = with(c.mem.Held, id, held), with(c.mem.Temporary.Holds, id, term)
+		return false
+	}
+	c.event(ctx, fmt.Sprintf("%s put back: the time for which %s took it out is over", id, held.By))
+	return true
+}
+
+// authorizeFor sets for a time how far the policy may go.
+func (c *Controller) authorizeFor(cmd bus.Command) error {
+	c.mem.Temporary.Authority = &TemporaryAuthority{newTerm(c.now(), cmd.For()),
+		policy.Trust{Level: cmd.Level, ByHand: cmd.By, Doubt: c.mem.State.Trust.Doubt}}
+	return nil
+}
+
+// lent decides with the authority that is in force for a time. What the policy has earned is in the state before and after. If a change is
+// taken back, the temporary authority ends, and what that costs the policy stays.
+func (c *Controller) lent(s policy.State, decide func(policy.State) (quell.Plan, policy.State)) (quell.Plan, policy.State) {
+	t := c.mem.Temporary.Authority
+	if t == nil {
+		return decide(s)
+	}
+	own := s.Trust
+	s.Trust = t.Trust
+	plan, next := decide(s)
+	if next.Trust.ByHand == "" {
+		c.mem.Temporary.Authority = nil
+		return plan, next
+	}
+	c.mem.Temporary.Authority = &TemporaryAuthority{t.Term, next.Trust}
+	own.Measure, own.Doubt = next.Trust.Measure, next.Trust.Doubt
+	next.Trust = own
+	return plan, next
+}
+
+// trust returns the authority in force.
+func (c *Controller) trust() *policy.Trust {
+	if t := c.mem.Temporary.Authority; t != nil {
+		return &t.Trust
+	}
+	return &c.mem.State.Trust
+}
