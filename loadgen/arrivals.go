@@ -15,11 +15,20 @@ import (
 // Process is the distribution of the gaps between requests.
 type Process string
 
-// Poisson has exponential gaps; Exponential is another name for it. Deterministic has equal gaps.
+// Poisson has exponential gaps; Exponential is another name for it. Deterministic has equal gaps. Bursty are bursts at random, of five
+// requests on average. Synchronised are twenty clients who send at the same moment, again and again.
 const (
 	Poisson       Process = "poisson"
 	Exponential   Process = "exponential"
 	Deterministic Process = "deterministic"
+	Bursty        Process = "bursty"
+	Synchronised  Process = "synchronised"
+)
+
+// The mean size of a burst, and the number of synchronised clients.
+const (
+	burst   = 5
+	clients = 20
 )
 
 // Step sets the rate, in requests per second, from At (since the start) until the next step.
@@ -62,16 +71,38 @@ func NewArrivals(o ArrivalOptions) (*Arrivals, error) {
 	for i := 1; i < len(o.Rate); i++ {
 		a.expected[i] = a.expected[i-1] + o.Rate[i-1].PerSecond*(o.Rate[i].At-o.Rate[i-1].At).Seconds()
 	}
-	switch o.Process {
+	var err error
+	a.gap, err = gaps(o.Process, o.Seed)
+	return a, err
+}
+
+// gaps draws the gaps of a process with a rate of one.
+func gaps(process Process, seed uint64) (func() float64, error) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	switch process {
 	case Poisson, Exponential:
-		a.gap = rand.New(rand.NewPCG(o.Seed, 0)).ExpFloat64
+		return random.ExpFloat64, nil
 	case Deterministic:
-		a.gap = func() float64 { return 1 }
-	default:
-		problem := fmt.Sprintf("unknown process %q (known: %s, %s, %s)", o.Process, Poisson, Exponential, Deterministic)
-		return nil, &quell.InvalidError{Path: "arrivals", Problem: problem}
+		return func() float64 { return 1 }, nil
+	case Bursty:
+		return func() float64 {
+			if random.Float64() > 1.0/burst {
+				return 0
+			}
+			return burst * random.ExpFloat64()
+		}, nil
+	case Synchronised:
+		sent := 0
+		return func() float64 {
+			if sent++; sent%clients != 1 {
+				return 0
+			}
+			return clients
+		}, nil
 	}
-	return a, nil
+	problem := fmt.Sprintf("unknown process %q (known: %s, %s, %s, %s, %s)", process, Poisson, Exponential, Deterministic, Bursty,
+		Synchronised)
+	return nil, &quell.InvalidError{Path: "arrivals", Problem: problem}
 }
 
 func checkRate(steps []Step) error {

@@ -101,7 +101,7 @@ func TestPoissonStepTakesEffectAtItsInstant(t *testing.T) {
 func TestArrivalsProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := ArrivalOptions{
-			Process:  rapid.SampledFrom([]Process{Poisson, Exponential, Deterministic}).Draw(t, "process"),
+			Process:  rapid.SampledFrom([]Process{Poisson, Exponential, Deterministic, Bursty, Synchronised}).Draw(t, "process"),
 			Duration: time.Duration(rapid.Int64Range(1, 20e9).Draw(t, "duration")),
 			Seed:     rapid.Uint64().Draw(t, "seed"),
 		}
@@ -135,6 +135,20 @@ func rateAt(steps []Step, at time.Duration) float64 {
 		}
 	}
 	return rate
+}
+
+// All processes have the rate that was asked for; bursts and synchronised clients come together.
+func TestTogether(t *testing.T) {
+	for process, want := range map[Process]float64{Poisson: 1, Deterministic: 1, Bursty: burst, Synchronised: clients} {
+		got := take(arrivals(t, ArrivalOptions{Process: process, Rate: []Step{{0, 100}}, Duration: 200 * time.Second, Seed: 3}), 1e6)
+		if n := float64(len(got)); n < 19_000 || n > 21_000 {
+			t.Errorf("%s: %v requests in 200 s at 100 a second", process, n)
+		}
+		moments := len(slices.Compact(slices.Clone(got)))
+		if size := float64(len(got)) / float64(moments); size < 0.95*want || size > 1.05*want {
+			t.Errorf("%s: %.2f requests at once, want %v", process, size, want)
+		}
+	}
 }
 
 func TestSeedsDiffer(t *testing.T) {

@@ -116,8 +116,9 @@ func settled(plan train.Plan, w scenario.Workload) train.Plan {
 }
 
 func processOf(a scenario.Arrivals) loadgen.Process {
-	if a == scenario.Deterministic {
-		return loadgen.Deterministic
+	switch a {
+	case scenario.Deterministic, scenario.Bursty, scenario.Synchronised:
+		return loadgen.Process(a)
 	}
 	return loadgen.Exponential
 }

@@ -25,7 +25,8 @@ func workloadKeys(w *Workload) setting.Table {
 			"file: one object of fixed size; video: sessions that fetch a video in chunks; classes: kinds of requests with demands of their "+
 				"own; users: the same, from users who think in between"),
 		setting.Opt("arrivals", arrivals(&w.Arrivals),
-			"poisson (or exponential), deterministic, or ramp: poisson with a sudden step; not for users"),
+			"poisson (or exponential), deterministic, bursty (at random, 5 at once on average), synchronised (20 at once, at equal gaps), or "+
+				"ramp: poisson with a sudden step; not for users"),
 		setting.Opt("load", setting.Decimal(&w.Load),
 			"load at the start, in units of one undisturbed instance; not for users").Or("required but for users"),
 		setting.Opt("ramp", setting.Maybe(&w.Step, rampKeys), "arrivals: ramp: the step"),

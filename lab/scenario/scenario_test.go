@@ -154,7 +154,7 @@ func TestValidateNamesEachBreach(t *testing.T) {
 			s.Runs = []Run{{Policy: quell.Policy{Name: "static"}, Scheduling: quell.Random2, Fixed: 1, Balancer: Envoy}}
 		},
 		"workload.kind: unknown kind":                      func(s *Scenario) { s.Workload.Kind = "movie" },
-		"workload.arrivals: unknown arrival":               func(s *Scenario) { s.Workload.Arrivals = "bursty" },
+		"workload.arrivals: unknown arrival":               func(s *Scenario) { s.Workload.Arrivals = "surging" },
 		"workload.size: must be at least":                  func(s *Scenario) { s.Workload.Size = 0 },
 		"workload.load: must be finite":                    func(s *Scenario) { s.Workload.Load = math.NaN() },
 		"timeline[0].load: must be finite":                 func(s *Scenario) { s.Timeline[0].Load = ptr(math.Inf(1)) },

@@ -25,15 +25,18 @@ var Kinds = []Kind{File, Video, Classes, Users}
 // Arrivals is the process by which requests or sessions arrive.
 type Arrivals string
 
-// Poisson has exponential gaps, Deterministic has equal gaps. Ramp is Poisson with a sudden step of the load.
+// Poisson has exponential gaps, Deterministic has equal gaps. Ramp is Poisson with a sudden step of the load. Bursty and Synchronised are
+// those of loadgen.
 const (
 	Poisson       Arrivals = "poisson"
 	Deterministic Arrivals = "deterministic"
 	Ramp          Arrivals = "ramp"
+	Bursty        Arrivals = "bursty"
+	Synchronised  Arrivals = "synchronised"
 )
 
 // ArrivalProcesses lists all arrival processes.
-var ArrivalProcesses = []Arrivals{Poisson, Deterministic, Ramp}
+var ArrivalProcesses = []Arrivals{Poisson, Deterministic, Ramp, Bursty, Synchronised}
 
 // Spread is how the demands of a request vary around the mean of its class.
 type Spread string

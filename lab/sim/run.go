@@ -310,8 +310,9 @@ func (s *simulation) newArrivals() (*loadgen.Arrivals, error) {
 
 // processOf is the distribution of the gaps between arrivals.
 func processOf(a scenario.Arrivals) loadgen.Process {
-	if a == scenario.Deterministic {
-		return loadgen.Deterministic
+	switch a {
+	case scenario.Deterministic, scenario.Bursty, scenario.Synchronised:
+		return loadgen.Process(a)
 	}
 	return loadgen.Poisson
 }
