@@ -239,7 +239,7 @@ func (a *Agent) noteLink() {
 	}
 	a.link = now
 	a.metrics.capacity.Reset()
-	a.metrics.capacity.WithLabelValues(now.name).Set(now.capacity)
+	a.metrics.capacity.WithLabelValues(now.name).Set(now.capacity / 8)
 	a.opts.Logger.Info("network use is measured", "interface", now.name, "capacity", fmt.Sprintf("%.4g Mbit/s", now.capacity/1e6))
 }
 

@@ -201,11 +201,11 @@ func TestTheInterfaceIsLogged(t *testing.T) {
 		if !strings.Contains(log.String(), "level=WARN msg="+warning) {
 			t.Errorf("no word on a doubtful capacity: %s", &log)
 		}
-		const want = `# HELP quell_agent_network_capacity_bits_per_second Capacity of the network interface that is measured.
-# TYPE quell_agent_network_capacity_bits_per_second gauge
-quell_agent_network_capacity_bits_per_second{interface="eth1"} 5e+08
+		const want = `# HELP quell_agent_network_capacity_bytes_per_second Capacity of the network interface that is measured.
+# TYPE quell_agent_network_capacity_bytes_per_second gauge
+quell_agent_network_capacity_bytes_per_second{interface="eth1"} 6.25e+07
 `
-		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "quell_agent_network_capacity_bits_per_second"); err != nil {
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "quell_agent_network_capacity_bytes_per_second"); err != nil {
 			t.Error(err)
 		}
 	})

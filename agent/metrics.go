@@ -25,7 +25,7 @@ func newMetrics() metrics {
 		publishErrors: prometheus.NewCounter(counter("publish_errors_total", "Observations that could not be published.")),
 		sensorErrors:  prometheus.NewCounterVec(counter("sensor_errors_total", "Samples in which a sensor failed."), []string{"sensor"}),
 		probes:        prometheus.NewCounterVec(counter("probes_total", "Probes of the machine's own resources."), []string{"resource"}),
-		capacity: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "quell", Subsystem: "agent", Name: "network_capacity_bits_per_second",
+		capacity: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "quell", Subsystem: "agent", Name: "network_capacity_bytes_per_second",
 			Help: "Capacity of the network interface that is measured."}, []string{"interface"}),
 	}
 }

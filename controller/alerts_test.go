@@ -24,6 +24,7 @@ type alertCase struct {
 	change func(*rig) // the options
 	begin  func(*rig) // before the metrics are read
 	talk   func(*rig, time.Time)
+	extra  string // a series that this process has beside the controller's, and its value
 	want   []string
 }
 
@@ -113,8 +114,26 @@ func alertCases(t *testing.T) []alertCase {
 		{name: "the bus is away", want: []string{"QuellStoreFails"},
 			change: func(r *rig) { prima(r); r.opts.Bus = func() error { return errors.New("away") } }},
 		{name: "paused", want: []string{"QuellPausedForLong"}, begin: func(r *rig) { r.do(bus.Command{Name: bus.Pause}) }},
+		{name: "more load than fits", want: []string{"QuellSaturated"}, change: func(r *rig) {
+			r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) { p.Capacity = map[string]float64{"i1": .1, "i2": .1} }
+		}},
+		{name: "a probe measures nothing", want: []string{"QuellProbeFails"}, talk: func(r *rig, now time.Time) {
+			well(r, now)
+			reading := agentReading("i1", 0.3)
+			reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 0}
+			reading.Observation.ProbeFailed = map[quell.Resource]string{quell.Disk: "no space"}
+			r.c.Observe(reading, now)
+		}},
+		{name: "the configuration is bad", extra: "{series: 'quell_config_last_reload_successful', values: '0x120'}",
+			want: []string{"QuellConfigBad"}},
 		{name: "an instance is out", want: []string{"QuellInstanceHeldForLong"},
-			begin: func(r *rig) { r.alertTalk(5, well); r.do(bus.Command{Name: bus.Drain, Instance: "i1"}) }},
+			begin: func(r *rig) { r.alertTalk(5, well); r.do(bus.Command{Name: bus.Drain, Instance: "i1"}) },
+			talk: func(r *rig, now time.Time) {
+				well(r, now)
+				idle := agentReading("i1", 0)
+				idle.Observation.Severity = map[quell.Resource]float64{quell.Network: 0}
+				r.c.Observe(idle, now)
+			}},
 	}
 }
 
@@ -148,8 +167,8 @@ func (r *rig) scrape() map[string]float64 {
 	return series
 }
 
-// promtest writes a case as a test of promtool: each series goes on for two hours as it went in a minute.
-func (r *rig) promtest(tc *alertCase, out *strings.Builder) {
+// promtest writes a case as a test of promtool: each series that the rules name goes on for two hours as it went in a minute.
+func (r *rig) promtest(tc *alertCase, rules string, out *strings.Builder) {
 	talk := tc.talk
 	if talk == nil {
 		talk = well
@@ -161,7 +180,13 @@ func (r *rig) promtest(tc *alertCase, out *strings.Builder) {
 	epoch, before := time.Now(), r.scrape()
 	r.alertTalk(60, talk)
 	fmt.Fprintf(out, "- name: %s\n  interval: 1m\n  input_series:\n  - {series: 'up{job=\"quell\"}', values: '1+0x120'}\n", tc.name)
+	if tc.extra != "" {
+		fmt.Fprintf(out, "  - %s\n", tc.extra)
+	}
 	for series, v := range r.scrape() {
+		if name, _, _ := strings.Cut(series, "{"); !strings.Contains(rules, name) {
+			continue
+		}
 		old, ok := before[series]
 		if !ok {
 			old = v
@@ -211,7 +236,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}, func(r *rig) {
 			r.run(0)
-			r.promtest(&tc, &out)
+			r.promtest(&tc, string(text), &out)
 		})
 		all = append(all, out.String())
 		for _, name := range tc.want {
@@ -225,9 +250,21 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
+	runbooks, err := os.ReadFile("../docs/runbooks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for line := range strings.SplitSeq(string(text), "\n") {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: "); ok && !fired[name] {
+		name, ok := strings.CutPrefix(strings.TrimSpace(line), "- alert: ")
+		if !ok {
+			continue
+		}
+		if !fired[name] {
 			t.Errorf("no case has the fault of %s", name)
+		}
+		if !strings.Contains(string(text), "/docs/runbooks.md#"+strings.ToLower(name)+"\"\n") ||
+			!strings.Contains(string(runbooks), "\n## "+name+"\n\n") {
+			t.Errorf("%s has no runbook", name)
 		}
 	}
 }
@@ -240,7 +277,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 		r.alertTalk(5, well)
 		cmd := exec.Command(promtool, "check", "metrics")
 		cmd.Stdin = r.get("/metrics").Body
-		if said, err := cmd.CombinedOutput(); err != nil {
+		if said, err := cmd.CombinedOutput(); err != nil || len(said) > 0 {
 			t.Errorf("%v: %s", err, said)
 		}
 		for series := range r.scrape() {

@@ -23,6 +23,8 @@ func (c *Controller) spoil(s *quell.Snapshot) {
 // account enters a period into the error budget.
 func (c *Controller) account(ctx context.Context, s *quell.Snapshot, plan *quell.Plan) {
 	slo := c.opts.Service.SLO
+	v := budget.Judge(&c.opts.Service, s)
+	c.totals.judged(&v, s, c.opts.Service.Sampling)
 	if !c.leading {
 		return
 	}
@@ -37,7 +39,6 @@ func (c *Controller) account(ctx context.Context, s *quell.Snapshot, plan *quell
 	if begun {
 		c.event(ctx, fmt.Sprintf("the error budget begins again: it counts %s now", budget.Objective(slo)))
 	}
-	v := budget.Judge(&c.opts.Service, s)
 	p := budget.Period{At: s.At, Blind: v.Unmeasured}
 	if !c.accounted.IsZero() {
 		p.Elapsed = s.At.Sub(c.accounted)

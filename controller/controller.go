@@ -135,6 +135,8 @@ type Controller struct {
 	accounted   time.Time            // when the last period was entered into the budget
 	told        string               // the last decision that was logged
 	counts      counts
+	totals      totals                 // what metrics sum up
+	born        time.Time              // when this process made the controller
 	turn        string                 // what the present replacement waits for
 	last        map[string]quell.State // states of instances in the last snapshot
 	limits      insideActuator
@@ -162,7 +164,7 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
+		born: opts.Now(), ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
 	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
 	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
@@ -352,6 +354,7 @@ func (c *Controller) Step(ctx context.Context) {
 	c.spoil(&snapshot)
 	plan, state := c.decide(&snapshot)
 	c.mem.State = state
+	c.totals.decided(&plan)
 	c.account(limited, &snapshot, &plan)
 	c.finish(ctx, limited, &view, &plan)
 }
@@ -472,6 +475,7 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 	if err := errors.Join(written, c.opts.Journal.AppendSnapshot(ctx, *s)); err != nil {
 		c.failed("journal", err) // report both errors together: if they alternated, each would be logged as new
 	}
+	c.totals.journaled(written, c.now())
 	c.remember(ctx)
 }
 
@@ -493,7 +497,9 @@ func (c *Controller) remember(ctx context.Context) {
 func (c *Controller) event(ctx context.Context, text string) {
 	c.log.Info(text)
 	entry := bus.Entry{At: c.now(), Kind: bus.EventEntry, Text: text, Mode: c.opts.Service.Mode}
-	if err := c.opts.Journal.Append(ctx, entry); err != nil {
+	err := c.opts.Journal.Append(ctx, entry)
+	if err != nil {
 		c.failed("journal", err)
 	}
+	c.totals.journaled(err, c.now())
 }

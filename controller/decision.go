@@ -16,23 +16,32 @@ type outcome struct {
 
 // idle returns why plans are not carried out at present, "" if they are.
 func (c *Controller) idle() string {
+	_, text := c.idleness()
+	return text
+}
+
+// idleReasons are the codes of why plans are not carried out, as metrics show them.
+var idleReasons = []string{"standing_by", "refused", "first_start", "memory_lost", "released", "paused", "advise"}
+
+// idleness returns one of idleReasons, and the same in words.
+func (c *Controller) idleness() (code, text string) {
 	switch {
 	case !c.leading:
-		return "standing by"
+		return "standing_by", "standing by"
 	case c.refused != nil:
-		return "refused by the balancer"
+		return "refused", "refused by the balancer"
 	case c.first:
-		return "not yet known whether this is a first start"
+		return "first_start", "not yet known whether this is a first start"
 	case c.mem.Lost != "":
-		return "its memory is lost"
+		return "memory_lost", "its memory is lost"
 	case c.mem.Released != nil:
-		return "released by " + c.mem.Released.By
+		return "released", "released by " + c.mem.Released.By
 	case c.mem.Paused:
-		return "paused by " + c.mem.PausedBy
+		return "paused", "paused by " + c.mem.PausedBy
 	case c.opts.Service.Mode == quell.Advise:
-		return "advise mode"
+		return "advise", "advise mode"
 	}
-	return ""
+	return "", ""
 }
 
 // tell logs a decision and its reasons if it changed something, or would have. A decision that equals the previous one is not logged again.

@@ -28,6 +28,7 @@ type gather struct {
 	kept     int             // approximate bytes of readings
 	started  dates
 	total    map[quell.Source]int
+	served   life.Durations // response times of all requests
 	rejected int
 	bad      outage.Kinds // reasons for which readings were dropped
 	strange  strangers
@@ -71,6 +72,9 @@ func (g *gather) add(r quell.Reading, at time.Time) {
 		return
 	}
 	g.total[r.Source]++
+	if replaces && !r.Fast {
+		g.leave(&from[place])
+	}
 	if g.alive != nil && !g.alive[r.Instance] {
 		g.strange.note(&r, at)
 	}
@@ -91,6 +95,13 @@ var (
 	errKept      = errors.New("the readings of one period take too much memory")
 	errStrangers = errors.New("too many readings of instances that the service does not have")
 )
+
+// leave counts the response times of a reading that is dropped before it was merged into a snapshot.
+func (g *gather) leave(r *life.Received) {
+	if r.At.After(g.shown) {
+		g.served.Replaced(&r.Reading)
+	}
+}
 
 // room returns an error if a reading cannot be kept. A reading that is not larger than the previous reading of the same sender can always
 // be kept.
@@ -155,6 +166,13 @@ func (g *gather) totals() (bySource map[quell.Source]int, rejected int) {
 	return maps.Clone(g.total), g.rejected
 }
 
+// responses returns the response times of all requests so far, in seconds.
+func (g *gather) responses() histogram {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return responses(&g.served)
+}
+
 // note records the members' states that are seen between two snapshots.
 func (g *gather) note(now time.Time, group []life.Instance) {
 	g.mu.Lock()
@@ -191,7 +209,15 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] && !g.listed[id] })
 	s.Coming, s.MayCome = v.coming, v.mayCome
 	s.ArrivalRate = life.Arrivals(now, g.service.Sampling, g.readings)
-	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] })
+	for id, from := range g.readings {
+		if alive[id] {
+			continue
+		}
+		for i := range from {
+			g.leave(&from[i])
+		}
+		delete(g.readings, id)
+	}
 	g.strange.forget(now, g.service.Sampling, alive)
 	g.tellStrangers()
 	maps.DeleteFunc(g.fast, func(id string, _ []life.Received) bool { return !alive[id] })
@@ -220,7 +246,7 @@ func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 		in := &group[i]
 		id, period := in.Member.ID, g.service.Policy.Fast.Sampling
 		g.fast[id] = slices.DeleteFunc(g.fast[id], func(r life.Received) bool { return now.Sub(r.At) > 2*period })
-		in.Past, in.Observation = g.lives[id], g.mergeOf(g.fast, period, now, id)
+		in.Past, in.Observation = g.lives[id], g.mergeOf(g.fast, period, now, id, nil)
 		if _, in.Settings = life.Inside(g.fast[id]); in.Settings == nil {
 			_, in.Settings = life.Inside(g.readings[id])
 		}
@@ -230,15 +256,17 @@ func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
 
 // merge joins an instance's readings, and forgets those that are too old or damaged.
 func (g *gather) merge(now time.Time, id string) *quell.Observation {
-	return g.mergeOf(g.readings, g.service.Sampling, now, id)
+	return g.mergeOf(g.readings, g.service.Sampling, now, id, &g.served)
 }
 
-func (g *gather) mergeOf(readings map[string][]life.Received, period time.Duration, now time.Time, id string) *quell.Observation {
+func (g *gather) mergeOf(
+	readings map[string][]life.Received, period time.Duration, now time.Time, id string, served *life.Durations,
+) *quell.Observation {
 	if len(readings[id]) == 0 {
 		return nil
 	}
 	current := life.Current(now, period, readings[id])
-	o, damaged := life.Merge(now, g.shown, current)
+	o, damaged := life.Merge(now, g.shown, current, served)
 	for _, d := range damaged {
 		g.rejectOne(d)
 		current = slices.DeleteFunc(current, func(r life.Received) bool { return r.Source == d.Reading.Source && r.Sender == d.Reading.Sender })

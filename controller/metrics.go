@@ -54,6 +54,14 @@ var (
 		"Instances by state; held: taken out of rotation by a person; coming: ordered, and not listed by the scaler yet; "+
 			"may_come: no longer waited for, and they may still come.",
 		[]string{"service", "state"}, nil)
+	descSaturation = prometheus.NewDesc("quell_instance_saturation",
+		"Requests per second of an instance over what it can take within the objective; above 1 it gets too many.", perInstance, nil)
+	descGroupSaturation = prometheus.NewDesc("quell_saturation",
+		"Load of the group over its capacity; above 1 the instances do not suffice. Other autoscalers can follow it.", perService, nil)
+	descWanted = prometheus.NewDesc("quell_instances_wanted", "How many instances the last decision wants.", perService, nil)
+	descIdle   = prometheus.NewDesc("quell_idle", "1 for the reason why plans are not carried out.", []string{"service", "why"}, nil)
+	descProbe  = prometheus.NewDesc("quell_probe_failed", "1 where an agent's probes of a resource measured nothing.",
+		[]string{"service", "member", "resource"}, nil)
 	descLoad      = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals  = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
 	descObjective = prometheus.NewDesc("quell_objective_seconds", "Response time that the objective's metric must not exceed.",
@@ -132,6 +140,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		if in.Limiter != "" {
 			gauge(descLimiter, 1, in.ID, in.Limiter)
 		}
+		if in.RequestRate != nil && in.CanTakeRate != nil && *in.CanTakeRate > 0 {
+			gauge(descSaturation, *in.RequestRate / *in.CanTakeRate, in.ID)
+		}
+		for resource := range in.ProbeFailed {
+			gauge(descProbe, 1, in.ID, string(resource))
+		}
 		if in.Missing != nil {
 			gauge(descMissing, 1, in.ID)
 		}
@@ -147,6 +161,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descOverride, w, id)
 	}
 	gauge(descLoad, s.Load)
+	if s.Capacity != nil && *s.Capacity > 0 {
+		gauge(descGroupSaturation, s.Load / *s.Capacity)
+	}
+	if s.Wanted != nil {
+		gauge(descWanted, float64(*s.Wanted))
+	}
 	if s.ArrivalRate != nil {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
@@ -158,7 +178,11 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.HasModels()))
-	gauge(descObjective, m.c.shown.read().objective.Seconds())
+	now := m.c.shown.read()
+	for _, why := range idleReasons {
+		gauge(descIdle, bit(why == now.idle), why)
+	}
+	gauge(descObjective, now.objective.Seconds())
 	gauge(descSampling, m.c.sampling().Seconds())
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
@@ -167,11 +191,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		m.budget(&s, gauge, counter)
 	}
 	gauge(descUnknown, float64(len(s.UnknownSenders)))
+	m.totals(ch, s.Service, counter, gauge)
 	counter(descDecisions, float64(s.Decisions))
 	counter(descSeconds, s.InstanceSeconds)
 	counter(descRejected, float64(s.Rejected))
-	for source, n := range readings {
-		counter(descReadings, float64(n), string(source))
+	for _, source := range quell.Sources {
+		counter(descReadings, float64(readings[source]), string(source))
 	}
 	for _, part := range parts {
 		counter(descFailures, float64(s.Failures[part]), part)
@@ -213,11 +238,11 @@ func (c *Controller) Metrics() prometheus.Gatherer {
 	return registry
 }
 
-// Handler serves /metrics, /healthz (the process is alive), /readyz (200 if the last decision is at most three periods old and the bus can
-// be reached) and /status (JSON).
-func (c *Controller) Handler() http.Handler {
+// Handler serves /metrics, with what else is gathered in this process, /healthz (the process is alive), /readyz (200 if the last decision
+// is at most three periods old and the bus can be reached) and /status (JSON).
+func (c *Controller) Handler(process ...prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics(), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(append(prometheus.Gatherers(process), c.Metrics()), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", c.readyz)
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {

@@ -23,6 +23,7 @@ func TestMetrics(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.run(3 * time.Second)
 		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.75)})
+		r.pass(time.Millisecond)
 		reading := agentReading("i1", .4)
 		reading.Observation.Severity = map[quell.Resource]float64{quell.Network: 1.5}
 		r.c.Observe(reading, time.Now())

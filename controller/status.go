@@ -57,6 +57,7 @@ type Status struct {
 	Instances       []InstanceStatus             `json:"instances"`
 	Coming          int                          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	MayCome         int                          `json:"may_come,omitempty"`     // those that are no longer waited for, and may still come
+	Wanted          *int                         `json:"wanted,omitempty"`       // how many instances the last plan wants
 	Reasons         []quell.Reason               `json:"reasons"`                // the last plan's reasons
 	FastReasons     []quell.Reason               `json:"fast_reasons,omitempty"` // of the fast policy's last plan
 	Changes         []string                     `json:"changes"`                // what the last decision that changed anything changed
@@ -144,6 +145,7 @@ type outside struct {
 	objective time.Duration
 	fast      time.Duration // the fast policy's period; 0: there is none
 	cost      life.Cost
+	idle      string // one of idleReasons; "": plans are carried out
 }
 
 // seconds returns the instance-seconds so far. The number never decreases, even if it turns out later that an instance ended earlier than
@@ -238,8 +240,9 @@ func (c *Controller) show() {
 		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
 	s.Coming, s.MayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
+	idle, _ := c.idleness()
 	c.shown.write(outside{
-		status: s, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
+		status: s, idle: idle, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
 		fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Roll.Cost(c.now()),
 	})
@@ -258,6 +261,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		addresses[m.ID] = m.Address
 	}
 	reasons, wanted := reasonsByInstance(plan), c.mem.State.Wanted(plan)
+	c.totals.predicted(c.status.Instances, snapshot, c.opts.Service.SLO.Metric, o.applied)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
 		row.Address = addresses[row.ID]
@@ -276,6 +280,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		}
 		s.Capacity = &sum
 	}
+	s.Wanted = size(snapshot, plan)
 	c.markMissed(&s)
 	s.Budget, s.Reserve = c.budget(), plan.Reserve
 	canTake(s.Instances)

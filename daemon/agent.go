@@ -42,7 +42,7 @@ func Agent(ctx context.Context, path, instance string, reload <-chan os.Signal, 
 		return err
 	}
 	defer cancel()
-	return (&reporter{path: path, log: log, manager: serviceManager{log}}).live(ctx, instance, reload)
+	return (&reporter{path: path, log: log, manager: serviceManager{log, newSelf()}}).live(ctx, instance, reload)
 }
 
 func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.Signal) (err error) {
@@ -120,7 +120,7 @@ func (r *reporter) serve() (stop func(), err error) {
 		r.outlets.shut()
 		return nil, err
 	}
-	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(&r.shown, connected), r.log)
+	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(r.manager.self, &r.shown, connected), r.log)
 	if err != nil {
 		r.outlets.shut()
 		return nil, err
@@ -418,7 +418,10 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 		case err := <-done:
 			return nil, errors.Join(err, g.close())
 		case <-reload:
-			r.manager.reload(func() { next = r.reload(g) })
+			r.manager.reload(func() (ok bool) {
+				next, ok = r.reload(g)
+				return ok
+			})
 		}
 	}
 	stop()
@@ -429,8 +432,8 @@ func (r *reporter) run(ctx context.Context, g *generation, reload <-chan os.Sign
 	return next, err
 }
 
-// reload reads the configuration again. It returns nil if nothing changes for the agent or a file has mistakes.
-func (r *reporter) reload(g *generation) (next *generation) {
+// reload reads the configuration again. It returns nil if nothing changes for the agent, and false if a file has mistakes.
+func (r *reporter) reload(g *generation) (next *generation, ok bool) {
 	files, err := r.loadAgain()
 	switch {
 	case err != nil:
@@ -448,16 +451,16 @@ func (r *reporter) reload(g *generation) (next *generation) {
 	}
 	if err != nil {
 		r.log.Error("the new configuration is bad: keeping the running one", "error", err)
-		return nil
+		return nil, false
 	}
 	file := files[0]
 	logReload(r.log, config.AgentProcess, r.started, g.file, file, "restart the agent to apply this")
-	return next
+	return next, true
 }
 
 // agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus, if there is one).
 // connected is nil if there is none.
-func agentHandler(shown *atomic.Pointer[prometheus.Registry], connected func() error) http.Handler {
+func agentHandler(self *self, shown *atomic.Pointer[prometheus.Registry], connected func() error) http.Handler {
 	own := prometheus.NewRegistry()
 	if connected == nil {
 		connected = func() error { return nil }
@@ -473,7 +476,7 @@ func agentHandler(shown *atomic.Pointer[prometheus.Registry], connected func() e
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		promhttp.HandlerFor(prometheus.Gatherers{own, shown.Load()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		promhttp.HandlerFor(prometheus.Gatherers{own, self.registry, shown.Load()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

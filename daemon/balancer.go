@@ -49,12 +49,13 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	if err := os.MkdirAll(filepath.Dir(settings.Admin), 0o700); err != nil {
 		return fmt.Errorf("making the folder of balancer.admin: %w", err)
 	}
-	server, err := startServer(ctx, file, settings, conn, run.TakeOver, log)
+	self := newSelf()
+	server, err := startServer(ctx, file, settings, conn, self, run.TakeOver, log)
 	if err != nil {
 		return err
 	}
 	p := &running{path: path, service: run.Service, started: file, file: file, server: server, conn: conn, log: log,
-		manager: serviceManager{log}}
+		manager: serviceManager{log, self}}
 	p.probe(ctx)
 	p.manager.ready()
 	watched, unwatched := context.WithCancel(context.WithoutCancel(ctx))
@@ -121,9 +122,10 @@ func loadBalancer(path, service string) (*config.File, *builtin.Settings, error)
 // startServer starts the server on new sockets, on those of systemd, or on those of the balancer from which it takes
 // over.
 func startServer(
-	ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, takeOver bool, log *slog.Logger,
+	ctx context.Context, file *config.File, settings *builtin.Settings, conn *bus.Conn, self *self, takeOver bool, log *slog.Logger,
 ) (*builtin.Server, error) {
 	options := balancerOptions(file, settings, conn, log)
+	options.Process = self.registry
 	var err error
 	if options.Inherited, err = activated(settings); err != nil {
 		return nil, err
@@ -216,20 +218,20 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 		case <-p.server.HandedOver():
 			return handedOver
 		case <-reload:
-			p.manager.reload(func() { p.reload(ctx) })
+			p.manager.reload(func() bool { return p.reload(ctx) })
 		}
 	}
 }
 
-// reload applies a changed configuration, or keeps the running one.
-func (p *running) reload(ctx context.Context) {
+// reload applies a changed configuration, or keeps the running one and returns false.
+func (p *running) reload(ctx context.Context) bool {
 	file, settings, err := loadBalancer(p.path, p.service)
 	if err == nil {
 		err = p.server.Reconfigure(balancerOptions(file, settings, p.conn, p.log))
 	}
 	if err != nil {
 		p.log.Error("the new configuration is bad: keeping the running one", "error", err)
-		return
+		return false
 	}
 	before := p.file
 	p.file = file
@@ -237,6 +239,7 @@ func (p *running) reload(ctx context.Context) {
 	p.probe(ctx)
 	logReload(p.log, config.BalancerProcess, p.started, before, file,
 		"restart the balancer to apply this, without a gap by `quell balancer --take-over`")
+	return true
 }
 
 // drain waits for open requests to finish: at most for the given time, until ctx ends, or until stop gives its second value.

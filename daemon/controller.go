@@ -88,7 +88,8 @@ func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-cha
 		return err
 	}
 	stop.add(r.stop.run)
-	shut, err := ServeHTTP("the controller's page and metrics", file.Listen, pages(r.Controller, r.page), p.log)
+	manager := serviceManager{p.log, newSelf()}
+	shut, err := ServeHTTP("the controller's page and metrics", file.Listen, pages(manager.self, r.Controller, r.page), p.log)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,6 @@ func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-cha
 	if file.Listen != "" {
 		go r.page.Run(ctx)
 	}
-	manager := serviceManager{p.log}
 	go reloading(ctx, p.path, r, reload, manager)
 	go manager.watchdog(ctx, func(context.Context) error { return r.Alive() })
 	manager.ready()
@@ -448,7 +448,7 @@ func reloading(ctx context.Context, path string, r *runner, reload <-chan os.Sig
 			return
 		case <-reload:
 		}
-		manager.reload(func() {
+		manager.reload(func() bool {
 			file, models, err := load(path, manager.log)
 			if err == nil {
 				err = r.check(file, models)
@@ -458,9 +458,10 @@ func reloading(ctx context.Context, path string, r *runner, reload <-chan os.Sig
 			}
 			if err != nil {
 				manager.log.Error("the new configuration is bad: keeping the running one", "error", err)
-				return
+				return false
 			}
 			running = file
+			return true
 		})
 	}
 }

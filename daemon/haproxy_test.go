@@ -61,6 +61,11 @@ func TestHAProxy(t *testing.T) {
 		}
 		return len(s.Instances) == 2
 	})
+	r.await("a histogram of the response times", func() (bool, any) {
+		body, err := get("http://" + r.metrics + "/metrics")
+		const none = `quell_request_duration_seconds_count{service="shop"} 0` + "\n"
+		return err == nil && has(string(body), "quell_request_duration_seconds_count{") && !has(string(body), none), err
+	})
 	pid := r.pids()["i2"]
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -11,15 +11,18 @@ import (
 )
 
 // serviceManager tells systemd about this process, as sd_notify(3) describes. Without a service manager it does nothing.
-type serviceManager struct{ log *slog.Logger }
+type serviceManager struct {
+	log  *slog.Logger
+	self *self
+}
 
 // ready says that the process has started, or that a reload is over.
 func (m serviceManager) ready() { m.notify(daemon.SdNotifyReady) }
 
-// reload calls f, and says that the process reloads meanwhile.
-func (m serviceManager) reload(f func()) {
+// reload calls f, which returns whether the new configuration is in force, and says that the process reloads meanwhile.
+func (m serviceManager) reload(f func() bool) {
 	m.notify(daemon.SdNotifyReloading)
-	f()
+	m.self.loaded(f())
 	m.ready()
 }
 

@@ -43,9 +43,9 @@ func manager(t *testing.T) <-chan string {
 
 func TestServiceManagerIsToldOfReloads(t *testing.T) {
 	messages := manager(t)
-	m := serviceManager{slog.New(slog.DiscardHandler)}
+	m := serviceManager{slog.New(slog.DiscardHandler), newSelf()}
 	m.ready()
-	m.reload(func() {})
+	m.reload(func() bool { return true })
 	m.stopping(3 * time.Second)
 	for _, want := range []string{"READY=1", "RELOADING=1", "READY=1", "STOPPING=1\nEXTEND_TIMEOUT_USEC=3000000"} {
 		if got := <-messages; got != want {
@@ -59,7 +59,7 @@ func TestWatchdogIsOnlyServedByALivingProcess(t *testing.T) {
 	messages := manager(t)
 	t.Setenv("WATCHDOG_USEC", "30000")
 	var log strings.Builder
-	m := serviceManager{slog.New(slog.NewTextHandler(&log, nil))}
+	m := serviceManager{slog.New(slog.NewTextHandler(&log, nil)), newSelf()}
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked, hangs atomic.Int64
 	ended := make(chan struct{})
@@ -93,7 +93,7 @@ func TestWatchdogIsOnlyServedByALivingProcess(t *testing.T) {
 func TestWithoutServiceManagerNothingIsTold(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	var log strings.Builder
-	m := serviceManager{slog.New(slog.NewTextHandler(&log, nil))}
+	m := serviceManager{slog.New(slog.NewTextHandler(&log, nil)), newSelf()}
 	m.ready()
 	m.watchdog(t.Context(), func(context.Context) error { t.Error("asked"); return nil })
 	if log.Len() > 0 {

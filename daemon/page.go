@@ -23,9 +23,9 @@ func newPage(file *config.File, conn *bus.Conn, log *slog.Logger) (*page.Server,
 }
 
 // pages serves the controller's page, and its metrics, health and status.
-func pages(c *controller.Controller, shown *page.Server) http.Handler {
+func pages(self *self, c *controller.Controller, shown *page.Server) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", c.Handler())
+	mux.Handle("/", c.Handler(self.registry))
 	mux.Handle("/{$}", shown.Handler())
 	mux.Handle("/page/", shown.Handler())
 	return mux

@@ -50,7 +50,8 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 	p.shares = openSharing(fleet.Shared.Data, p.log)
 	stop.add(p.shares.close)
 	all := &services{platform: p, shared: fleet.Shared, bad: fleet.Bad}
-	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, all.handler(), p.log)
+	manager := serviceManager{p.log, newSelf()}
+	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, all.handler(manager.self), p.log)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,6 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 	}
 	defer all.end()
 	all.awaitTried(ctx)
-	manager := serviceManager{p.log}
 	go manager.watchdog(ctx, func(context.Context) error { return all.alive() })
 	manager.ready()
 	defer manager.stopping(stopWait)
@@ -78,7 +78,7 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 		case <-ctx.Done():
 			return nil
 		case <-reload:
-			manager.reload(func() { all.reload(ctx) })
+			manager.reload(func() bool { return all.reload(ctx) })
 		}
 	}
 }
@@ -193,12 +193,12 @@ func (s *services) end() {
 }
 
 // reload reads all files again. If one of them has a mistake, nothing changes for any service.
-func (s *services) reload(ctx context.Context) {
+func (s *services) reload(ctx context.Context) bool {
 	next, err := s.readAgain()
 	if err != nil {
 		s.log.Error("the new configuration is bad: all services keep the running one", "error", err)
 		s.tell(ctx, "the configuration was not reloaded for any service, because it has mistakes: "+strings.ReplaceAll(err.Error(), "\n", "; "))
-		return
+		return false
 	}
 	var added, removed []string
 	for _, one := range s.present() {
@@ -218,6 +218,7 @@ func (s *services) reload(ctx context.Context) {
 	slices.SortStableFunc(s.list, func(a, b *service) int { return place(next, a.name) - place(next, b.name) })
 	s.mu.Unlock()
 	s.log.Info("reloaded", "services", len(next), "added", strings.Join(added, ","), "removed", strings.Join(removed, ","))
+	return true
 }
 
 // reread is what a reload has read of one service.

@@ -56,12 +56,12 @@ func (s *services) badNames() (names []string) {
 
 // handler serves /metrics of all services, /healthz, /readyz (200 if every service is ready) and /status (of all services, or of the one
 // that ?service= names).
-func (s *services) handler() http.Handler {
+func (s *services) handler(self *self) http.Handler {
 	own := prometheus.NewRegistry()
 	own.MustRegister(s)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		all := prometheus.Gatherers{own}
+		all := prometheus.Gatherers{own, self.registry}
 		for _, one := range s.present() {
 			if one.runner != nil {
 				all = append(all, one.runner.Metrics())

@@ -73,8 +73,9 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // The observation's time is that of the agent's or of the probers' newest reading, whichever is older. So a silent agent makes the
 // observation stale even if a balancer still counts requests. Probes from before the last snapshot are not used, because they say nothing
 // about the utilisation in this period. Nor are the probes of a period in which the agent sent no reading: the utilisation is not known
-// then, and the machine may have stood still. Damaged parts of readings are left out.
-func Merge(now, last time.Time, readings []Received) (o *quell.Observation, damaged []*DamagedError) {
+// then, and the machine may have stood still. Damaged parts of readings are left out. The response times of readings that came after the
+// last snapshot are added to all, unless that is nil.
+func Merge(now, last time.Time, readings []Received, all *Durations) (o *quell.Observation, damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil, nil
 	}
@@ -95,7 +96,7 @@ func Merge(now, last time.Time, readings []Received) (o *quell.Observation, dama
 			mergeProbes(o, r)
 		}
 	}
-	damaged = mergeBalancers(o, of(readings, quell.FromBalancer))
+	damaged = mergeBalancers(o, of(readings, quell.FromBalancer), last, all)
 	o.At = now.Add(-now.Sub(asOld(readings))) // sets the wall-clock time from the age, in case the clock was set; snapshots are stored
 	return o, damaged
 }
@@ -176,7 +177,7 @@ func spread(s quell.ProbeStats, mean float64) float64 {
 
 // mergeBalancers adds what balancers counted at the instance. Latencies are merged as histograms, never as percentiles. If there is only
 // one balancer, values that it reports without a histogram are used too.
-func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*DamagedError) {
+func mergeBalancers(o *quell.Observation, readings []Received, last time.Time, all *Durations) (damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil
 	}
@@ -196,7 +197,11 @@ func mergeBalancers(o *quell.Observation, readings []Received) (damaged []*Damag
 		failed.add(r.Observation.ErrorRate, r.Requests)
 		shed.addOrNone(r.Observation.ShedRate, r.Requests)
 		limited.addOrNone(r.Observation.LimitedRate, r.Requests)
-		for _, err := range []error{latency.add(r.LatencyHDR), connect.add(r.ConnectHDR)} {
+		var counted *Durations
+		if r.At.After(last) {
+			counted = all
+		}
+		for _, err := range []error{latency.add(r.LatencyHDR, counted), connect.add(r.ConnectHDR, nil)} {
 			if err != nil {
 				damaged = append(damaged, &DamagedError{r.Reading, err})
 			}
@@ -246,7 +251,7 @@ func mergeClasses(o *quell.Observation, readings []Received) (damaged []*Damaged
 			if classes[class] == nil {
 				classes[class] = &histograms{}
 			}
-			if err := classes[class].add(r.ClassHDR[class]); err != nil {
+			if err := classes[class].add(r.ClassHDR[class], nil); err != nil {
 				damaged = append(damaged, &DamagedError{r.Reading, err})
 			}
 		}
@@ -343,17 +348,16 @@ type histograms struct {
 // longest is longer than any request takes: a day, in microseconds.
 const longest = int64(24 * time.Hour / time.Microsecond)
 
-func (hs *histograms) add(encoded []byte) error {
+// add merges one more; all, unless it is nil, also gets its durations.
+func (hs *histograms) add(encoded []byte, all *Durations) error {
 	if len(encoded) == 0 {
 		return nil
 	}
-	h, err := hdrhistogram.Decode(encoded)
+	h, err := decodeDurations(encoded)
 	if err != nil {
-		return fmt.Errorf("its histogram cannot be read: %w", err)
+		return err
 	}
-	if h.Max() > longest {
-		return fmt.Errorf("its histogram holds %d microseconds, which is absurd", h.Max())
-	}
+	all.merge(h)
 	if hs.h == nil {
 		hs.h = h
 		return nil

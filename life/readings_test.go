@@ -65,12 +65,12 @@ func TestMergeIsAsOldAsTheMachinesPart(t *testing.T) {
 		"a balancer by itself": {[]Received{balancer}, 2 * time.Second},
 		"the newer balancer":   {[]Received{balancer, said(quell.FromBalancer, "c", 1)}, time.Second},
 	} {
-		o, damaged := Merge(epoch, epoch.Add(-time.Hour), tc.readings)
+		o, damaged := Merge(epoch, epoch.Add(-time.Hour), tc.readings, nil)
 		if age := epoch.Sub(o.At); age != tc.age || damaged != nil {
 			t.Errorf("%s: %v old, want %v; %v", name, age, tc.age, damaged)
 		}
 	}
-	if o, _ := Merge(epoch, epoch, nil); o != nil {
+	if o, _ := Merge(epoch, epoch, nil, nil); o != nil {
 		t.Errorf("nothing was read, and %+v is known", o)
 	}
 }
@@ -78,10 +78,10 @@ func TestMergeIsAsOldAsTheMachinesPart(t *testing.T) {
 func TestProbesAreToldOnce(t *testing.T) {
 	readings := []Received{said(quell.FromAgent, "a", 1), said(quell.FromProber, "p", 1)}
 	readings[0].Observation.Probe = map[quell.Resource]quell.ProbeStats{quell.CPU: {MeanMS: 1, N: 8}}
-	if o, _ := Merge(epoch, epoch.Add(-2*time.Second), readings); len(o.Probe) != 2 {
+	if o, _ := Merge(epoch, epoch.Add(-2*time.Second), readings, nil); len(o.Probe) != 2 {
 		t.Errorf("probes since the last snapshot: %v", o.Probe)
 	}
-	o, _ := Merge(epoch, epoch.Add(-time.Second), readings)
+	o, _ := Merge(epoch, epoch.Add(-time.Second), readings, nil)
 	if o.Probe != nil || o.Utilization == nil {
 		t.Errorf("probes from before the last snapshot: %v", o.Probe)
 	}
@@ -101,7 +101,7 @@ func TestProbesBesideASilentAgentAreNotUsed(t *testing.T) {
 		"the agent is silent": {[]Received{said(quell.FromAgent, "a", 3), prober}, false},
 		"there is no agent":   {[]Received{prober}, true},
 	} {
-		if o, _ := Merge(epoch, epoch.Add(-2*time.Second), tc.readings); (len(o.Probe) > 0) != tc.used {
+		if o, _ := Merge(epoch, epoch.Add(-2*time.Second), tc.readings, nil); (len(o.Probe) > 0) != tc.used {
 			t.Errorf("%s: probes %v", name, o.Probe)
 		}
 	}
@@ -110,7 +110,7 @@ func TestProbesBesideASilentAgentAreNotUsed(t *testing.T) {
 func TestDamagedHistogramsAreTold(t *testing.T) {
 	bad := said(quell.FromBalancer, "b", 0)
 	bad.LatencyHDR = []byte("hello")
-	o, damaged := Merge(epoch, epoch, []Received{bad, said(quell.FromBalancer, "c", 0)})
+	o, damaged := Merge(epoch, epoch, []Received{bad, said(quell.FromBalancer, "c", 0)}, nil)
 	if len(damaged) != 1 || damaged[0].Reading.Sender != "b" || damaged[0].Unwrap() == nil {
 		t.Fatalf("%v", damaged)
 	}
@@ -189,18 +189,18 @@ func TestClassesMerge(t *testing.T) {
 		return r
 	}
 	east, west := of("east", 3, 10, 10, 10, 10, 10, 10, 10, 10, 10), of("west", 1, 90)
-	o, damaged := Merge(epoch, epoch, []Received{east, west})
+	o, damaged := Merge(epoch, epoch, []Received{east, west}, nil)
 	if len(damaged) > 0 || o.RequestRates["home"] != 4 || o.RequestRates["other"] != 0 || len(o.RequestRates) != 2 {
 		t.Errorf("rates %v, %v", o.RequestRates, damaged)
 	}
 	if l := o.LatencyByClassMS["home"]; l.N != 10 || math.Abs(*l.P90-10) > 0.2 || math.Abs(*l.P99-90) > 2 {
 		t.Errorf("response times %+v", l)
 	}
-	if o, _ := Merge(epoch, epoch, []Received{west}); o.RequestRates["home"] != 1 || *o.LatencyByClassMS["home"].P90 != 90 {
+	if o, _ := Merge(epoch, epoch, []Received{west}, nil); o.RequestRates["home"] != 1 || *o.LatencyByClassMS["home"].P90 != 90 {
 		t.Errorf("a single balancer: %+v", o)
 	}
 	west.ClassHDR["home"] = []byte("damaged")
-	o, damaged = Merge(epoch, epoch, []Received{east, west})
+	o, damaged = Merge(epoch, epoch, []Received{east, west}, nil)
 	if len(damaged) != 1 || o.LatencyByClassMS["home"].N != 9 || o.RequestRates["home"] != 4 {
 		t.Errorf("beside a damaged histogram: %+v, %v", o, damaged)
 	}
@@ -211,21 +211,21 @@ func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
 	mean, p95 := 12.0, 30.0
 	b := said(quell.FromBalancer, "b", 0)
 	b.Observation.LatencyMS = &quell.Latency{Mean: &mean, P95: &p95, N: 10}
-	if o, _ := Merge(epoch, epoch, []Received{b}); o.LatencyMS == nil || *o.LatencyMS.P95 != p95 {
+	if o, _ := Merge(epoch, epoch, []Received{b}, nil); o.LatencyMS == nil || *o.LatencyMS.P95 != p95 {
 		t.Errorf("one: %+v", o.LatencyMS)
 	}
 	c := b
 	c.Sender = "c"
-	if o, _ := Merge(epoch, epoch, []Received{b, c}); *o.LatencyMS.Mean != mean || o.LatencyMS.P95 != nil || o.LatencyMS.N != 20 {
+	if o, _ := Merge(epoch, epoch, []Received{b, c}, nil); *o.LatencyMS.Mean != mean || o.LatencyMS.P95 != nil || o.LatencyMS.N != 20 {
 		t.Errorf("two: %+v", o.LatencyMS)
 	}
 	none := b
 	none.Observation.LatencyMS = &quell.Latency{}
-	if o, _ := Merge(epoch, epoch, []Received{none}); o.LatencyMS != nil {
+	if o, _ := Merge(epoch, epoch, []Received{none}, nil); o.LatencyMS != nil {
 		t.Errorf("of no request: %+v", o.LatencyMS)
 	}
 	b.LatencyHDR = []byte("damaged")
-	if o, _ := Merge(epoch, epoch, []Received{b}); o.LatencyMS != nil {
+	if o, _ := Merge(epoch, epoch, []Received{b}, nil); o.LatencyMS != nil {
 		t.Errorf("beside a damaged histogram: %+v", o.LatencyMS)
 	}
 }

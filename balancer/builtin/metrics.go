@@ -41,8 +41,9 @@ func newMetrics(o *Options) *metrics {
 			Name: "quell_balancer_requests_total", Help: "Requests finished, by instance and class of the status code.",
 		}, []string{"member", "code"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "quell_balancer_latency_seconds",
-			Help:    "Response times, from a request's arrival to the last byte, of requests that count as responses.",
+			Name:                        "quell_balancer_latency_seconds",
+			Help:                        "Response times, from a request's arrival to the last byte, of requests that count as responses.",
+			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"member"}),
 		moved: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -111,9 +112,13 @@ func (m *metrics) forget(id string) {
 }
 
 // handler serves /metrics and /healthz. /healthz answers that the balancer runs, and on a second line whether it is connected to the bus.
-func (m *metrics) handler(bus func() error) http.Handler {
+func (m *metrics) handler(process prometheus.Gatherer, bus func() error) http.Handler {
+	all := prometheus.Gatherers{m.registry}
+	if process != nil {
+		all = append(all, process)
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "ok\n")
 		if bus == nil {

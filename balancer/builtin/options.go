@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
@@ -39,6 +41,8 @@ type Options struct {
 	Listen  string // host:port for the service's clients
 	Admin   string // path of the admin socket, mode 0600; empty: no admin API, and nothing is kept over a restart
 	Metrics string // host:port for /metrics and /healthz; empty: neither
+	// Process is what /metrics shows of the process beside the balancer; nil: nothing.
+	Process prometheus.Gatherer
 
 	// Inherited are open sockets that the previous process passed on. Those whose addresses are not configured any more are closed.
 	Inherited Inherited

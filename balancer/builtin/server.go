@@ -177,7 +177,7 @@ func (s *Server) listen(ctx context.Context) error {
 		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
-		s.metricsEnd = s.insideEndpoint(ln, s.metrics.handler(s.opts.Bus))
+		s.metricsEnd = s.insideEndpoint(ln, s.metrics.handler(s.opts.Process, s.opts.Bus))
 	}
 	if s.opts.Admin != "" {
 		if ln, err = s.listenAdmin(have); err != nil {

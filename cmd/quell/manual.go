@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/quellhq/quell/internal/build"
 )
 
 // manualCommand writes the manual pages that packages install. Their date is SOURCE_DATE_EPOCH of the environment, if that is set.
@@ -21,7 +23,7 @@ func manualCommand() *cobra.Command {
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			header := &doc.GenManHeader{Section: "1", Source: "quell " + version, Manual: "Quell"}
+			header := &doc.GenManHeader{Section: "1", Source: "quell " + build.Version, Manual: "Quell"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("writing the manual pages: %w", err)
 			}

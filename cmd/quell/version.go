@@ -7,44 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quellhq/quell/internal/build"
 )
-
-// version and commit are set by the linker for releases.
-var version, commit = "dev", ""
-
-// build says from what this program was built.
-type build struct {
-	Version string `json:"version"`
-	Commit  string `json:"commit,omitempty"`  // of the source; absent where it is not known
-	Changed bool   `json:"changed,omitempty"` // the source had changes that were not committed
-	Go      string `json:"go"`
-	OS      string `json:"os"`
-	Arch    string `json:"arch"`
-}
-
-func thisBuild() build {
-	b := build{Version: version, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if b.Version == "dev" && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		b.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && b.Commit == "":
-			b.Commit = s.Value
-		case s.Key == "vcs.modified":
-			b.Changed = s.Value == "true"
-		}
-	}
-	return b
-}
 
 func versionCommand() *cobra.Command {
 	var asJSON bool
@@ -54,7 +21,7 @@ func versionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(thisBuild())
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(build.This())
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "quell", buildVersion())
 			return err
@@ -83,6 +50,6 @@ func fingerprint() (string, error) {
 }
 
 func buildVersion() string {
-	b := thisBuild()
+	b := build.This()
 	return fmt.Sprintf("%s (%s, %s/%s)", b.Version, b.Go, b.OS, b.Arch)
 }

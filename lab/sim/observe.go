@@ -192,7 +192,7 @@ func (s *simulation) snapshot() quell.Snapshot {
 	for i, in := range s.members {
 		in.readings = life.Current(now, s.service.Sampling, in.readings)
 		group[i].Past = in.past
-		group[i].Observation, _ = life.Merge(now, last, in.readings)
+		group[i].Observation, _ = life.Merge(now, last, in.readings, nil)
 		reported = reported || group[i].Observation != nil && group[i].Observation.RequestRate != nil
 	}
 	snap := life.Snapshot(now, &s.service, group)

@@ -1,0 +1,67 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/quellhq/quell/internal/need"
+)
+
+// Every process says what it was built from, how its last reload went, and what the runtime and the kernel know of it, in the names that
+// Prometheus's own tools expect.
+func TestMetricsOfEachProcess(t *testing.T) {
+	t.Parallel()
+	promtool := need.Program(t, "promtool")
+	r := newRig(t, "")
+	metrics := map[string]string{"controller": r.metrics, "balancer": freeAddress(t), "agent": freeAddress(t)}
+	r.write(plain(reader(t), freeAddress(t), "static"))
+	r.replace("metrics: off", fmt.Sprintf("metrics: %q", metrics["balancer"]))
+	r.replace("agent: {", fmt.Sprintf("agent: {metrics: %q, ", metrics["agent"]))
+	procs := map[string]*proc{}
+	for name := range metrics {
+		procs[name] = r.start(name)
+	}
+	shows := func(name, line string) {
+		t.Helper()
+		r.await(fmt.Sprintf("%q among the metrics of the %s", line, name), func() (bool, any) {
+			body, err := get("http://" + metrics[name] + "/metrics")
+			return err == nil && strings.Contains(string(body), line), err
+		})
+	}
+	for name, own := range map[string]string{
+		"controller": "quell_leading{", "balancer": "quell_balancer_weight{", "agent": "quell_agent_observations_total",
+	} {
+		for _, line := range []string{own, `quell_build_info{`, "quell_config_last_reload_successful 1\n", "go_goroutines ",
+			"quell_config_last_reload_success_timestamp_seconds "} {
+			shows(name, line)
+		}
+		resp, err := http.Get("http://" + metrics[name] + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := exec.Command(promtool, "check", "metrics")
+		check.Stdin = resp.Body
+		if said, err := check.CombinedOutput(); err != nil || len(said) > 0 {
+			t.Errorf("promtool on the metrics of the %s: %v %s", name, err, said)
+		}
+		resp.Body.Close()
+	}
+	r.replace("data: data", "data: data\nnonsense: 1")
+	for name, p := range procs {
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		shows(name, "quell_config_last_reload_successful 0\n")
+	}
+	r.replace("data: data\nnonsense: 1", "data: data")
+	for name, p := range procs {
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		shows(name, "quell_config_last_reload_successful 1\n")
+	}
+}
