@@ -22,12 +22,13 @@ var mayImport = map[string][]string{
 	"budget":  {"."},
 
 	// Decide: what is learned, what decides, where requests go.
-	"stats":  {},
-	"model":  {".", "setting", "stats", "internal/atomicfile", "internal/namedfile"},
-	"credit": {".", "setting", "stats"},
-	"bundle": {},
-	"report": {"."},
-	"setup":  {},
+	"stats":   {},
+	"model":   {".", "setting", "stats", "internal/atomicfile", "internal/namedfile"},
+	"credit":  {".", "setting", "stats"},
+	"bundle":  {},
+	"report":  {"."},
+	"redline": {"."},
+	"setup":   {},
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},

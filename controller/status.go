@@ -48,6 +48,7 @@ type Status struct {
 	Doubtful        string                       `json:"doubtful,omitempty"` // by how much predictions are off, and since when
 	SLO             string                       `json:"slo"`
 	ThresholdMS     float64                      `json:"threshold_ms"`
+	SamplingS       float64                      `json:"sampling_s,omitempty"`  // the sampling period
 	MissedSince     time.Time                    `json:"missed_since,omitzero"` // since when some instance has been above the objective in each period
 	Budget          *budget.Report               `json:"budget,omitempty"`      // absent: no target is set
 	Reserve         *quell.Reserve               `json:"reserve,omitempty"`     // what the policy leaves free for the budget
@@ -199,7 +200,7 @@ func (c *Controller) show() {
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.glanced
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
-	s.ThresholdMS = c.opts.Service.SLO.ThresholdMS()
+	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
 	s.Released = c.mem.Released

@@ -40,6 +40,7 @@ var commandGroups = []struct {
 		{"credentials", "make and revoke credentials for the bus"},
 	}},
 	{"Learn:", []listed{
+		{"redline", "find how much load one instance carries within the objective"},
 		{"forget", "drop what was learned in place, and begin again"},
 		{"train", "run controlled experiments: one row for each"},
 		{"fit", "fit models to rows or to recorded snapshots"},

@@ -89,14 +89,14 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
-		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), endsAtOnce(journalCommand()),
+		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(), endsAtOnce(journalCommand()),
 		endsAtOnce(reportCommand()), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(), manualCommand(), pageCommand(),
 	)
 	arrange(root)
-	completeInstances(root, "explain", "override", "drain", "undrain", "replace")
+	completeInstances(root, "explain", "override", "drain", "undrain", "replace", "redline")
 	return root
 }
 
