@@ -37,8 +37,8 @@ func (r *rig) backAsBefore() {
 	r.awaitWeights(map[string]float64{"i1": .5, "i2": .5})
 }
 
-// However a red-line test ends, everything is as before: at its own end, after kill -9 of the command or of command and controller, and when
-// an operator pauses meanwhile.
+// However a red-line test ends, everything is as before: at its own end, after kill -9 of the command or of command and controller, and
+// when an operator pauses meanwhile.
 func TestRedlineGoesBack(t *testing.T) {
 	r := emulatedService(t)
 	flow(r)

@@ -13,9 +13,9 @@ type sample struct {
 	n    float64 // requests
 }
 
-// line is 1/ms = a - b rate. Under processor sharing a response takes s / (1 - rho - u), where rho is the own use, which is in proportion to
-// the rate, and u is what neighbours use (Kleinrock, Queueing Systems II, 4.4): its inverse falls linearly with the rate. Percentiles grow
-// by nearly the same factor.
+// line is 1/ms = a - b rate. Under processor sharing a response takes s / (1 - rho - u), where rho is the own use, which is in proportion
+// to the rate, and u is what neighbours use (Kleinrock, Queueing Systems II, 4.4): its inverse falls linearly with the rate. Percentiles
+// grow by nearly the same factor.
 type line struct {
 	a, b       float64
 	va, vb, ab float64 // variances and covariance of a and b

@@ -289,8 +289,9 @@ func (t *Test) count(snapshot *quell.Snapshot, in *quell.Instance) {
 	}
 }
 
-// missed estimates how many requests of a period missed the objective. For a percentile these are the requests above the threshold. The mean
-// promises nothing of single requests: of a period whose mean is above the threshold it is the part of the response time that is too much.
+// missed estimates how many requests of a period missed the objective. For a percentile these are the requests above the threshold. The
+// mean promises nothing of single requests: of a period whose mean is above the threshold it is the part of the response time that is too
+// much.
 func missed(l *quell.Latency, slo quell.SLO) float64 {
 	if l == nil {
 		return 0

@@ -181,7 +181,7 @@ func TestRefusals(t *testing.T) {
 		"another is set":    {func(s *quell.Snapshot) { s.Instances[1].Override = &half }, slo, "the share of i2 is set by hand"},
 		"no requests":       {func(s *quell.Snapshot) { zero := 0.0; s.Instances[0].Weight = &zero }, slo, "gets no requests"},
 		"only one":          {func(s *quell.Snapshot) { s.Instances = s.Instances[:1] }, slo, "the only instance"},
-		"misses it already": {func(s *quell.Snapshot) { ms := 80.0; s.Instances[0].Observation.LatencyMS.Mean = &ms }, slo, "misses the objective already"},
+		"misses it already": {func(s *quell.Snapshot) { ms := 80.0; s.Instances[0].Observation.LatencyMS.Mean = &ms }, slo, "misses the obj"},
 	} {
 		s := newService().period()
 		c.change(s.Snapshot)

@@ -30,8 +30,8 @@ func redlineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redline INSTANCE [--out ROWS.jsonl] [--config FILE]",
 		Short: "Find how much load one instance carries within the objective, by raising its share step by step",
-		Long: "Find how much load one instance carries within the objective. The command raises its share of the traffic step by step, and stops\n" +
-			"before the objective breaks, when a neighbour arrives, when another instance fails, or when an operator changes anything.\n" +
+		Long: "Find how much load one instance carries within the objective. The command raises its share of the traffic step by step,\n" +
+			"and stops before the objective breaks, when a neighbour arrives, when another instance fails, or when an operator changes anything.\n" +
 			"Then the shares of before are put back. Each share has an end, so that happens also if the command or the controller is killed.",
 		Args: named("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -241,7 +241,8 @@ func (t *redlineTest) set(ctx context.Context, share float64) error {
 		return nil
 	}
 	t.share, t.renewed = share, time.Now()
-	reply, err := t.conn.Ask(ctx, t.file.Service.Name, bus.Command{Name: bus.Override, Instance: t.id, Weight: &share, ForS: t.lasts.Seconds()})
+	order := bus.Command{Name: bus.Override, Instance: t.id, Weight: &share, ForS: t.lasts.Seconds()}
+	reply, err := t.conn.Ask(ctx, t.file.Service.Name, order)
 	if err == nil && reply.Error != "" {
 		err = refusal(reply.Error)
 	}
