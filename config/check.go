@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -87,7 +88,7 @@ func checkProbing(d *setting.Decoder, f *File) {
 		return
 	}
 	name := f.Service.Policy.Name
-	if !policy.Feels(name) {
+	if !table.All.Feels(name) {
 		return
 	}
 	if !f.sizesProbes() {
@@ -111,8 +112,8 @@ func checkProbing(d *setting.Decoder, f *File) {
 // probed.
 func checkResources(d *setting.Decoder, f *File) {
 	probed := f.Agent.Probing.Resources
-	if d.Given("policy.resource") && d.Sound("policy", "agent.probes") && policy.Feels(f.Service.Policy.Name) {
-		for _, r := range policy.ResourcesFor(f.Service.Policy) {
+	if d.Given("policy.resource") && d.Sound("policy", "agent.probes") && table.All.Feels(f.Service.Policy.Name) {
+		for _, r := range table.All.ResourcesFor(f.Service.Policy) {
 			if r != quell.Network && !slices.Contains(probed, r) {
 				d.Refuse("policy.resource", fmt.Sprintf("add %s to agent.probes, or take it out here", r), "names %s, and nothing probes that", r)
 			}
@@ -129,7 +130,7 @@ func checkResources(d *setting.Decoder, f *File) {
 // checkLearning checks that the policy does not wait for models that are never learned.
 func checkLearning(d *setting.Decoder, f *File) {
 	name := f.Service.Policy.Name
-	if d.Sound("models", "policy.name") && f.Models == ModelsLearn && policy.Trained(name) && !policy.Learns(name) {
+	if d.Sound("models", "policy.name") && f.Models == ModelsLearn && table.All.Trained(name) && !table.All.Learns(name) {
 		d.Refuse("models", "measure with quell train and quell fit, and name the models.json here",
 			"policy %s cannot learn its models in place", name)
 	}
@@ -137,11 +138,11 @@ func checkLearning(d *setting.Decoder, f *File) {
 
 // checkParameters checks that the agent of this file would carry out what a policy may order for its servers.
 func checkParameters(d *setting.Decoder, f *File, path string, settings any) {
-	ice, ok := settings.(policy.ICESettings)
+	sets, ok := settings.(policy.SetsParameters)
 	if !ok {
 		return
 	}
-	for i, p := range ice.Parameters {
+	for i, p := range sets.ServerParameters() {
 		at := fmt.Sprintf("%s.parameters[%d]", path, i)
 		target, name, _ := strings.Cut(p.Name, ".")
 		server := slices.IndexFunc(f.Agent.Servers, func(s middleware.Server) bool { return s.Settings != nil && s.Target() == target })
@@ -170,7 +171,7 @@ func (f *File) sizesProbes() bool {
 }
 
 // Unprobed returns whether no prober runs, because the size of a probe is not known and the policy does not need probes.
-func (f *File) Unprobed() bool { return !f.sizesProbes() && !policy.Feels(f.Service.Policy.Name) }
+func (f *File) Unprobed() bool { return !f.sizesProbes() && !table.All.Feels(f.Service.Policy.Name) }
 
 // leastToken is the shortest length of a token; a shorter token can be guessed.
 const leastToken = 16

@@ -11,7 +11,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/middleware"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/setting"
 )
@@ -47,7 +47,7 @@ func checkFile(d *setting.Decoder, f *File) {
 // checkShared checks the sections that services of one controller share.
 func checkShared(d *setting.Decoder, f *File) {
 	checkControlGroups(d, f.Agent.Policy.Groups)
-	policy.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
+	table.All.AgreeHost(d, "agent.policy", f.Agent.Policy.Chosen)
 	if f.Local() {
 		return
 	}
@@ -103,7 +103,7 @@ func CheckService(d *setting.Decoder, path string, s quell.Service) {
 		(s.Group.Initial < s.Group.Min || s.Group.Initial > s.Group.Max) {
 		d.Refuse(initial, "", "%d is not between %s and %s (%d to %d)", s.Group.Initial, minimum, maximum, s.Group.Min, s.Group.Max)
 	}
-	policy.Agree(d, at("policy"), s)
+	table.All.Agree(d, at("policy"), s)
 	for i, id := range s.Group.Protected {
 		item := fmt.Sprintf("%s[%d]", at("group.protected"), i)
 		if d.Sound(item) && slices.Contains(s.Group.Protected[:i], id) {

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/limit"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
@@ -69,7 +69,7 @@ func (f *File) Trained() string {
 func (f *File) Learns() bool {
 	switch f.Models {
 	case "":
-		return policy.Learns(f.Service.Policy.Name)
+		return table.All.Learns(f.Service.Policy.Name)
 	case ModelsOff:
 		return false
 	}

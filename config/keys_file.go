@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/setting"
@@ -173,7 +173,7 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 }
 
 func agentPolicyKeys(p *AgentPolicy) setting.Value {
-	return policy.HostKeys(&p.Chosen).Beside(
+	return table.All.HostKeys(&p.Chosen).Beside(
 		setting.Opt("sampling", setting.Duration(&p.Sampling).Between(100*time.Millisecond, time.Hour),
 			"how often the policy looks at all groups and makes one plan"),
 		setting.Opt("groups",

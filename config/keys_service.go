@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -25,7 +25,7 @@ func ServiceKeys(s *quell.Service) setting.Table {
 		setting.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
 		setting.Opt("sampling", setting.Duration(&s.Sampling).Between(ShortestPeriod, LongestPeriod),
 			"sampling period T: in each the controller makes one snapshot and one plan"),
-		setting.Opt("policy", policy.Keys(&s.Policy), "the policy and its settings"),
+		setting.Opt("policy", table.All.Keys(&s.Policy), "the policy and its settings"),
 		setting.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
 		setting.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change"),
 		setting.Opt("mode", setting.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them"),

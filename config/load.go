@@ -8,7 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/yaml"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -152,7 +152,7 @@ func (f *File) derive(d *setting.Decoder) {
 		f.Probe.Timeout = min(f.Probe.Timeout, f.Service.Sampling)
 	}
 	if f.Train.Resource == "" {
-		f.Train.Resource = policy.Resource(f.Service.Policy)
+		f.Train.Resource = table.All.Resource(f.Service.Policy)
 	}
 	if !d.Given("train.max_repeat") {
 		f.Train.MaxRepeat = max(f.Train.MaxRepeat, f.Train.Repeat)

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Balancer spreads traffic over backends.
@@ -194,21 +195,21 @@ type compiled struct {
 }
 
 func compile(service quell.Service, models *model.Models, learn bool) (parts compiled, err error) {
-	compileEngine := policy.NewEngine
+	compileEngine := table.All.NewEngine
 	if learn {
-		compileEngine = policy.NewLearningEngine
+		compileEngine = table.All.NewLearningEngine
 	}
 	parts.engine, err = compileEngine(service, models)
 	if errors.Is(err, quell.ErrNoData) {
 		parts.noModels = err
 		fallback := service
-		fallback.Policy = quell.Policy{Name: policy.Plain}
-		parts.engine, err = policy.NewEngine(fallback, nil)
+		fallback.Policy = quell.Policy{Name: table.All.Plain()}
+		parts.engine, err = table.All.NewEngine(fallback, nil)
 	}
 	if err != nil {
 		return parts, err
 	}
-	parts.fast, err = policy.NewFast(service, models)
+	parts.fast, err = table.All.NewFast(service, models)
 	return parts, err
 }
 

@@ -3,7 +3,6 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -487,7 +486,7 @@ func remembered(t *testing.T, m *fakeMemory) (mem memory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(data, &mem); err != nil {
+	if err := mem.read(data); err != nil {
 		t.Fatal(err)
 	}
 	return mem

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // hurried is a rig whose service has a sampling period of ten seconds and a fast policy with a period of one second.
@@ -270,7 +271,7 @@ func (r *rig) told(name string) float64 {
 func tuning(r *rig) {
 	hurried(r)
 	withAgents(r)
-	settings := policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
+	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
 	settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
 	r.opts.Service.Policy.Fast = quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}
 }

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // changedState is the memory of ice after it changed two parameters of i1 and one of i2.
@@ -18,7 +20,7 @@ func changedState(t *testing.T) (st policy.State) {
 		"i1": {"memory": {"tuned": {"values": {
 			"apache.MaxRequestWorkers": {"original": 200, "value": 90}, "php-fpm.pm.max_children": {"original": 8, "value": 20}}}}},
 		"i2": {"memory": {"tuned": {"values": {"apache.MaxRequestWorkers": {"original": 300, "value": 90}}}}}, "i3": {"memory": {}}, "i4": {}}}`
-	if err := json.Unmarshal([]byte(text), &st); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(text), &st), table.All.Restore(&st)); err != nil {
 		t.Fatal(err)
 	}
 	return st
@@ -88,7 +90,7 @@ func TestParametersGoBackWithTheirPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mem = memory{}
-	if err := json.Unmarshal(data, &l.mem); err != nil {
+	if err := l.mem.read(data); err != nil {
 		t.Fatal(err)
 	}
 	l.expect("after a restart", workers)

@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 const memoryKey = "controller"
@@ -64,7 +65,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	m := newMemory()
 	if found {
-		if err = json.Unmarshal(data, &m); err != nil && c.opts.Marker == nil {
+		if err = m.read(data); err != nil && c.opts.Marker == nil {
 			return &damagedError{err}
 		}
 	}
@@ -102,6 +103,14 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	c.releasedEarlier(ctx)
 	return nil
+}
+
+// read reads a stored memory.
+func (m *memory) read(data []byte) error {
+	if err := json.Unmarshal(data, m); err != nil {
+		return err
+	}
+	return errors.Join(table.All.Restore(&m.State), table.All.Restore(&m.Fast))
 }
 
 // keepOwner stores the owner's id before the id is sent to a balancer. It stores nothing while it is unknown whether this is a first start.

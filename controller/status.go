@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Status is what `quell status` shows.
@@ -370,7 +371,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 // resource returns the resource whose utilisation is shown as load and capacity.
 func (c *Controller) resource() quell.Resource {
 	if c.noModels != nil {
-		return policy.Resource(c.opts.Service.Policy)
+		return table.All.Resource(c.opts.Service.Policy)
 	}
 	return c.engine.Resource()
 }

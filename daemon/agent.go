@@ -24,7 +24,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/progress"
@@ -333,7 +333,7 @@ func publishedLink(file *config.File) sensor.Link {
 	if i := slices.IndexFunc(members, func(m quell.Member) bool { return m.ID == file.Agent.Instance }); i >= 0 {
 		listed = members[i].Type
 	}
-	kind, ok := policy.TypeOf(file.Service.Policy, listed)
+	kind, ok := table.All.TypeOf(file.Service.Policy, listed)
 	if !ok || kind.Network == nil {
 		return sensor.Link{}
 	}
@@ -382,7 +382,7 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 // fastSensors makes the sensors that are read once per period of the fast policy; nil if that policy does not use them. Each set of sensors
 // measures from its own last reading.
 func fastSensors(file *config.File, exclude func() uint64) (*sensor.Set, error) {
-	if file == nil || !policy.UsesAgents(file.Service.Policy.Fast) {
+	if file == nil || !table.All.UsesAgents(file.Service.Policy.Fast) {
 		return nil, nil
 	}
 	o := unprobed(file)

@@ -19,7 +19,7 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/page"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scaler"
 )
@@ -468,7 +468,7 @@ func reloading(ctx context.Context, path string, r *runner, reload <-chan os.Sig
 
 // check returns an error if the running service cannot take a configuration over.
 func (r *runner) check(file *config.File, models *model.Models) error {
-	if r.file.Probe.From == config.FromController && r.file.Unprobed() && policy.Feels(file.Service.Policy.Name) {
+	if r.file.Probe.From == config.FromController && r.file.Unprobed() && table.All.Feels(file.Service.Policy.Name) {
 		return fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
 			"missing, and restart the controller", file.Service.Policy.Name)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/cgroup"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits"
 )
@@ -37,7 +37,7 @@ func creditSensors(driver credits.Driver) []sensor.Sensor {
 // spending returns a sensor of what the machine uses of what costs credits, or none if the policy does not need it.
 func spending(file *config.File) []sensor.Sensor {
 	own := file.Agent.Policy
-	if !policy.Spends(own.Chosen) {
+	if !table.All.Spends(own.Chosen) {
 		return nil
 	}
 	o := sensor.SpendingOptions{Port: own.Port}

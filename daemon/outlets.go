@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // load reads the configuration of an agent, and names its machine. It returns the services that list this machine; the agent serves them
@@ -77,7 +77,7 @@ func namesOf(files []*config.File) string {
 // hurriedOf returns the service with the shortest fast period among those whose fast policy uses what agents measure; nil if there is none.
 func hurriedOf(files []*config.File) (hurried *config.File, period time.Duration) {
 	for _, file := range files {
-		if fast := file.Service.Policy.Fast; policy.UsesAgents(fast) && (hurried == nil || fast.Sampling < period) {
+		if fast := file.Service.Policy.Fast; table.All.UsesAgents(fast) && (hurried == nil || fast.Sampling < period) {
 			hurried, period = file, fast.Sampling
 		}
 	}
@@ -142,7 +142,7 @@ func (o *outlets) serve(files []*config.File, connect func(*config.File) (*outle
 		}
 	}
 	for i, file := range files {
-		list[i].fast = policy.UsesAgents(file.Service.Policy.Fast)
+		list[i].fast = table.All.UsesAgents(file.Service.Policy.Fast)
 	}
 	o.list = list
 	return nil

@@ -42,10 +42,10 @@ type ACSSettings struct {
 	Solo   time.Duration // how often each group that reports progress runs nearly alone, which tells its best rate; 0: never
 }
 
-var acsSpec = hostSpec[ACSSettings]{
-	name: "acs", about: "divides processor time among control groups so that all are slowed down by the same factor",
-	defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 10 * time.Second},
-	keys: func(s *ACSSettings) setting.Table {
+var ACS = HostSpec[ACSSettings]{
+	Name: "acs", About: "divides processor time among control groups so that all are slowed down by the same factor",
+	Defaults: ACSSettings{Rule: ACSDamped, By: ACSWeights, Tolerance: 0.1, Floor: 0.02, Gain: 0.8, Window: 10 * time.Second},
+	Keys: func(s *ACSSettings) setting.Table {
 		return setting.Table{
 			setting.Opt("rule", setting.OneOf(&s.Rule, []ACSRule{ACSDamped, ACSLiteral}),
 				"how slowdowns change caps: damped, or literal as in the paper, which always sets caps and seldom settles"),
@@ -64,8 +64,8 @@ var acsSpec = hostSpec[ACSSettings]{
 				"how often each group that reports progress runs nearly alone for two periods, which tells its rate without neighbours").Or("never"),
 		}
 	},
-	memory: empty[acsMemory],
-	decide: decideACS,
+	Memory: Empty[acsMemory],
+	Decide: decideACS,
 }
 
 // acsMemory is what acs remembers.
@@ -148,7 +148,7 @@ type hostCaps struct {
 
 // decideACS decides caps for the control groups of a machine so that all are slowed down equally (ACS, section IV-D).
 func decideACS(s *quell.Snapshot, set ACSSettings, st *State) quell.Plan {
-	mem := remembered[acsMemory](st)
+	mem := Remembered[acsMemory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.WindowS <= 0 {
 		return quell.Plan{Limits: mem.limits(), Reasons: []quell.Reason{{Code: "machine_unread",
 			Text: "the machine's processor times are not known: caps stay as they are"}}}

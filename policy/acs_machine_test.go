@@ -139,12 +139,12 @@ func machineOf(cores float64, groups ...sharer) *shared {
 
 // acsEngine runs acs by caps, with the other settings at their defaults. change may change all of them.
 func acsEngine(t interface{ Fatal(...any) }, change func(*ACSSettings)) *HostEngine {
-	set := acsSpec.defaults
+	set := ACS.Defaults
 	set.By = ACSCaps
 	if change != nil {
 		change(&set)
 	}
-	e, err := NewHostEngine(quell.Policy{Name: acsSpec.name, Settings: set})
+	e, err := all.NewHostEngine(quell.Policy{Name: ACS.Name, Settings: set})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func TestACSMakesSlowdownsEqual(t *testing.T) {
 					t.Errorf("period %d: only %.2f of %g processors are used", period, used, c.machine.cores)
 				}
 				for _, l := range p.Limits {
-					if was := before[l.Instance]; period > 7 && math.Abs(l.Value-was) > acsSpec.defaults.Tolerance*was {
+					if was := before[l.Instance]; period > 7 && math.Abs(l.Value-was) > ACS.Defaults.Tolerance*was {
 						t.Errorf("period %d: the cap of %s moves from %.3f to %.3f", period, l.Instance, was, l.Value)
 					}
 					before[l.Instance] = l.Value

@@ -26,7 +26,7 @@ func TestACSWeights(t *testing.T) {
 				if l.Unit != quell.WeightUnit {
 					t.Fatalf("a cap: %+v", l)
 				}
-				if was := before[l.Instance]; period > 10 && math.Abs(l.Value-was) > acsSpec.defaults.Tolerance*was {
+				if was := before[l.Instance]; period > 10 && math.Abs(l.Value-was) > ACS.Defaults.Tolerance*was {
 					t.Errorf("period %d: the weight of %s moves from %.3f to %.3f", period, l.Instance, was, l.Value)
 				}
 				before[l.Instance] = l.Value

@@ -5,8 +5,8 @@ package policy
 // instance in proportion to its base weight, until models of its type tell how much it carries.
 
 // based returns whether any ready instance has a base weight of its own.
-func (g *group) based() bool {
-	for _, m := range g.ready {
+func (g *Group) based() bool {
+	for _, m := range g.Ready {
 		if m.Base != nil {
 			return true
 		}
@@ -15,7 +15,7 @@ func (g *group) based() bool {
 }
 
 // even returns the share by base weight that an instance has among these.
-func (m *member) even(among []*member) float64 {
+func (m *Member) even(among []*Member) float64 {
 	var sum float64
 	for _, other := range among {
 		sum += other.BaseWeight()
@@ -27,44 +27,44 @@ func (m *member) even(among []*member) float64 {
 }
 
 // evenly gives the members of a list shares by base weight that sum to 1.
-func evenly(list []*member) {
+func evenly(list []*Member) {
 	var sum float64
 	for _, m := range list {
 		sum += m.BaseWeight()
 	}
 	for _, m := range list {
-		if m.share = 1 / float64(len(list)); sum > 0 {
-			m.share = m.BaseWeight() / sum
+		if m.Planned = 1 / float64(len(list)); sum > 0 {
+			m.Planned = m.BaseWeight() / sum
 		}
 	}
 }
 
 // relative turns shares into multiples of even ones, scaled so that they sum to 1; absolute does the reverse.
-func (g *group) relative() { g.scale(func(m *member) float64 { return 1 / m.BaseWeight() }) }
-func (g *group) absolute() { g.scale(func(m *member) float64 { return m.BaseWeight() }) }
+func (g *Group) relative() { g.scale(func(m *Member) float64 { return 1 / m.BaseWeight() }) }
+func (g *Group) absolute() { g.scale(func(m *Member) float64 { return m.BaseWeight() }) }
 
 // scale multiplies shares by factors, and keeps their sum.
-func (g *group) scale(factor func(*member) float64) {
+func (g *Group) scale(factor func(*Member) float64) {
 	var before, after float64
-	for _, m := range g.ready {
-		before += m.share
-		after += m.share * factor(m)
+	for _, m := range g.Ready {
+		before += m.Planned
+		after += m.Planned * factor(m)
 	}
 	if after == 0 {
 		return
 	}
-	for _, m := range g.ready {
-		m.share *= factor(m) * before / after
+	for _, m := range g.Ready {
+		m.Planned *= factor(m) * before / after
 	}
 }
 
 // bySize changes the rates of instances whose type has no models of its own by their base weights. An instance of mean base weight has the
 // size 1.
-func (g *group) bySize(in *Input) {
+func (g *Group) bySize(in *Input) {
 	var sum float64
-	var sized []*member
-	for i := range g.members {
-		if m := &g.members[i]; !in.measured(m.Type) {
+	var sized []*Member
+	for i := range g.Members {
+		if m := &g.Members[i]; !in.measured(m.Type) {
 			sized = append(sized, m)
 			sum += m.BaseWeight()
 		}

@@ -76,7 +76,7 @@ func BenchmarkPRIMA(b *testing.B) {
 				service := quell.DefaultService()
 				service.Name, service.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 25 * time.Millisecond}
 				service.Group.Max = 2 * n
-				engine, err := NewEngine(service, sharingModels(b))
+				engine, err := all.NewEngine(service, sharingModels(b))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -28,15 +28,15 @@ func (gd *guarded) setShares() {
 	gd.explain(list, shares, give)
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
 	for i, m := range gd.staying {
-		if m.settled = m.weight(); gd.base != nil {
+		if m.settled = m.WeightNow(); gd.base != nil {
 			m.settled = gd.base[i]
 		}
-		if m.share = shares[i]; m.uncut == 0 && m.share < exactly {
-			m.share = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
+		if m.Planned = shares[i]; m.uncut == 0 && m.Planned < exactly {
+			m.Planned = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
 		}
-		gd.plan.Weights[m.ID] = m.share
-		if gd.group.handingOver || math.Abs(m.share-m.wanted) > quell.SumTolerance {
-			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.share}
+		gd.plan.Weights[m.ID] = m.Planned
+		if gd.group.handingOver || math.Abs(m.Planned-m.wanted) > quell.SumTolerance {
+			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.Planned}
 		}
 	}
 }
@@ -50,8 +50,8 @@ func (gd *guarded) fix() {
 	}
 	var wanted float64
 	for _, m := range gd.staying {
-		if m.fixed == nil {
-			wanted += m.share
+		if m.Fixed == nil {
+			wanted += m.Planned
 		}
 	}
 	rest := math.Max(0, 1-fixed.sum)
@@ -60,12 +60,12 @@ func (gd *guarded) fix() {
 	}
 	for _, m := range gd.staying {
 		switch {
-		case m.fixed != nil:
-			m.share = *m.fixed
+		case m.Fixed != nil:
+			m.Planned = *m.Fixed
 		case wanted > 0:
-			m.share = m.share / wanted * rest
+			m.Planned = m.Planned / wanted * rest
 		default:
-			m.share = rest / float64(len(gd.staying)-fixed.count)
+			m.Planned = rest / float64(len(gd.staying)-fixed.count)
 		}
 	}
 }
@@ -76,11 +76,11 @@ func (gd *guarded) fadeStale() {
 	rules := gd.in.Service.Guard
 	for _, m := range gd.staying {
 		periods := m.mem.StaleFor
-		if periods == 0 || m.fixed != nil {
+		if periods == 0 || m.Fixed != nil {
 			continue
 		}
 		if m.mem.StaleWeight == nil {
-			last := m.share
+			last := m.Planned
 			if m.Weight != nil {
 				last = *m.Weight
 			}
@@ -91,12 +91,12 @@ func (gd *guarded) fadeStale() {
 			moved = math.Min(1, float64(periods)/float64(rules.Fade))
 		}
 		m.kept = true
-		m.share = ((1-moved)**m.mem.StaleWeight + moved*m.even(gd.staying)) * m.uncut
+		m.Planned = ((1-moved)**m.mem.StaleWeight + moved*m.even(gd.staying)) * m.uncut
 		gd.tellStale(m, moved)
 	}
 }
 
-func (gd *guarded) tellStale(m *member, moved float64) {
+func (gd *guarded) tellStale(m *Member, moved float64) {
 	code, hint := "stale", ""
 	if m.mem.Unprobed {
 		code, hint = "unprobed", ". Nothing waits for it. "+m.whyUnprobed()
@@ -131,7 +131,7 @@ func (gd *guarded) equal() float64 { return 1 / float64(len(gd.staying)) }
 func (gd *guarded) settle() []float64 {
 	known := false
 	for _, m := range gd.staying {
-		known = known || m.weight() > 0
+		known = known || m.WeightNow() > 0
 	}
 	if !known {
 		return nil
@@ -147,12 +147,12 @@ func (gd *guarded) settle() []float64 {
 func (gd *guarded) settled(give eased) []fraction {
 	list := make([]fraction, len(gd.staying))
 	for i, m := range gd.staying {
-		f := fraction{m.weight(), 0, 1}
+		f := fraction{m.WeightNow(), 0, 1}
 		switch {
-		case m.fixed != nil:
-			f = fraction{*m.fixed, *m.fixed, *m.fixed}
-		case m.isNew():
-			if f.want = min(m.share, m.even(gd.staying), gd.ramp(m)); m.failing && !give.errors {
+		case m.Fixed != nil:
+			f = fraction{*m.Fixed, *m.Fixed, *m.Fixed}
+		case m.IsNew():
+			if f.want = min(m.Planned, m.even(gd.staying), gd.ramp(m)); m.Failing && !give.errors {
 				f.want = 0
 			}
 			if !give.slowStart {
@@ -160,7 +160,7 @@ func (gd *guarded) settled(give eased) []fraction {
 			}
 		case m.kept && !give.stale:
 			f.low, f.high = f.want, f.want
-		case m.failing && !give.errors:
+		case m.Failing && !give.errors:
 			f.high = f.want
 		}
 		list[i] = f
@@ -168,16 +168,16 @@ func (gd *guarded) settled(give eased) []fraction {
 	return list
 }
 
-// isNew returns whether an instance has had no share yet.
-func (m *member) isNew() bool { return m.weight() == 0 && !m.mem.Joined }
+// IsNew returns whether an instance has had no share yet.
+func (m *Member) IsNew() bool { return m.WeightNow() == 0 && !m.mem.Joined }
 
 // ramp returns the largest share that guard.slow_start allows an instance. The rule does not apply to an instance without readings.
-func (gd *guarded) ramp(m *member) float64 {
+func (gd *guarded) ramp(m *Member) float64 {
 	rule := gd.in.Service.Guard.SlowStart
 	if rule == 0 || m.kept || m.AgeS == nil || m.age() >= rule {
 		return 1
 	}
-	return m.share * math.Max(0.1, float64(m.age())/float64(rule))
+	return m.Planned * math.Max(0.1, float64(m.age())/float64(rule))
 }
 
 // fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
@@ -189,7 +189,7 @@ func (gd *guarded) fractions(give eased) []fraction {
 			low, high = math.Max(0, gd.base[i]-step), math.Min(1, gd.base[i]+step)
 		}
 		low, high = gd.bound(m, gd.equal()*sizes[i], low, high, give)
-		list[i] = fraction{m.share, low, high}
+		list[i] = fraction{m.Planned, low, high}
 	}
 	return list
 }
@@ -207,17 +207,17 @@ func (gd *guarded) step(give eased) float64 {
 // bound narrows the bounds low and high of an instance's share, which guard.step gave. If rules contradict each other, the
 // earlier one in this list decides: shares that people set, stale readings, errors, the floor. An instance that a fast
 // policy takes out may lose its whole share at once. A ramp never takes away what the step or the floor guarantees.
-func (gd *guarded) bound(m *member, even, low, high float64, give eased) (float64, float64) {
-	if m.fixed != nil {
-		return *m.fixed, *m.fixed
+func (gd *guarded) bound(m *Member, even, low, high float64, give eased) (float64, float64) {
+	if m.Fixed != nil {
+		return *m.Fixed, *m.Fixed
 	}
 	most := 1.0
-	if m.failing && !give.errors {
+	if m.Failing && !give.errors {
 		most = gd.mostOfFailing(m, even)
 		low, high = math.Min(low, most), math.Min(high, most)
 	}
 	if m.kept && !give.stale {
-		kept := math.Min(math.Max(m.share, low), high)
+		kept := math.Min(math.Max(m.Planned, low), high)
 		return kept, kept
 	}
 	if m.waiting() && !give.slowStart {
@@ -240,21 +240,21 @@ const muchRefused = 0.25
 
 // mostOfFailing returns the largest share of an instance that fails or refuses requests. It gains none. If it refuses many, and a balancer
 // that looks for idle instances therefore sends it more than an even share, it loses some.
-func (gd *guarded) mostOfFailing(m *member, even float64) float64 {
+func (gd *guarded) mostOfFailing(m *Member, even float64) float64 {
 	if !m.drawsMore(even) {
-		return m.weight()
+		return m.WeightNow()
 	}
 	part := math.Max(0.5, even / *m.Share)
-	return math.Min(m.weight(), math.Max(m.weight()*part, gd.in.Service.Guard.Floor*even))
+	return math.Min(m.WeightNow(), math.Max(m.WeightNow()*part, gd.in.Service.Guard.Floor*even))
 }
 
 // drawsMore returns whether an instance refuses many requests and gets more than an even share of them.
-func (m *member) drawsMore(even float64) bool {
+func (m *Member) drawsMore(even float64) bool {
 	return refused(m.Observation) >= muchRefused && m.Share != nil && *m.Share > even*(1+quell.SumTolerance)
 }
 
 // waiting returns whether an instance has no weight yet because nothing is known about it.
-func (m *member) waiting() bool { return m.weight() == 0 && m.share == 0 && !m.rated() }
+func (m *Member) waiting() bool { return m.WeightNow() == 0 && m.Planned == 0 && !m.rated() }
 
 // ease finds which rules must be relaxed so that shares within all bounds exist. It relaxes guard.step first, then
 // guard.floor, each as little as possible, and the other rules only if that is not enough.
@@ -291,7 +291,7 @@ func (gd *guarded) least(give func(part float64) eased) eased {
 }
 
 // reasonOfErrors says why an instance gains no weight.
-func (gd *guarded) reasonOfErrors(i int, m *member) {
+func (gd *guarded) reasonOfErrors(i int, m *Member) {
 	if failed, refused := failed(m.Observation), refused(m.Observation); failed >= refused {
 		gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", failed*100)
 	} else {
@@ -307,10 +307,10 @@ func (gd *guarded) reasonOfErrors(i int, m *member) {
 func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	for i, m := range gd.staying {
 		want := list[i].want
-		if m.fixed != nil {
+		if m.Fixed != nil {
 			continue
 		}
-		if m.failing && !give.errors && !m.kept && want > gd.mostOfFailing(m, gd.equal()*gd.sizes()[i]) {
+		if m.Failing && !give.errors && !m.kept && want > gd.mostOfFailing(m, gd.equal()*gd.sizes()[i]) {
 			gd.reasonOfErrors(i, m)
 		}
 		if ramp := gd.ramp(m); ramp < want && !give.slowStart {

@@ -31,7 +31,7 @@ const (
 // delta of the threshold is decided with the offset: otherwise the correction would lower the load, and the lower load would end the
 // correction. Measurements that need no such offset end it earlier. If there are several resources, the one with the longest predicted
 // response time is corrected. If another one takes its place, the correction is dropped. calibrate returns whether it raised an offset.
-func calibrate(in *Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
+func calibrate(in *Input, set PRIMASettings, g *Group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
 	}
@@ -42,20 +42,20 @@ func calibrate(in *Input, set PRIMASettings, g *group, plan *quell.Plan) bool {
 	return raised
 }
 
-func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool {
+func (m *Member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool {
 	mem, threshold := m.prima(), in.Service.SLO.ThresholdMS()
 	by := m.corrected(in)
-	s := &m.senses[by]
+	s := &m.Senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
 	mem.doubt(m.explain(in, by, s.use, latency), n, set.Confirm)
 	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
-	s.severity += mem.Offset
+	s.Severity += mem.Offset
 	predicted, longest := m.predict(in)
 	if longest != by {
-		s.severity = s.measured
+		s.Severity = s.measured
 		mem.correct(in.contended[longest].resource)
 		return false
 	}
@@ -73,21 +73,21 @@ func (m *member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
-	s.severity = s.measured
+	s.Severity = s.measured
 	offset := m.explain(in, by, use, least)
-	s.severity += mem.Offset
+	s.Severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
 		return false
 	}
-	mem.Offset, s.severity = offset, s.measured+offset
-	addReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
-		m.ID, least, predicted, in.of(by), s.severity, s.measured)
+	mem.Offset, s.Severity = offset, s.measured+offset
+	AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
+		m.ID, least, predicted, in.of(by), s.Severity, s.measured)
 	return true
 }
 
 // corrected returns the index of the resource whose severity calibration corrects. If the policy no longer uses that resource, its
 // correction is dropped.
-func (m *member) corrected(in *Input) int {
+func (m *Member) corrected(in *Input) int {
 	mem := m.prima()
 	if !in.several() && mem.Of == "" {
 		return 0
@@ -107,10 +107,10 @@ func (mem *primaInstance) correct(of quell.Resource) {
 }
 
 // predict returns the response time in milliseconds that the models predict for an instance now, and the resource that determines it.
-func (m *member) predict(in *Input) (longest float64, by int) {
+func (m *Member) predict(in *Input) (longest float64, by int) {
 	longest = -1
-	for i := range m.senses {
-		s := &m.senses[i]
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		if s.out {
 			continue
 		}
@@ -122,11 +122,11 @@ func (m *member) predict(in *Input) (longest float64, by int) {
 }
 
 // predictBy is predict for one resource.
-func (m *member) predictBy(in *Input, i int) float64 {
-	s, predictor := &m.senses[i], in.contended[i].of(m.Type).predictor
+func (m *Member) predictBy(in *Input, i int) float64 {
+	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).predictor
 	station := predictor.Station()
 	if station == nil || m.now == nil {
-		return predictor.ResponseTime(s.use, s.severity)
+		return predictor.ResponseTime(s.use, s.Severity)
 	}
 	s.interfering = s.takenOf(predictor)
 	return station.ResponseMS(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, s.use*m.rates[i]), s.interfering)
@@ -134,20 +134,20 @@ func (m *member) predictBy(in *Input, i int) float64 {
 
 // explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
 // range.
-func (m *member) explain(in *Input, i int, use, latencyMS float64) float64 {
+func (m *Member) explain(in *Input, i int, use, latencyMS float64) float64 {
 	predictor := in.contended[i].of(m.Type).predictor
 	if station := predictor.Station(); station != nil && m.now != nil {
 		taken := station.TakenExplaining(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, use*m.rates[i]), latencyMS)
-		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.senses[i].severity)
+		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.Senses[i].Severity)
 	}
-	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.senses[i].severity)
+	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.Senses[i].Severity)
 }
 
 // newLatency returns the response time of the instance's observation and its number of requests. Both are 0 if there is no observation
 // that was not used before.
-func (m *member) newLatency(service *quell.Service) (ms float64, n int) {
+func (m *Member) newLatency(service *quell.Service) (ms float64, n int) {
 	mem := m.prima()
-	if !m.fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
+	if !m.Fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
 		return 0, 0
 	}
 	ms, ok := m.Observation.LatencyMS.Of(service.SLO.Metric)

@@ -29,10 +29,10 @@ func (p *primaPlan) comeBack() {
 	p.mem.Calm = min(max(0, p.mem.Calm+p.calmer()), mostCalm)
 	base, present, away := p.baseShares(), p.presentShares(), 0.0
 	for i, m := range p.sorted {
-		if m.fixed != nil {
+		if m.Fixed != nil {
 			continue
 		}
-		if !quell.AtMost(p.group.load*base[i], m.capacity) {
+		if !quell.AtMost(p.group.Load*base[i], m.capacity) {
 			return // the base shares would overload an instance
 		}
 		if d := math.Abs(base[i] - present[i]); d > 0 {
@@ -45,9 +45,9 @@ func (p *primaPlan) comeBack() {
 	part := 1 - math.Pow(stillAway, float64(p.mem.Calm-calmFor))
 	for i, m := range p.sorted {
 		if from := present[i]; math.Abs(base[i]-from) > p.set.Tolerance*base[i] {
-			m.share = from + part*(base[i]-from)
+			m.Planned = from + part*(base[i]-from)
 		} else {
-			m.share = base[i]
+			m.Planned = base[i]
 		}
 	}
 	if away > p.set.Tolerance {
@@ -58,16 +58,16 @@ func (p *primaPlan) comeBack() {
 // unsettled returns whether something other than requests and neighbours decides on the shares.
 func (p *primaPlan) unsettled() bool {
 	g := p.group
-	return len(p.sorted) == 0 || len(g.unrated) > 0 || g.outstanding > 0 || g.weightless || g.handingOver || p.pooled ||
-		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.failing || m.limiter != "" && m.limiter != limitedByHand })
+	return len(p.sorted) == 0 || len(g.unrated) > 0 || g.outstanding > 0 || g.Weightless || g.handingOver || p.pooled ||
+		slices.ContainsFunc(p.sorted, func(m *Member) bool { return m.Failing || m.limiter != "" && m.limiter != limitedByHand })
 }
 
 // calmer returns by how much this snapshot changes the count of calm ones: not at all if signs of a neighbour are not confirmed yet.
 func (p *primaPlan) calmer() int {
 	by := 1
 	for _, m := range p.sorted {
-		for i := range m.senses {
-			switch s := &m.senses[i]; {
+		for i := range m.Senses {
+			switch s := &m.Senses[i]; {
 			case s.out || s.interfering < model.SignificantUse:
 			case !s.suspected():
 				return -disturbance
@@ -83,10 +83,10 @@ func (p *primaPlan) calmer() int {
 // servers until capacity is measured for a type. Shares that a person set stay.
 func (p *primaPlan) baseShares() []float64 {
 	sum, rest := 0.0, 1.0
-	var free []*member
+	var free []*Member
 	for _, m := range p.sorted {
-		if m.fixed != nil {
-			rest -= *m.fixed
+		if m.Fixed != nil {
+			rest -= *m.Fixed
 			continue
 		}
 		free, sum = append(free, m), sum+m.alone(p.in)
@@ -95,8 +95,8 @@ func (p *primaPlan) baseShares() []float64 {
 	shares := make([]float64, len(p.sorted))
 	for i, m := range p.sorted {
 		switch {
-		case m.fixed != nil:
-			shares[i] = *m.fixed
+		case m.Fixed != nil:
+			shares[i] = *m.Fixed
 		case sum > 0:
 			shares[i] = rest * m.alone(p.in) / sum
 		default:
@@ -110,28 +110,28 @@ func (p *primaPlan) baseShares() []float64 {
 func (p *primaPlan) presentShares() []float64 {
 	sum, rest := 0.0, 1.0
 	for _, m := range p.sorted {
-		if m.fixed == nil {
-			sum += m.share
+		if m.Fixed == nil {
+			sum += m.Planned
 		} else {
-			rest -= *m.fixed
+			rest -= *m.Fixed
 		}
 	}
 	shares := make([]float64, len(p.sorted))
 	for i, m := range p.sorted {
 		switch {
-		case m.fixed != nil:
-			shares[i] = *m.fixed
+		case m.Fixed != nil:
+			shares[i] = *m.Fixed
 		case sum > 0:
-			shares[i] = m.share * math.Max(0, rest) / sum
+			shares[i] = m.Planned * math.Max(0, rest) / sum
 		}
 	}
 	return shares
 }
 
 // alone returns the capacity that the instance has without neighbours, in units of the group's first resource.
-func (m *member) alone(in *Input) float64 {
+func (m *Member) alone(in *Input) float64 {
 	least := math.Inf(1)
-	for i := range m.senses {
+	for i := range m.Senses {
 		least = math.Min(least, in.contended[i].of(m.Type).predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*m.rates[i])
 	}
 	return least

@@ -28,12 +28,12 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 }
 
 // withClamped returns the memory with the guard's record of wanted and planned shares, taken from the group.
-func (s State) withClamped(g *group) State {
+func (s State) withClamped(g *Group) State {
 	instances := make(map[string]InstanceState, len(s.Instances))
 	for id, mem := range s.Instances {
 		instances[id] = mem
 	}
-	for _, m := range g.ready {
+	for _, m := range g.Ready {
 		if mem, known := instances[m.ID]; known {
 			mem.Clamped = m.mem.Clamped
 			instances[m.ID] = mem
@@ -49,11 +49,11 @@ func (gd *guarded) cut() {
 	var whole, left float64
 	var cuts []string
 	for _, m := range gd.staying {
-		if m.fixed != nil {
+		if m.Fixed != nil {
 			continue
 		}
-		whole += m.share
-		left += m.share * m.uncut
+		whole += m.Planned
+		left += m.Planned * m.uncut
 		if m.uncut < 1 {
 			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.uncut,
 				m.Factor.Until.UTC().Format(time.TimeOnly)))
@@ -68,8 +68,8 @@ func (gd *guarded) cut() {
 	}
 	gd.reason("cut", "", "%s", strings.Join(cuts, ", "))
 	for _, m := range gd.staying {
-		if m.fixed == nil {
-			m.share *= m.uncut * whole / left
+		if m.Fixed == nil {
+			m.Planned *= m.uncut * whole / left
 		}
 	}
 }
@@ -78,13 +78,13 @@ func (gd *guarded) cut() {
 type Fast struct{ engine *Engine }
 
 // NewFast compiles a service's fast policy with its models, which may be nil. It returns nil if the service has none.
-func NewFast(service quell.Service, models *model.Models) (*Fast, error) {
+func (t Table) NewFast(service quell.Service, models *model.Models) (*Fast, error) {
 	fast := service.Policy.Fast
 	if fast.Name == "" {
 		return nil, nil
 	}
 	service.Policy, service.Sampling = quell.Policy{Name: fast.Name, Settings: fast.Settings}, fast.Sampling
-	engine, err := newEngine(service, FastScope, models)
+	engine, err := t.newEngine(service, FastScope, models)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (f *Fast) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	st := prev.carried(e.service.Policy.Name)
 	st.HandingOver = false // a fast policy has no shares of its own
 	in := e.input(s, &prev)
-	in.fast = true
+	in.Fast = true
 	g := perceive(in, prev.Instances, prev.Probed)
 	if prev.Policy != st.Policy {
 		g.forgetPolicy()

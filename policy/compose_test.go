@@ -135,15 +135,15 @@ func TestComposedWeightsAreWhole(t *testing.T) {
 
 func TestScopesAreKeptApart(t *testing.T) {
 	s := guarding("static", func(s *quell.Service) { s.Policy.Name = "outlier" })
-	if _, err := NewEngine(s, nil); err == nil {
+	if _, err := all.NewEngine(s, nil); err == nil {
 		t.Error("a fast policy decides for a service")
 	}
 	s.Policy = quell.Policy{Name: "static", Fast: quell.Fast{Name: "prima", Sampling: time.Second}}
-	if _, err := NewFast(s, nil); err == nil {
+	if _, err := all.NewFast(s, nil); err == nil {
 		t.Error("a service's policy runs as a fast one")
 	}
 	s.Policy.Fast = quell.Fast{}
-	if f, err := NewFast(s, nil); f != nil || err != nil {
+	if f, err := all.NewFast(s, nil); f != nil || err != nil {
 		t.Errorf("none: %v, %v", f, err)
 	}
 }

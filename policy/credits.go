@@ -82,13 +82,12 @@ func (s *CreditSettings) typeOf(name string) (entry credit.Type, ok bool) {
 }
 
 // TypeOf returns what is known of the type of instances whose policy considers credits: the type in its settings, or else the listed one.
-func TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
-	_, settings, err := find(p)
-	s, ok := settings.(PRIMASettings)
-	if err != nil || !ok {
-		return credit.Shipped().Type(listed)
+func (t Table) TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
+	var s CreditSettings
+	if r, settings, err := t.find(p); err == nil {
+		s = r.credits(settings)
 	}
-	return s.Credits.typeOf(cmp.Or(s.Credits.Type, listed))
+	return s.typeOf(cmp.Or(s.Type, listed))
 }
 
 // unlimited returns whether an instance's processors are not slowed down without credits. sold is what was seen of that, if anything.
@@ -104,7 +103,7 @@ func (s *CreditSettings) unlimited(instanceType string, sold *bool) bool {
 }
 
 // unlimited returns whether credits do not limit an instance. Credits of links and disks do, unless the settings say otherwise.
-func (m *member) unlimited(set *CreditSettings, p *purse) bool {
+func (m *Member) unlimited(set *CreditSettings, p *purse) bool {
 	if set.Unlimited == nil && p.resource != quell.CPU {
 		return false
 	}
@@ -163,7 +162,7 @@ type purse struct {
 }
 
 // followCredits returns what is remembered of an instance's credits after its observation, and what was learned from it.
-func (m *member) followCredits(set *CreditSettings, in *Input, before creditTracks, laws creditLaws) (creditTracks, creditLaws) {
+func (m *Member) followCredits(set *CreditSettings, in *Input, before creditTracks, laws creditLaws) (creditTracks, creditLaws) {
 	o := m.Observation
 	switch {
 	case set.Last == 0:
@@ -213,7 +212,7 @@ func (m *member) followCredits(set *CreditSettings, in *Input, before creditTrac
 
 // unseenBalance begins the memory of a balance that no provider shows: the launch credits of an instance that has just started, or
 // anything up to the cap.
-func (m *member) unseenBalance(in *Input, b *credit.Bucket) credit.Track {
+func (m *Member) unseenBalance(in *Input, b *credit.Bucket) credit.Track {
 	if m.AgeS != nil && m.age() <= defaultPatience*in.Service.Sampling {
 		return b.New(m.Observation.At)
 	}
@@ -221,7 +220,7 @@ func (m *member) unseenBalance(in *Input, b *credit.Bucket) credit.Track {
 }
 
 // creditBucket returns how an instance earns and spends credits, or nil if that is not known. Of processors a law needs the number.
-func (m *member) creditBucket(set *CreditSettings, laws creditLaws, r quell.Resource) *credit.Bucket {
+func (m *Member) creditBucket(set *CreditSettings, laws creditLaws, r quell.Resource) *credit.Bucket {
 	if b, ok := set.bucket(m.Type, r); ok {
 		return &b
 	}
@@ -239,17 +238,17 @@ func (m *member) creditBucket(set *CreditSettings, laws creditLaws, r quell.Reso
 const slowWithout = 1
 
 // isSlow returns whether probes of a resource take much longer than its use explains.
-func (m *member) isSlow(in *Input, r quell.Resource) bool {
-	for i := range m.senses {
-		if s := &m.senses[i]; in.contended[i].resource == r {
-			return s.hasSeverity && !s.numb && s.measured >= slowWithout
+func (m *Member) isSlow(in *Input, r quell.Resource) bool {
+	for i := range m.Senses {
+		if s := &m.Senses[i]; in.contended[i].resource == r {
+			return s.HasSeverity && !s.numb && s.measured >= slowWithout
 		}
 	}
 	return false
 }
 
 // listPurses lists the credits of an instance whose balance, earning and spending are known.
-func (m *member) listPurses(set *CreditSettings, rates map[quell.Resource]float64, tracks creditTracks, laws creditLaws) (list []purse) {
+func (m *Member) listPurses(set *CreditSettings, rates map[quell.Resource]float64, tracks creditTracks, laws creditLaws) (list []purse) {
 	for _, r := range slices.Sorted(maps.Keys(tracks)) {
 		bucket := m.creditBucket(set, laws, r)
 		rate, used := rates[r]
@@ -268,15 +267,15 @@ func (m *member) listPurses(set *CreditSettings, rates map[quell.Resource]float6
 
 // loadPerUse returns, for each resource, how much load the group has for each unit of its use, from the instances that report it.
 // Resources that nobody uses are left out.
-func (g *group) loadPerUse() map[quell.Resource]float64 {
+func (g *Group) loadPerUse() map[quell.Resource]float64 {
 	load, used := map[quell.Resource]float64{}, map[quell.Resource]float64{}
-	for i := range g.members {
-		m := &g.members[i]
-		if m.Observation == nil || !m.hasUse || len(m.prima().Credits) == 0 {
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Observation == nil || !m.HasUse || len(m.prima().Credits) == 0 {
 			continue
 		}
 		for r, use := range m.Observation.Utilization {
-			load[r], used[r] = load[r]+m.use, used[r]+use
+			load[r], used[r] = load[r]+m.Use, used[r]+use
 		}
 	}
 	rates := map[quell.Resource]float64{}
@@ -289,7 +288,7 @@ func (g *group) loadPerUse() map[quell.Resource]float64 {
 }
 
 // limitByCredits lowers an instance's capacity to the load at which every kind of its credits lasts for the time in the settings.
-func (m *member) limitByCredits(set *CreditSettings) {
+func (m *Member) limitByCredits(set *CreditSettings) {
 	m.uncredited = m.capacity
 	for i := range m.purses {
 		p := &m.purses[i]
@@ -303,7 +302,7 @@ func (m *member) limitByCredits(set *CreditSettings) {
 }
 
 // holder describes, in units of load, the kind of an instance's credits that limits it most.
-func (m *member) holder(set *CreditSettings) credit.Holder {
+func (m *Member) holder(set *CreditSettings) credit.Holder {
 	h, least := credit.Holder{Baseline: m.uncredited, Most: m.uncredited}, math.Inf(1)
 	for _, p := range m.purses {
 		if most := p.bucket.Lasting(p.track.Middle(), set.Last.Seconds()) * p.rate; most < least {
@@ -316,8 +315,8 @@ func (m *member) holder(set *CreditSettings) credit.Holder {
 
 // byCredits compares how long instances can carry load by their credits alone: it is negative if a lasts longer. An instance without
 // credits lasts for ever.
-func byCredits(set *CreditSettings, a, b *member) int {
-	lasting := func(m *member) float64 {
+func byCredits(set *CreditSettings, a, b *Member) int {
+	lasting := func(m *Member) float64 {
 		least := math.Inf(1)
 		for _, p := range m.purses {
 			least = math.Min(least, p.bucket.Lasting(p.track.Middle(), set.Last.Seconds())*p.rate)
@@ -332,20 +331,20 @@ const alike = 0.02
 
 // keepCredited sorts instances by capacity, those with more credits first among nearly equal ones, so that the load stays with those that
 // have credits. The order of instances whose share a person set, and of those with errors, stays.
-func keepCredited(set *CreditSettings, sorted []*member) {
-	if set.Last == 0 || !slices.ContainsFunc(sorted, func(m *member) bool { return len(m.purses) > 0 }) {
+func keepCredited(set *CreditSettings, sorted []*Member) {
+	if set.Last == 0 || !slices.ContainsFunc(sorted, func(m *Member) bool { return len(m.purses) > 0 }) {
 		return
 	}
-	class := func(m *member) int {
+	class := func(m *Member) int {
 		switch {
-		case m.fixed != nil:
+		case m.Fixed != nil:
 			return 0
-		case m.failing:
+		case m.Failing:
 			return 2
 		}
 		return 1
 	}
-	slices.SortStableFunc(sorted, func(a, b *member) int {
+	slices.SortStableFunc(sorted, func(a, b *Member) int {
 		larger := cmp.Compare(math.Round(b.capacity/alike), math.Round(a.capacity/alike))
 		return cmp.Or(cmp.Compare(class(a), class(b)), larger, byCredits(set, a, b))
 	})
@@ -353,12 +352,12 @@ func keepCredited(set *CreditSettings, sorted []*member) {
 
 // divideByCredits sets what each member carries so that all credits last equally long at the group's load. It returns how long that is, or
 // false if no member has credits or the load is more than all can carry. Members whose share a person set keep it.
-func divideByCredits(set *CreditSettings, members []*member, load, whole float64) (left time.Duration, lasts, ok bool) {
-	var sharing []*member
+func divideByCredits(set *CreditSettings, members []*Member, load, whole float64) (left time.Duration, lasts, ok bool) {
+	var sharing []*Member
 	var holders []credit.Holder
 	for _, m := range members {
-		if m.fixed != nil {
-			m.carry = *m.fixed * whole
+		if m.Fixed != nil {
+			m.carry = *m.Fixed * whole
 			load -= m.carry
 			continue
 		}
@@ -379,21 +378,21 @@ func divideByCredits(set *CreditSettings, members []*member, load, whole float64
 }
 
 // divideAmong sets what each kept instance carries when the others are gone. Before, the load was divided over all.
-func (p *primaPlan) divideAmong(kept []*member) {
+func (p *primaPlan) divideAmong(kept []*Member) {
 	if !p.pooled {
 		return
 	}
 	for _, m := range kept {
 		m.carry = m.capacity
 	}
-	divideByCredits(&p.set.Credits, kept, p.group.due, p.group.load)
+	divideByCredits(&p.set.Credits, kept, p.group.due, p.group.Load)
 }
 
 // mostForeseen is the longest time of which a plan says how long credits last.
 const mostForeseen = 365 * 24 * time.Hour
 
 // noteCredits records how many credits each instance has and when they run out at its present use.
-func noteCredits(members []*member, plan *quell.Plan) {
+func noteCredits(members []*Member, plan *quell.Plan) {
 	for _, m := range members {
 		for _, p := range m.purses {
 			f, ok := p.bucket.Forecast(p.track)
@@ -423,7 +422,7 @@ func balanceOf(f credit.Forecast, baseline float64) quell.Balance {
 // and a fresh instance has more than that (MRburst, section 3.4). Types without launch credits start empty, so they are never replaced.
 // There is one replacement at a time, and group.replace.every between two of them, so that instances that run out together are not
 // replaced together.
-func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
+func replaceSpent(in *Input, set *CreditSettings, g *Group, plan *quell.Plan) {
 	below := in.Service.Group.Replace.Below
 	if below == 0 || in.Service.Group.Fixed {
 		return
@@ -432,10 +431,10 @@ func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
 		return
 	}
 	soonest := math.Inf(1)
-	var old *member
+	var old *Member
 	var by purse
 	for _, m := range g.rated {
-		if m.protected || m.fixed != nil || m.Held != nil {
+		if m.protected || m.Fixed != nil || m.Held != nil {
 			continue
 		}
 		for _, p := range m.purses {
@@ -454,7 +453,7 @@ func replaceSpent(in *Input, set *CreditSettings, g *group, plan *quell.Plan) {
 		return
 	}
 	plan.Replace = []string{old.ID}
-	addReason(plan, "replace", old.ID,
+	AddReason(plan, "replace", old.ID,
 		"%s has %.3g of %.3g credits of the %s left, which last about %s; a fresh instance has %.3g: replacing it",
 		old.ID, by.track.Middle(), by.most, by.resource, time.Duration(soonest*float64(time.Second)).Round(time.Second), by.fresh)
 }

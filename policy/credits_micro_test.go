@@ -33,7 +33,7 @@ func TestTheMicroWithFewCreditsGoes(t *testing.T) {
 			service.Group.Min, service.Group.Max, service.Group.Fixed = 1, 3, false
 			tell(&service, "Credits", CreditSettings{Last: time.Hour, Unlimited: &unlimited})
 			tell(&service, "Resources", ResourcesOf(quell.CPU))
-			e, err := NewLearningEngine(service, nil)
+			e, err := all.NewLearningEngine(service, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

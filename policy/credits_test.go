@@ -140,7 +140,7 @@ func TestCreditsAreLearned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if st = (State{}); json.Unmarshal(data, &st) != nil {
+			if st = (State{}); restore(data, &st) != nil {
 				t.Fatal("the memory cannot be read")
 			}
 		}

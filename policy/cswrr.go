@@ -16,27 +16,27 @@ type CSWRRSettings struct {
 	Tolerance float64        // no weight changes by less than this fraction of itself
 }
 
-var cswrrSpec = spec[CSWRRSettings]{
-	name: "cswrr", about: "weight = request rate over utilisation, like the client-side weighted round robin of gRPC and Envoy",
-	scope: ServiceScope,
-	defaults: CSWRRSettings{
+var CSWRR = Spec[CSWRRSettings]{
+	Name: "cswrr", About: "weight = request rate over utilisation, like the client-side weighted round robin of gRPC and Envoy",
+	Scope: ServiceScope,
+	Defaults: CSWRRSettings{
 		Resource: quell.Network, Blackout: 10 * time.Second, Expiry: 3 * time.Minute, Penalty: 1, Tolerance: 0.05,
 	},
-	keys: func(s *CSWRRSettings) setting.Table {
+	Keys: func(s *CSWRRSettings) setting.Table {
 		return setting.Table{
-			resourceKey(&s.Resource),
+			ResourceKey(&s.Resource),
 			setting.Opt("blackout", setting.Duration(&s.Blackout).Between(0, time.Hour),
 				"an instance must have reported for this long before its weight counts"),
 			setting.Opt("expiry", setting.Duration(&s.Expiry).Between(time.Second, 24*time.Hour),
 				"a weight without a newer report for this long no longer counts"),
 			setting.Opt("penalty", setting.Decimal(&s.Penalty).Between(0, 100),
 				"added to the utilisation, times the share of requests that fail"),
-			toleranceKey(&s.Tolerance),
+			ToleranceKey(&s.Tolerance),
 		}
 	},
-	senses:   func(s CSWRRSettings) Senses { return sensing(s.Resource) },
-	instance: empty[cswrrInstance],
-	decide:   cswrr,
+	Senses:   func(s CSWRRSettings) Senses { return Sensing(s.Resource) },
+	Instance: Empty[cswrrInstance],
+	Decide:   cswrr,
 }
 
 // cswrrInstance is what cswrr remembers of an instance.
@@ -46,39 +46,39 @@ type cswrrInstance struct {
 	Weight float64   `json:"weight,omitempty"`
 }
 
-func (m *member) cswrr() *cswrrInstance { return m.mem.Memory.(*cswrrInstance) }
+func (m *Member) cswrr() *cswrrInstance { return m.mem.Memory.(*cswrrInstance) }
 
 // cswrr is the weighted_round_robin policy of gRPC (proposal A58), which Envoy has as client-side weighted round robin: an instance's
 // weight is its request rate divided by its utilisation, which failed requests increase. Instances whose weight does not count get the mean
 // of the others. It does not scale the group.
-func cswrr(in *Input, set CSWRRSettings, g *group, _ *State) quell.Plan {
-	rememberedOf[cswrrInstance](g)
+func cswrr(in *Input, set CSWRRSettings, g *Group, _ *State) quell.Plan {
+	RememberedOf[cswrrInstance](g)
 	var plan quell.Plan
-	for i := range g.members {
-		g.members[i].weigh(set)
+	for i := range g.Members {
+		g.Members[i].weigh(set)
 	}
 	shares := g.byReports(in.Snapshot.At, set)
 	if g.moves(shares, set.Tolerance) {
-		for i, m := range g.ready {
-			m.share = shares[i]
+		for i, m := range g.Ready {
+			m.Planned = shares[i]
 		}
-		addReason(&plan, "shift", "", "shares in proportion to request rate over utilisation")
+		AddReason(&plan, "shift", "", "shares in proportion to request rate over utilisation")
 	}
 	return plan
 }
 
 // weigh takes an instance's newest report, unless it has no requests or no utilisation. An instance that is not ready begins again.
-func (m *member) weigh(set CSWRRSettings) {
+func (m *Member) weigh(set CSWRRSettings) {
 	mem := m.cswrr()
 	if m.State != quell.Ready {
 		*mem = cswrrInstance{}
 		return
 	}
 	o := m.Observation
-	if !m.fresh || !o.At.After(mem.At) || !m.hasUse || m.use <= 0 || o.RequestRate == nil || *o.RequestRate <= 0 {
+	if !m.Fresh || !o.At.After(mem.At) || !m.HasUse || m.Use <= 0 || o.RequestRate == nil || *o.RequestRate <= 0 {
 		return
 	}
-	use := m.use
+	use := m.Use
 	if o.ErrorRate != nil {
 		use += *o.ErrorRate * set.Penalty
 	}
@@ -100,15 +100,15 @@ func (mem *cswrrInstance) counts(now time.Time, set CSWRRSettings) float64 {
 }
 
 // byReports returns the shares of the ready instances: equal ones if the weights of fewer than two count.
-func (g *group) byReports(now time.Time, set CSWRRSettings) []float64 {
-	shares, sum, known := make([]float64, len(g.ready)), 0.0, 0
-	for i, m := range g.ready {
+func (g *Group) byReports(now time.Time, set CSWRRSettings) []float64 {
+	shares, sum, known := make([]float64, len(g.Ready)), 0.0, 0
+	for i, m := range g.Ready {
 		if shares[i] = m.cswrr().counts(now, set); shares[i] > 0 {
 			sum += shares[i]
 			known++
 		}
 	}
-	n := float64(len(g.ready))
+	n := float64(len(g.Ready))
 	for i := range shares {
 		if known < 2 || shares[i] == 0 {
 			shares[i] = 1 / n // which is also the mean of the others

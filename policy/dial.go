@@ -23,40 +23,40 @@ type DialSettings struct {
 	Tolerance float64 // no share changes by less than this fraction of itself or of an equal share
 }
 
-var dialSpec = spec[DialSettings]{
-	name: "dial", about: "finds the resource that neighbours contend for and how much they use, and sets the weights with the shortest tail",
-	scope:    ServiceScope,
-	lacks:    dialLacks,
-	defaults: DialSettings{Share: Tail, SetPoint: 0.15, Confirm: 1, Floor: 0.1, Tolerance: 0.05},
-	keys: func(s *DialSettings) setting.Table {
+var Dial = Spec[DialSettings]{
+	Name: "dial", About: "finds the resource that neighbours contend for and how much they use, and sets the weights with the shortest tail",
+	Scope:    ServiceScope,
+	Lacks:    dialLacks,
+	Defaults: DialSettings{Share: Tail, SetPoint: 0.15, Confirm: 1, Floor: 0.1, Tolerance: 0.05},
+	Keys: func(s *DialSettings) setting.Table {
 		return setting.Table{
 			setting.Opt("share", setting.OneOf(&s.Share, []Share{Tail, Proportional, AtPoint}),
 				"tail: shares with the shortest tail of response times; proportional: in proportion to what neighbours leave; set_point: see there"),
 			setting.Opt("set_point", setting.Share(&s.SetPoint).Above(0).Between(0, 1),
 				"with share: set_point, how much of its fullest resource an instance with neighbours may use"),
-			confirmKey(&s.Confirm),
+			ConfirmKey(&s.Confirm),
 			setting.Opt("floor", setting.Share(&s.Floor).AtLeast(0).Below(1),
 				"an instance with neighbours keeps this part of an equal share, so that its state stays visible"),
-			toleranceKey(&s.Tolerance),
+			ToleranceKey(&s.Tolerance),
 		}
 	},
-	variants: dialVariants,
-	memory:   empty[dialMemory],
-	instance: empty[dialInstance],
-	decide:   dial,
+	Variants: dialVariants,
+	Memory:   Empty[dialMemory],
+	Instance: Empty[dialInstance],
+	Decide:   dial,
 }
 
 // dialVariants are the rules that the paper compares with (section IV-F). Proportional shares over least connections are its weighted least
 // connections; set points are the rule of ICE, for which it reports no value.
-func dialVariants(s DialSettings) (list []variant[DialSettings]) {
-	list = append(list, variant[DialSettings]{Settings: s})
+func dialVariants(s DialSettings) (list []VariantOf[DialSettings]) {
+	list = append(list, VariantOf[DialSettings]{Settings: s})
 	over := []quell.Scheduling{quell.RoundRobin, quell.LeastConn}
 	s.Share = Proportional
-	list = append(list, variant[DialSettings]{Change: string(s.Share), Settings: s, Schedulings: over})
+	list = append(list, VariantOf[DialSettings]{Change: string(s.Share), Settings: s, Schedulings: over})
 	s.Share = AtPoint
 	for _, point := range []float64{0.05, 0.15, 0.3} {
 		s.SetPoint = point
-		list = append(list, variant[DialSettings]{Change: fmt.Sprintf("set point %.0f%%", 100*point), Settings: s, Schedulings: over})
+		list = append(list, VariantOf[DialSettings]{Change: fmt.Sprintf("set point %.0f%%", 100*point), Settings: s, Schedulings: over})
 	}
 	return list
 }
@@ -90,7 +90,7 @@ type dialPlan struct {
 	in    *Input
 	set   DialSettings
 	model *model.Dial
-	group *group
+	group *Group
 	mem   *dialMemory
 	plan  quell.Plan
 
@@ -103,13 +103,13 @@ type dialPlan struct {
 // dial watches response times (DIAL, section II-B1). If those of an instance are above the bound of undisturbed ones, it names the resource
 // that neighbours contend for (II-B2), estimates how much of it they use (II-B3), and divides the load so that the tail of all response
 // times is shortest (II-C).
-func dial(in *Input, set DialSettings, g *group, st *State) quell.Plan {
-	rememberedOf[dialInstance](g)
-	d := &dialPlan{in: in, set: set, model: in.dial, group: g, mem: remembered[dialMemory](st)}
-	for i := range g.members {
-		m := &g.members[i]
+func dial(in *Input, set DialSettings, g *Group, st *State) quell.Plan {
+	RememberedOf[dialInstance](g)
+	d := &dialPlan{in: in, set: set, model: in.Dial(), group: g, mem: Remembered[dialMemory](st)}
+	for i := range g.Members {
+		m := &g.Members[i]
 		switch mem := m.dial(); {
-		case !m.inService():
+		case !m.InService():
 			*mem = dialInstance{}
 		case mem.At.After(in.Snapshot.At): // the clock was set back, or the controller of before had another clock
 			mem.At = time.Time{}
@@ -129,17 +129,17 @@ func (d *dialPlan) offered() (sum float64) {
 	if rate := d.in.Snapshot.ArrivalRate; rate != nil {
 		return *rate
 	}
-	for _, m := range d.group.ready {
-		if rate, known := m.requests(); known {
+	for _, m := range d.group.Ready {
+		if rate, known := m.Requests(); known {
 			sum += rate
 		}
 	}
 	return sum
 }
 
-// requests returns the instance's requests per second, and whether it got any in a window that is not stale.
-func (m *member) requests() (perSecond float64, known bool) {
-	if !m.fresh || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
+// Requests returns the instance's requests per second, and whether it got any in a window that is not stale.
+func (m *Member) Requests() (perSecond float64, known bool) {
+	if !m.Fresh || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
 		return 0, false
 	}
 	return *m.Observation.RequestRate, true
@@ -149,12 +149,12 @@ func (m *member) requests() (perSecond float64, known bool) {
 const leastMixed = 0.05
 
 // blend updates what a request uses of each resource. Only instances without neighbours count; older windows fade so that the mean covers
-// about mixRequests requests. If an instance uses one resource enough, its window counts for all known ones: requests may have stopped
+// about MixRequests requests. If an instance uses one resource enough, its window counts for all known ones: requests may have stopped
 // using another.
 func (d *dialPlan) blend() {
 	fresh, requests := map[quell.Resource]mixed{}, 0.0
-	for _, m := range d.group.ready {
-		rate, known := m.requests()
+	for _, m := range d.group.Ready {
+		rate, known := m.Requests()
 		if !known || !d.isNew(m) || m.dial().Cause != "" {
 			continue
 		}
@@ -169,7 +169,7 @@ func (d *dialPlan) blend() {
 	if len(fresh) == 0 {
 		return
 	}
-	kept := 1 - math.Min(1, requests/mixRequests)
+	kept := 1 - math.Min(1, requests/MixRequests)
 	blended := maps.Clone(d.mem.Mix)
 	if blended == nil {
 		blended = map[quell.Resource]mixed{}
@@ -212,11 +212,11 @@ func (d *dialPlan) trained(rate float64) float64 { return rate * d.model.PeakRat
 // a balancer that counts open requests all are one queue, which is shortest if all are equally busy. Behind one that judges response times
 // weights add nothing.
 func (d *dialPlan) divide() {
-	var free []*member
+	var free []*Member
 	rest, troubled := 1.0, false
-	for _, m := range d.group.ready {
-		if m.fixed != nil {
-			rest -= *m.fixed
+	for _, m := range d.group.Ready {
+		if m.Fixed != nil {
+			rest -= *m.Fixed
 			continue
 		}
 		free = append(free, m)
@@ -229,8 +229,8 @@ func (d *dialPlan) divide() {
 	if arrivals == 0 { // no weights are better than others: the present ones stay
 		d.mem.Overload = 0
 		for _, m := range free {
-			if m.isNew() {
-				m.share = rest / float64(len(free))
+			if m.IsNew() {
+				m.Planned = rest / float64(len(free))
 			}
 		}
 		return
@@ -239,14 +239,14 @@ func (d *dialPlan) divide() {
 	overload := arrivals >= served
 	d.overloaded(overload, arrivals, served)
 	if rule := d.in.Service.Scheduling; troubled && d.set.Share == Tail && rule.JudgesTime() {
-		addReason(&d.plan, "left_to_balancer", "", "shares stay equal: with %s the balancer sends slow instances fewer requests by itself", rule)
+		AddReason(&d.plan, "left_to_balancer", "", "shares stay equal: with %s the balancer sends slow instances fewer requests by itself", rule)
 		troubled = false
 	}
 	d.even = overload || d.set.Share == Proportional || d.set.Share == Tail && d.in.Service.Scheduling.CountsOpen()
 	switch {
 	case !troubled:
 		for _, m := range free {
-			m.share = rest / float64(len(free))
+			m.Planned = rest / float64(len(free))
 		}
 	case d.even:
 		for i := range queues {
@@ -263,7 +263,7 @@ func (d *dialPlan) divide() {
 
 // queues returns the instances as queues in requests per second, and how much they can serve together. An instance with neighbours gets at
 // least the floor, but never more than its share in proportion.
-func (d *dialPlan) queues(free []*member, arrivals float64) (queues []queue, served float64) {
+func (d *dialPlan) queues(free []*Member, arrivals float64) (queues []queue, served float64) {
 	queues = make([]queue, len(free))
 	for i, m := range free {
 		rate := d.peak * (1 - m.dial().Load)
@@ -287,7 +287,7 @@ func (d *dialPlan) queues(free []*member, arrivals float64) (queues []queue, ser
 
 // limit sets bounds as ICE does: an instance with neighbours may use the set point of its fullest resource. If the others could not serve
 // the rest, those with neighbours use more, in proportion to what each has left.
-func (d *dialPlan) limit(free []*member, queues []queue, arrivals float64) {
+func (d *dialPlan) limit(free []*Member, queues []queue, arrivals float64) {
 	equal := arrivals / float64(len(free))
 	missing, left := arrivals, 0.0
 	for i, m := range free {
@@ -311,30 +311,30 @@ func (d *dialPlan) limit(free []*member, queues []queue, arrivals float64) {
 
 // overloaded says that more requests arrive than can be served, and asks for an instance if that lasts.
 func (d *dialPlan) overloaded(is bool, arrivals, served float64) {
-	d.mem.Overload = next(d.mem.Overload, is)
+	d.mem.Overload = Consecutive(d.mem.Overload, is)
 	if !is {
 		return
 	}
 	short := fmt.Sprintf("%.1f requests/s arrive, and %d instance(s) beside their neighbours can serve %.1f", arrivals,
-		len(d.group.ready), served)
+		len(d.group.Ready), served)
 	if d.mem.Overload <= d.set.Confirm {
-		addReason(&d.plan, "confirming", "", "%s; waiting for confirmation %d of %d", short, d.mem.Overload, d.set.Confirm+1)
+		AddReason(&d.plan, "confirming", "", "%s; waiting for confirmation %d of %d", short, d.mem.Overload, d.set.Confirm+1)
 		return
 	}
-	d.group.addOne(d.in, &d.plan, "overload", short)
+	d.group.AddOne(d.in, &d.plan, "overload", short)
 }
 
 // move sets shares in proportion to the rates of the queues. If no share would change by more than the tolerance, all stay.
-func (d *dialPlan) move(free []*member, queues []queue, perRate float64) {
-	equal, moves := 1/float64(len(d.group.ready)), false
+func (d *dialPlan) move(free []*Member, queues []queue, perRate float64) {
+	equal, moves := 1/float64(len(d.group.Ready)), false
 	for i, m := range free {
-		moves = moves || math.Abs(queues[i].rate*perRate-m.share) > d.set.Tolerance*math.Max(equal, m.share)
+		moves = moves || math.Abs(queues[i].rate*perRate-m.Planned) > d.set.Tolerance*math.Max(equal, m.Planned)
 	}
 	if !moves {
 		return
 	}
 	for i, m := range free {
-		m.share = queues[i].rate * perRate
+		m.Planned = queues[i].rate * perRate
 	}
 	how := "with the shortest tail"
 	switch {
@@ -344,12 +344,12 @@ func (d *dialPlan) move(free []*member, queues []queue, perRate float64) {
 		how = fmt.Sprintf("with at most %s of instances that have neighbours, if the others can serve the rest",
 			setting.FormatShare(d.set.SetPoint))
 	}
-	addReason(&d.plan, "shift", "", "shares %s, for %.1f requests/s of which an instance alone can serve %.1f", how, d.arrivals, d.peak)
+	AddReason(&d.plan, "shift", "", "shares %s, for %.1f requests/s of which an instance alone can serve %.1f", how, d.arrivals, d.peak)
 }
 
 // explain records the cause of each instance's interference.
 func (d *dialPlan) explain() {
-	for _, m := range d.group.ready {
+	for _, m := range d.group.Ready {
 		mem := m.dial()
 		if mem.Cause == "" {
 			continue
@@ -364,13 +364,13 @@ func (d *dialPlan) explain() {
 		}
 		switch {
 		case mem.Hidden == nil:
-			addReason(&d.plan, "interference", m.ID, "%s: neighbours contend for its %s, and how much they use is not known: %s", evidence,
+			AddReason(&d.plan, "interference", m.ID, "%s: neighbours contend for its %s, and how much they use is not known: %s", evidence,
 				mem.Cause, d.unknown(mem.Cause))
 		case mem.Load == 0:
-			addReason(&d.plan, "interference", m.ID,
+			AddReason(&d.plan, "interference", m.ID,
 				"%s: it looks as if neighbours contend for its %s, but its own load explains the time, so its share stays", evidence, mem.Cause)
 		default:
-			addReason(&d.plan, "interference", m.ID,
+			AddReason(&d.plan, "interference", m.ID,
 				"%s: neighbours use about %.2f (%.2f to %.2f) of its %s, so it can serve %.1f of %.1f requests/s", evidence,
 				mem.Hidden.Value, mem.Hidden.Low, mem.Hidden.High, mem.Cause, d.peak*(1-mem.Load), d.peak)
 		}

@@ -38,7 +38,7 @@ func TestDialForgetsAnUnusedResource(t *testing.T) {
 	if text := reasonOf(plan, "overload", ""); text != "" {
 		t.Errorf("60 periods after the last use of the disk: %s", text)
 	}
-	if dial := remembered[dialMemory](&f.st); math.Abs(dial.Mix[quell.CPU].Use/dial.Mix[quell.CPU].Rate-1./peakRate) > 1e-4 {
+	if dial := Remembered[dialMemory](&f.st); math.Abs(dial.Mix[quell.CPU].Use/dial.Mix[quell.CPU].Rate-1./peakRate) > 1e-4 {
 		t.Errorf("a request uses %v of the processor", dial.Mix[quell.CPU])
 	}
 }
@@ -144,11 +144,11 @@ func TestDialSaysWhenItWasSlow(t *testing.T) {
 
 // Weak neighbours on the memory that take much of the capacity are not weak: their part of the memory is not what counts.
 func TestDialKeepsWhatMemoryNeighboursTake(t *testing.T) {
-	d := &dialPlan{in: &Input{}, model: lawfulDial(), group: &group{}, peak: peakRate, arrivals: 600}
+	d := &dialPlan{in: &Input{}, model: lawfulDial(), group: &Group{}, peak: peakRate, arrivals: 600}
 	d.model.Stretch = 20
 	mem := &dialInstance{Cause: quell.Memory}
-	m := &member{mem: InstanceState{Memory: mem}}
-	d.group.ready = []*member{m, m, m}
+	m := &Member{mem: InstanceState{Memory: mem}}
+	d.group.Ready = []*Member{m, m, m}
 	if d.model.Lost(quell.Memory, 0.019) < 0.2 {
 		t.Fatalf("the model says that %v is lost", d.model.Lost(quell.Memory, 0.019))
 	}

@@ -77,7 +77,7 @@ func newFarm(t testing.TB, n int, change func(*DialSettings)) *farm {
 }
 
 func dialService(most int, change func(*DialSettings)) quell.Service {
-	set := dialSpec.defaults
+	set := Dial.Defaults
 	change(&set)
 	return guarding("dial", func(s *quell.Service) {
 		s.SLO.Metric, s.Policy.Settings, s.Group.Max = quell.P90, set, most
@@ -575,7 +575,7 @@ func TestDialNeedsItsSection(t *testing.T) {
 		"the models lack dial.peak_rate:":                 dialModels(func(d *model.Dial) { d.PeakRate = 0 }),
 		"the models lack dial.queueing:":                  dialModels(func(d *model.Dial) { d.Queueing = nil }),
 	} {
-		_, err := NewEngine(dialService(3, nothing), models)
+		_, err := all.NewEngine(dialService(3, nothing), models)
 		if !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

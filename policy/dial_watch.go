@@ -35,7 +35,7 @@ type pooled struct {
 	Rate     float64 `json:"per_s"`    // requests per second in the last window
 }
 
-func (m *member) dial() *dialInstance { return m.mem.Memory.(*dialInstance) }
+func (m *Member) dial() *dialInstance { return m.mem.Memory.(*dialInstance) }
 
 // Constants of the estimate.
 const (
@@ -49,19 +49,19 @@ const (
 )
 
 // isNew returns whether the instance has a window that was not judged before.
-func (d *dialPlan) isNew(m *member) bool { return m.fresh && m.Observation.At.After(m.dial().At) }
+func (d *dialPlan) isNew(m *Member) bool { return m.Fresh && m.Observation.At.After(m.dial().At) }
 
 // judged is an instance's new window.
 type judged struct {
-	member    *member
+	member    *Member
 	p90, rate float64 // in milliseconds and requests per second
 	excess    []model.Excess
 }
 
 // judge looks at the instances' new windows, and then names what disturbs those that are slow.
 func (d *dialPlan) judge() {
-	windows, begun := make([]judged, 0, len(d.group.ready)), 0
-	for _, m := range d.group.ready {
+	windows, begun := make([]judged, 0, len(d.group.Ready)), 0
+	for _, m := range d.group.Ready {
 		if w, ok := d.look(m); ok {
 			if windows = append(windows, w); m.dial().Run == 1 {
 				begun++
@@ -81,13 +81,13 @@ func (d *dialPlan) judge() {
 
 // look counts an instance's last window. ok is false if it is not new. Without a response time nothing is learned, and what was known
 // stays.
-func (d *dialPlan) look(m *member) (w judged, ok bool) {
+func (d *dialPlan) look(m *Member) (w judged, ok bool) {
 	if !d.isNew(m) {
 		return w, false
 	}
 	mem := m.dial()
 	mem.At = m.Observation.At
-	rate, known := m.requests()
+	rate, known := m.Requests()
 	p90, measured := m.Observation.LatencyMS.Of(quell.P90)
 	if !known || !measured {
 		return w, false
@@ -141,7 +141,7 @@ func (d *dialPlan) classify(w judged, together bool) {
 	above := describeExcess(longest, w.rate)
 	if n := mem.Above[longest.Class]; n <= d.set.Confirm && clear < 0 {
 		if mem.Cause == "" {
-			addReason(&d.plan, "confirming", m.ID, "%s; waiting for confirmation %d of %d", above, n, d.set.Confirm+1)
+			AddReason(&d.plan, "confirming", m.ID, "%s; waiting for confirmation %d of %d", above, n, d.set.Confirm+1)
 		}
 		return
 	}
@@ -154,7 +154,7 @@ func (d *dialPlan) classify(w judged, together bool) {
 		}
 		mem.Evidence = evidence
 	case mem.Cause == "":
-		addReason(&d.plan, "own_load", m.ID, "%s: no neighbour shows, so it is the load or the service itself, and its share stays", evidence)
+		AddReason(&d.plan, "own_load", m.ID, "%s: no neighbour shows, so it is the load or the service itself, and its share stays", evidence)
 	}
 }
 
@@ -170,7 +170,7 @@ func describeExcess(e model.Excess, rate float64) string {
 
 // estimate estimates the neighbours' use from the response time by Eq. 1. The p90 of a window scatters, and Eq. 1 is so curved that the
 // mean of many estimates would be too low. So response times are averaged over recent windows first.
-func (d *dialPlan) estimate(m *member, p90, rate float64) {
+func (d *dialPlan) estimate(m *Member, p90, rate float64) {
 	mem, n := m.dial(), m.Observation.LatencyMS.N
 	if n < 1 {
 		n = leastJudged // nobody said how many there were
@@ -194,13 +194,13 @@ func (d *dialPlan) estimate(m *member, p90, rate float64) {
 		if mem.Load *= leastKept; mem.Load < leastHidden {
 			mem.Load = 0
 		}
-		if mem.Within = next(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
+		if mem.Within = Consecutive(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
 			*mem = dialInstance{At: mem.At}
 		}
 		return
 	}
 	mem.Hidden = &hidden
-	mem.Within = next(mem.Within, mem.Run == 0 && d.unnoticed(m, hidden.Value, own/rate))
+	mem.Within = Consecutive(mem.Within, mem.Run == 0 && d.unnoticed(m, hidden.Value, own/rate))
 	d.settle(m)
 }
 
@@ -234,13 +234,13 @@ func (d *dialPlan) own(o *quell.Observation, r quell.Resource, rate float64) flo
 //
 // This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. Without
 // neighbours the prediction is the calm response time, which is always within the bound, however badly Eq. 1 fits.
-func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
+func (d *dialPlan) unnoticed(m *Member, hidden, perRequest float64) bool {
 	if d.model.Lost(m.dial().Cause, hidden) < leastHidden {
 		return true
 	}
-	rate := d.arrivals / float64(len(d.group.ready))
+	rate := d.arrivals / float64(len(d.group.Ready))
 	if d.arrivals == 0 {
-		rate, _ = m.requests()
+		rate, _ = m.Requests()
 	}
 	trained := d.trained(rate)
 	predicted := d.model.Predict(m.dial().Cause, trained, perRequest*rate, hidden)
@@ -250,7 +250,7 @@ func (d *dialPlan) unnoticed(m *member, hidden, perRequest float64) bool {
 // settle sets the hidden load by which the load is divided. The fewer requests an estimate is of, the less of it counts: shares that follow
 // chance do more harm than those that follow late. It follows the estimate upwards at once, and downwards by halves. It goes to 0
 // only if the neighbours would not be noticed with an equal share either; then the interference is over.
-func (d *dialPlan) settle(m *member) {
+func (d *dialPlan) settle(m *Member) {
 	mem := m.dial()
 	wanted := d.model.Lost(mem.Cause, (mem.Hidden.Low+mem.Hidden.Value)/2) // half way to what chance explains
 	if mem.Within > d.set.Confirm {
@@ -260,24 +260,25 @@ func (d *dialPlan) settle(m *member) {
 		mem.Load = 0
 	}
 	if mem.Within > d.set.Confirm && mem.Load == 0 {
-		addReason(&d.plan, "calm", m.ID, "its neighbours would not be noticed with an equal share: the interference is over")
+		AddReason(&d.plan, "calm", m.ID, "its neighbours would not be noticed with an equal share: the interference is over")
 		*mem = dialInstance{At: mem.At}
 	}
 }
 
 // blameByClassifier names the contended resource of an instance by the classifier of DIAL, if the models have that section and the last
 // window's response times are above their bounds. A policy that judges by probes calls it after it named the resource by these.
-func (m *member) blameByClassifier(in *Input, plan *quell.Plan) {
-	rate, known := m.requests()
-	if in.dial == nil || in.dial.Classifier == nil || !known {
+func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
+	rate, known := m.Requests()
+	dial := in.Dial()
+	if dial == nil || dial.Classifier == nil || !known {
 		return
 	}
-	excess := in.dial.Exceeded(m.Observation, rate)
+	excess := dial.Exceeded(m.Observation, rate)
 	if len(excess) == 0 || m.bound().measured == 0 && !slices.ContainsFunc(excess, isClear) {
 		return
 	}
-	features := in.dial.Features(m.Observation)
-	class := in.dial.Classifier.Leaf(features).Class
+	features := dial.Features(m.Observation)
+	class := dial.Classifier.Leaf(features).Class
 	if class == model.NotContended {
 		return
 	}
@@ -285,6 +286,6 @@ func (m *member) blameByClassifier(in *Input, plan *quell.Plan) {
 		plan.Cause = map[string]quell.Resource{}
 	}
 	plan.Cause[m.ID] = quell.Resource(class)
-	addReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", describeExcess(excess[0], rate),
-		told(in.dial.Classifier, in.dial.Usual, features), class)
+	AddReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", describeExcess(excess[0], rate),
+		told(dial.Classifier, dial.Usual, features), class)
 }

@@ -57,10 +57,10 @@ func (d Doubt) Text() string {
 }
 
 // errors returns the mean over requests of the logarithm of measured over predicted response times; false if there are too few.
-func (g *group) errors(in *Input) (off float64, known bool) {
+func (g *Group) errors(in *Input) (off float64, known bool) {
 	var sum, requests float64
 	for _, m := range g.rated {
-		if !m.fresh {
+		if !m.Fresh {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)

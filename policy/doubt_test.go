@@ -54,7 +54,7 @@ func TestDoubt(t *testing.T) {
 			t.Fatal(err)
 		}
 		var again State
-		if err := json.Unmarshal(stored, &again); err != nil || !reflect.DeepEqual(again.Trust.Doubt, st.Trust.Doubt) {
+		if err := restore(stored, &again); err != nil || !reflect.DeepEqual(again.Trust.Doubt, st.Trust.Doubt) {
 			t.Errorf("stored and read back: %+v, %v", again.Trust.Doubt, err)
 		}
 		for period := range 20 {
@@ -68,7 +68,7 @@ func TestDoubt(t *testing.T) {
 
 // TestNoDoubtOfTheLawOfSingleInstances: that law is on the safe side, and whoever sets a level keeps it.
 func TestNoDoubtOfTheLawOfSingleInstances(t *testing.T) {
-	service := learningService(Default())
+	service := learningService(all.Default())
 	tell(&service, "Pooling", Pooling{})
 	e := engine(t, service, pooledModels(0.9, 0.9))
 	st := State{Trust: Trust{Level: quell.Full}}

@@ -62,7 +62,7 @@ func TestPIDEvensOut(t *testing.T) {
 		speeds := rapid.SliceOfN(rapid.Float64Range(50, 200), 2, 8).Draw(t, "speeds")
 		s := rival("pid", 0)
 		tell(&s, "Tolerance", 0.02)
-		e, err := NewEngine(s, nil)
+		e, err := all.NewEngine(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 
 // explain records the models' results for each instance: its capacity, and the response time at the load that the
 // plan gives it after the guard.
-func explain(in *Input, g *group, plan *quell.Plan) {
+func explain(in *Input, g *Group, plan *quell.Plan) {
 	n := len(g.rated)
 	plan.Capacity = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
@@ -22,7 +22,7 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 		plan.Capacity[m.ID] = m.capacity
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.expected(m)*g.load)
+			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.expected(m)*g.Load)
 		}
 		if m.marginMS > 0 {
 			if plan.MarginMS == nil {
@@ -44,22 +44,22 @@ func explain(in *Input, g *group, plan *quell.Plan) {
 }
 
 // planned returns the group's size and use under the plan; nil if the models do not describe it as a station.
-func planned(in *Input, g *group) *crowds {
+func planned(in *Input, g *Group) *crowds {
 	if !in.stationed() {
 		return nil
 	}
-	stay := slices.DeleteFunc(slices.Clone(g.rated), func(m *member) bool { return !m.stays })
-	all := in.crowd(stay, g.load)
+	stay := slices.DeleteFunc(slices.Clone(g.rated), func(m *Member) bool { return !m.stays })
+	all := in.crowd(stay, g.Load)
 	return &all
 }
 
 // full returns the group in which every instance carries as large a part of its capacity as a member does.
-func full(planned *crowds, m *member) *crowds {
+func full(planned *crowds, m *Member) *crowds {
 	if planned == nil {
 		return nil
 	}
 	all := *planned
-	for i := range m.senses {
+	for i := range m.Senses {
 		all[i].Use = m.capacity / math.Max(m.room(i), quell.SumTolerance)
 	}
 	return &all
@@ -67,17 +67,17 @@ func full(planned *crowds, m *member) *crowds {
 
 // noteProbing reports instances whose probes differ in kind from the probes that the models were fitted to. These probes are not used,
 // because durations of different kinds of probes cannot be compared.
-func noteProbing(in *Input, g *group, plan *quell.Plan) {
+func noteProbing(in *Input, g *Group, plan *quell.Plan) {
 	for i, c := range in.contended {
 		var ids []string
 		var found quell.Probing
-		for k := range g.members {
-			if m := &g.members[k]; m.senses[i].otherwise {
+		for k := range g.Members {
+			if m := &g.Members[k]; m.Senses[i].otherwise {
 				ids, found = append(ids, m.ID), *m.Observation.Probe[c.resource].By
 			}
 		}
 		if len(ids) > 0 {
-			addReason(plan, "probed_otherwise", "",
+			AddReason(plan, "probed_otherwise", "",
 				"the models%s were made with probes of %s, and %s: %s tell no severity by them. %s, or train again",
 				in.of(i), c.baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
 		}
@@ -100,26 +100,26 @@ func probeAs(c contended) string {
 
 // noteUntold reports instances that are judged without some resource, because its readings have been missing for too
 // long.
-func noteUntold(in *Input, g *group, plan *quell.Plan) {
+func noteUntold(in *Input, g *Group, plan *quell.Plan) {
 	if !in.several() {
 		return
 	}
 	for i, c := range in.contended {
 		var ids []string
 		for _, m := range g.rated {
-			if m.senses[i].out {
+			if m.Senses[i].out {
 				ids = append(ids, m.ID)
 			}
 		}
 		if len(ids) > 0 {
-			addReason(plan, "untold", "", "no severity or no utilisation of the %s for more than %d period(s): %s judged without it",
-				c.resource, in.patience(), named(ids))
+			AddReason(plan, "untold", "", "no severity or no utilisation of the %s for more than %d period(s): %s judged without it",
+				c.resource, in.patience(), Named(ids))
 		}
 	}
 }
 
-// named lists the first few ids, and says how many more there are.
-func named(ids []string) string {
+// Named lists the first few ids, and says how many more there are.
+func Named(ids []string) string {
 	if more := len(ids) - mostNamed; more > 0 {
 		ids = append(slices.Clone(ids[:mostNamed]), fmt.Sprintf("%d more", more))
 	}
@@ -127,22 +127,22 @@ func named(ids []string) string {
 }
 
 // noteSeverity records the instances' severity, for every policy that uses it.
-func noteSeverity(g *group, plan *quell.Plan) {
+func noteSeverity(g *Group, plan *quell.Plan) {
 	plan.Severity = make(map[string]float64, len(g.rated))
 	for _, m := range g.rated {
-		plan.Severity[m.ID] = m.bound().severity
+		plan.Severity[m.ID] = m.bound().Severity
 	}
 }
 
 // blame reports how neighbours slow an instance, with the measured values that show it.
-func (m *member) blame(in *Input, plan *quell.Plan) {
+func (m *Member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.bound(), in.contended[m.binds].resource
 	if s.own > 0 && s.supposed-s.own < model.SignificantUse {
 		return // its own work is told apart
 	}
 	if s.suspected() {
-		addReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
-			"was seen too briefly, to tell it from chance; meanwhile it counts", s.severity, s.use, s.supposed, resource)
+		AddReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.use, s.supposed, resource)
 		return
 	}
 	if plan.Cause == nil {
@@ -160,16 +160,16 @@ func (m *member) blame(in *Input, plan *quell.Plan) {
 	if m.binds > 0 {
 		amount = fmt.Sprintf(" of it, %.3f%s,", m.capacity, in.of(0))
 	}
-	addReason(plan, "interference", m.ID,
+	AddReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.severity, s.use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+		severity, s.Severity, s.use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
 }
 
 // besides names the other resources in which neighbours slow the instance.
-func (m *member) besides(in *Input) string {
+func (m *Member) besides(in *Input) string {
 	var felt []string
-	for i := range m.senses {
-		if s := &m.senses[i]; i != int(m.binds) && !s.out && s.measured > 0 {
+	for i := range m.Senses {
+		if s := &m.Senses[i]; i != int(m.binds) && !s.out && s.measured > 0 {
 			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.supposed, in.contended[i].resource))
 		}
 	}

@@ -23,7 +23,7 @@ type Interference struct {
 func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[quell.Resource]Interference {
 	all := map[quell.Resource]Interference{}
 	felt := make([]Felt, len(e.contended))
-	if mem, known := st.Instances[id]; known && e.row.needs != noModels {
+	if mem, known := st.Instances[id]; known && e.row.needs != NoModels {
 		mem.of(e.contended, felt)
 	}
 	for i, c := range e.contended {

@@ -14,6 +14,10 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
+// all is the table of the policies in this package.
+var all = NewTable(PRIMA.Row(), LSF.Row(), LR.Row(), Static.Row(), HPA.Row(), Knapsack.Row(), PID.Row(), CSWRR.Row(), Dial.Row(), ICE.Row(),
+	Outlier.Row(), Waits.Row(), ACS.Row(), MRburst.Row())
+
 // period is the sampling period of the tests, in seconds.
 const period = 10
 
@@ -123,7 +127,7 @@ func number(tb testing.TB, text string) float64 {
 
 func engine(tb testing.TB, s quell.Service, m *model.Models) *Engine {
 	tb.Helper()
-	e, err := NewEngine(s, m)
+	e, err := all.NewEngine(s, m)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -191,7 +195,7 @@ func hasReason(p quell.Plan, code, id string) bool {
 
 // tell sets a field of the service's policy settings, if the policy is known and has this field.
 func tell(s *quell.Service, field string, value any) {
-	_, settings, err := find(s.Policy)
+	_, settings, err := all.find(s.Policy)
 	if err != nil {
 		return
 	}

@@ -24,7 +24,7 @@ const (
 func (f Following) unfollowed() bool { return f.Apart >= apartFor }
 
 // follow judges the last window. Rules that look for idle or fast instances choose those whatever the weights are: nothing is said of them.
-func (f Following) follow(g *group, rule quell.Scheduling) Following {
+func (f Following) follow(g *Group, rule quell.Scheduling) Following {
 	if rule != "" && rule != quell.RoundRobin {
 		return Following{}
 	}
@@ -43,11 +43,11 @@ func (f Following) follow(g *group, rule quell.Scheduling) Following {
 
 // sharing returns the instances in service that have a weight and fresh readings, and the number of their requests. It returns none if one
 // that has a weight shows no share.
-func (g *group) sharing() (list []*member, requests float64) {
-	for _, m := range g.ready {
+func (g *Group) sharing() (list []*Member, requests float64) {
+	for _, m := range g.Ready {
 		switch {
-		case m.weight() == 0:
-		case m.Share == nil || m.Observation == nil || !m.fresh:
+		case m.WeightNow() == 0:
+		case m.Share == nil || m.Observation == nil || !m.Fresh:
 			return nil, 0
 		default:
 			list, requests = append(list, m), requests+arrived(m.Observation)
@@ -58,16 +58,16 @@ func (g *group) sharing() (list []*member, requests float64) {
 
 // distances returns which part of the requests went elsewhere than the weights say, which part chance explains, and which part of the
 // weights' distance from even ones the shares show, 1 if the weights are even.
-func distances(list []*member, requests float64) (apart, chance, part float64) {
+func distances(list []*Member, requests float64) (apart, chance, part float64) {
 	var weights, shares, along, all float64
 	for _, m := range list {
-		weights, shares = weights+m.weight(), shares+*m.Share
+		weights, shares = weights+m.WeightNow(), shares+*m.Share
 	}
 	if weights == 0 || shares == 0 || requests == 0 {
 		return 0, 0, 1
 	}
 	for _, m := range list {
-		w, s, even := m.weight()/weights, *m.Share/shares, m.even(list)
+		w, s, even := m.WeightNow()/weights, *m.Share/shares, m.even(list)
 		apart += math.Abs(s-w) / 2
 		chance += math.Sqrt(w*(1-w)/requests) / 2
 		along, all = along+(s-even)*(w-even), all+(w-even)*(w-even)
@@ -80,28 +80,28 @@ func distances(list []*member, requests float64) (apart, chance, part float64) {
 
 // expected returns the share that an instance is likely to get under the plan. If requests do not follow the weights, only a part of the
 // change is expected.
-func (f Following) expected(m *member) float64 {
+func (f Following) expected(m *Member) float64 {
 	if !f.unfollowed() || m.Share == nil {
-		return m.share
+		return m.Planned
 	}
-	return math.Max(0, *m.Share+f.Part*(m.share-m.weight()))
+	return math.Max(0, *m.Share+f.Part*(m.Planned-m.WeightNow()))
 }
 
 // noteFollowing says once that requests do not follow the weights, and once that they do again.
-func noteFollowing(g *group, before, now Following, plan *quell.Plan) {
+func noteFollowing(g *Group, before, now Following, plan *quell.Plan) {
 	switch {
 	case now.unfollowed() && !before.unfollowed():
 		list, _ := g.sharing()
 		worst := list[0]
 		for _, m := range list {
-			if math.Abs(*m.Share-m.weight()) > math.Abs(*worst.Share-worst.weight()) {
+			if math.Abs(*m.Share-m.WeightNow()) > math.Abs(*worst.Share-worst.WeightNow()) {
 				worst = m
 			}
 		}
-		addReason(plan, "unfollowed", worst.ID, "requests do not follow the weights: it has weight %.2f and got %.2f of them, and so for %d "+
+		AddReason(plan, "unfollowed", worst.ID, "requests do not follow the weights: it has weight %.2f and got %.2f of them, and so for %d "+
 			"windows. Clients stick to instances (cookie, stick-table, persistence), few clients keep their connections, or the balancer looks "+
-			"for idle instances. Of a change of weights %.0f%% is expected", worst.weight(), *worst.Share, now.Apart, 100*now.Part)
+			"for idle instances. Of a change of weights %.0f%% is expected", worst.WeightNow(), *worst.Share, now.Apart, 100*now.Part)
 	case before.unfollowed() && !now.unfollowed():
-		addReason(plan, "followed", "", "requests follow the weights again")
+		AddReason(plan, "followed", "", "requests follow the weights again")
 	}
 }

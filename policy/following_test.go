@@ -12,7 +12,7 @@ import (
 // played makes decisions over windows in which instances have these weights and get these shares of n requests.
 func played(t *testing.T, rows [][]string) (said []string, last State) {
 	t.Helper()
-	e, err := NewEngine(guarding("static", func(*quell.Service) {}), nil)
+	e, err := all.NewEngine(guarding("static", func(*quell.Service) {}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestFollowing(t *testing.T) {
 		data, err := json.Marshal(&st)
 		var again State
 		if err == nil {
-			err = json.Unmarshal(data, &again)
+			err = restore(data, &again)
 		}
 		if err != nil || again.Following != st.Following {
 			t.Errorf("%s: %+v became %+v, %v", why, st.Following, again.Following, err)
@@ -75,11 +75,11 @@ func TestFollowingNeedsRequests(t *testing.T) {
 	weight, other, share, rest := 0.3, 0.7, 0.45, 0.55
 	for requests, want := range map[float64]int32{20: 0, 60: 0, 2000: 1} {
 		rate := requests / 2
-		g := &group{}
+		g := &Group{}
 		for _, x := range [][2]*float64{{&weight, &share}, {&other, &rest}} {
-			m := &member{Instance: &quell.Instance{Weight: x[0], Share: x[1], Observation: &quell.Observation{RequestRate: &rate, WindowS: 1}}}
-			m.fresh = true
-			g.ready = append(g.ready, m)
+			m := &Member{Instance: &quell.Instance{Weight: x[0], Share: x[1], Observation: &quell.Observation{RequestRate: &rate, WindowS: 1}}}
+			m.Fresh = true
+			g.Ready = append(g.Ready, m)
 		}
 		if got := (Following{}).follow(g, quell.RoundRobin); got.Apart != want {
 			t.Errorf("of %v requests %+v, want %d", requests, got, want)
@@ -93,8 +93,8 @@ func TestFollowingNeedsRequests(t *testing.T) {
 // Of a change of weights only the part is expected that was seen.
 func TestExpectedShare(t *testing.T) {
 	weight, got := 0.2, 0.5
-	m := &member{Instance: &quell.Instance{Weight: &weight, Share: &got}}
-	m.share = 0.1
+	m := &Member{Instance: &quell.Instance{Weight: &weight, Share: &got}}
+	m.Planned = 0.1
 	for f, want := range map[Following]float64{{}: 0.1, {Apart: apartFor, Part: 0}: 0.5, {Apart: apartFor, Part: 0.5}: 0.45,
 		{Apart: apartFor - 1, Part: 0.5}: 0.1} {
 		if have := f.expected(m); math.Abs(have-want) > 1e-9 {

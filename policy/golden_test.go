@@ -48,7 +48,7 @@ func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	e, err := NewEngine(s, goldenModels(t))
+	e, err := all.NewEngine(s, goldenModels(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,22 +10,22 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// group holds a snapshot's instances, sorted by what can be done with them.
-type group struct {
-	members     []member              // all, in the snapshot's order
-	ready       []*member             // in the snapshot's order
-	rated       []*member             // ready, with known utilisation and severity, so that their capacity can be computed
-	unrated     []*member             // the other ready ones
-	starting    int                   // starting, including ordered instances that are not listed yet
+// Group holds a snapshot's instances, sorted by what can be done with them.
+type Group struct {
+	Members     []Member              // all, in the snapshot's order
+	Ready       []*Member             // in the snapshot's order
+	rated       []*Member             // ready, with known utilisation and severity, so that their capacity can be computed
+	unrated     []*Member             // the other ready ones
+	Starting    int                   // starting, including ordered instances that are not listed yet
 	late        int                   // starting for longer than group.startup: they count against group.max, and not as coming
 	held        int                   // taken out of rotation by a person: they count against group.max, get no load and are not removed
 	stuck       int                   // could not be stopped: they get no load, and count against group.max because they still run
 	outstanding int                   // starting, or ready without a first severity
-	weightless  bool                  // no ready instance has a weight yet
+	Weightless  bool                  // no ready instance has a weight yet
 	handingOver bool                  // the weights in force are from another policy
 	rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
 	mixed       [maxContended]float64 // by resource: the service's recent use, from blend
-	load        float64
+	Load        float64
 	due         float64           // the part of the load that the rated instances must carry
 	loadText    string            // due as text
 	doubted     []string          // instances whose severity does not count; see doubtProber
@@ -34,14 +34,14 @@ type group struct {
 }
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.
-func perceive(in *Input, remembered map[string]InstanceState, probed map[string]Probed) *group {
+func perceive(in *Input, remembered map[string]InstanceState, probed map[string]Probed) *Group {
 	n, k := len(in.Snapshot.Instances), len(in.contended)
-	g := &group{members: make([]member, n), ready: make([]*member, 0, n), rated: make([]*member, 0, n)}
-	g.starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
-	senses := make([]sense, n*k)
-	for i := range g.members {
-		m := &g.members[i]
-		m.Instance, m.position, m.senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
+	g := &Group{Members: make([]Member, n), Ready: make([]*Member, 0, n), rated: make([]*Member, 0, n)}
+	g.Starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
+	senses := make([]Sense, n*k)
+	for i := range g.Members {
+		m := &g.Members[i]
+		m.Instance, m.Position, m.Senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
 		mem, known := remembered[m.ID]
 		m.mem = mem
 		m.protected = in.protected[m.ID]
@@ -53,20 +53,20 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 	g.mixed = in.blend(used)
 	g.rates = exchange(in, g.mixed)
 	sized := in.sized(g.rates)
-	for i := range g.members {
-		m := &g.members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		m.rates = sized.of(m.Type)
 	}
 	if in.byCapacity {
 		g.bySize(in)
 	}
-	for i := range g.members {
-		m := &g.members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		m.carries(used[0] > 0)
 		g.place(m)
 	}
 	g.addArrivals(in)
-	fixByHand(g.ready)
+	fixByHand(g.Ready)
 	return g
 }
 
@@ -75,36 +75,36 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 const leastPart = 1e-6
 
 // used sums the use of each resource over the instances that reported every resource.
-func (g *group) used(in *Input) (sum [maxContended]float64) {
+func (g *Group) used(in *Input) (sum [maxContended]float64) {
 	if !in.several() {
 		return sum
 	}
-	for i := range g.members {
-		m := &g.members[i]
-		if slices.ContainsFunc(m.senses, func(s sense) bool { return !s.hasUse }) {
+	for i := range g.Members {
+		m := &g.Members[i]
+		if slices.ContainsFunc(m.Senses, func(s Sense) bool { return !s.hasUse }) {
 			continue
 		}
-		for j := range m.senses {
-			sum[j] += m.senses[j].use * in.contended[j].size(m.Type)
+		for j := range m.Senses {
+			sum[j] += m.Senses[j].use * in.contended[j].size(m.Type)
 		}
 	}
 	return sum
 }
 
-// mixRequests is how many recent requests the ratio between the uses of two resources is measured over. Requests differ, and a short period
+// MixRequests is how many recent requests the ratio between the uses of two resources is measured over. Requests differ, and a short period
 // has few of them. If, for example, one request in three does one disk operation, the number of operations in 200 requests is typically
 // off by a tenth, and the lowest of several capacities with it.
-const mixRequests = 4000
+const MixRequests = 4000
 
 // latest is the weight of the newest snapshot in recent use if the number of requests is not known.
 const latest = 0.1
 
 // blend returns the recent use of several resources: the use in this snapshot plus the earlier use, which fades so that the sum covers
-// about mixRequests requests.
+// about MixRequests requests.
 func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
 	part := latest
 	if rate := in.Snapshot.ArrivalRate; rate != nil {
-		part = math.Min(1, *rate*in.Service.Sampling.Seconds()/mixRequests)
+		part = math.Min(1, *rate*in.Service.Sampling.Seconds()/MixRequests)
 	}
 	for i, c := range in.contended {
 		used[i] += (1 - part) * in.used[c.resource]
@@ -144,20 +144,20 @@ func trainedRate(first, other *contended) float64 {
 
 // carries sets an instance's load (use) in units of the first resource. If the first resource was not reported or nobody
 // uses it, the load is converted from the other resources.
-func (m *member) carries(byFirst bool) {
-	if first := &m.senses[0]; first.hasUse && (byFirst || len(m.rates) == 1) {
-		m.use, m.hasUse = first.use*m.rates[0], true
+func (m *Member) carries(byFirst bool) {
+	if first := &m.Senses[0]; first.hasUse && (byFirst || len(m.rates) == 1) {
+		m.Use, m.HasUse = first.use*m.rates[0], true
 		return
 	}
-	for i := range m.senses {
-		if s := &m.senses[i]; s.hasUse {
-			m.use, m.hasUse = math.Max(m.use, s.use*m.rates[i]), true
+	for i := range m.Senses {
+		if s := &m.Senses[i]; s.hasUse {
+			m.Use, m.HasUse = math.Max(m.Use, s.use*m.rates[i]), true
 		}
 	}
 }
 
 // uses returns the recent use of each resource, to be remembered. It returns nil if the policy considers only one.
-func (g *group) uses(in *Input) map[quell.Resource]float64 {
+func (g *Group) uses(in *Input) map[quell.Resource]float64 {
 	if !in.several() {
 		return nil
 	}
@@ -169,10 +169,10 @@ func (g *group) uses(in *Input) map[quell.Resource]float64 {
 }
 
 // memories returns what is remembered of each instance until the next snapshot, by ID.
-func (g *group) memories() map[string]InstanceState {
-	memories := make(map[string]InstanceState, len(g.members))
-	for i := range g.members {
-		memories[g.members[i].ID] = g.members[i].mem
+func (g *Group) memories() map[string]InstanceState {
+	memories := make(map[string]InstanceState, len(g.Members))
+	for i := range g.Members {
+		memories[g.Members[i].ID] = g.Members[i].mem
 	}
 	return memories
 }
@@ -181,14 +181,14 @@ func (g *group) memories() map[string]InstanceState {
 // reading. It waits for an instance that never reported a severity, but not longer than a reading may be old, because a
 // machine without an agent or a probe must not block changes of the group for ever. After that, the other instances are not
 // expected to carry that instance's load.
-func (g *group) place(m *member) {
+func (g *Group) place(m *Member) {
 	if m.Stuck {
 		g.stuck++
 	}
 	if m.Held != nil {
 		g.held++
-		if m.fresh {
-			g.load += m.use // its load goes to the others
+		if m.Fresh {
+			g.Load += m.Use // its load goes to the others
 		}
 		return
 	}
@@ -201,13 +201,13 @@ func (g *group) place(m *member) {
 			g.late++
 			return // it may never come, and must not keep another one from being started
 		}
-		g.starting++
+		g.Starting++
 		g.outstanding++
 	case quell.Draining:
-		g.load += m.use
+		g.Load += m.Use
 	case quell.Ready:
-		g.load += m.use
-		g.ready = append(g.ready, m)
+		g.Load += m.Use
+		g.Ready = append(g.Ready, m)
 		if m.rated() {
 			g.rated = append(g.rated, m)
 			return
@@ -221,13 +221,13 @@ func (g *group) place(m *member) {
 
 // addArrivals raises the load by the demand that saturated instances cannot carry, and computes the part of the load that
 // the rated instances must carry. Unrated instances for which the policy no longer waits carry their part of it.
-func (g *group) addArrivals(in *Input) {
+func (g *Group) addArrivals(in *Input) {
 	out, weight := 0, 0.0
-	g.due = g.load
+	g.due = g.Load
 	for _, m := range g.unrated {
 		if m.mem.StaleFor > 0 {
-			g.due -= m.use
-			weight += m.weight()
+			g.due -= m.Use
+			weight += m.WeightNow()
 			out++
 		}
 	}
@@ -236,10 +236,10 @@ func (g *group) addArrivals(in *Input) {
 	if offered, ok := in.offered(); ok {
 		if part := offered * math.Max(0, 1-weight); part > g.due {
 			g.loadText = fmt.Sprintf("load %.3f%s (%.1f requests/s at %.5f; carried %.3f)",
-				part, in.of(0), *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.load)
+				part, in.of(0), *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.Load)
 			g.due = part
 		}
-		g.load = math.Max(g.load, offered)
+		g.Load = math.Max(g.Load, offered)
 	}
 	if out > 0 {
 		g.loadText += fmt.Sprintf(" without that of %d instance(s) of unknown capacity", out)
@@ -259,71 +259,71 @@ func (in *Input) offered() (load float64, ok bool) {
 // there are none. If the guard changed the last plan and that plan is in force, the new plan starts with the shares that the
 // policy wanted instead, because otherwise a ramp or a step would never get further. During a handover from another policy
 // the new plan starts with equal shares, or with the shares that this policy has wanted since the handover began.
-func (g *group) present(handingOver, begun bool) {
+func (g *Group) present(handingOver, begun bool) {
 	g.handingOver = handingOver
 	applied := g.lastPlanInForce() && (begun || !handingOver)
-	g.weightless = true
+	g.Weightless = true
 	var sum float64
-	for _, m := range g.ready {
-		m.share = m.weight()
-		g.weightless = g.weightless && m.share == 0
+	for _, m := range g.Ready {
+		m.Planned = m.WeightNow()
+		g.Weightless = g.Weightless && m.Planned == 0
 		if c := m.mem.Clamped; applied && c != nil {
-			m.share = c.Wanted
+			m.Planned = c.Wanted
 		}
-		sum += m.share
+		sum += m.Planned
 	}
 	switch {
-	case g.weightless || sum == 0 || handingOver && !applied:
-		evenly(g.ready)
+	case g.Weightless || sum == 0 || handingOver && !applied:
+		evenly(g.Ready)
 	case !isWhole(sum):
-		for _, m := range g.ready {
-			m.share /= sum
+		for _, m := range g.Ready {
+			m.Planned /= sum
 		}
 	}
 }
 
 // lastPlanInForce returns whether the instances whose weights the guard changed have the planned weights. Balancers
 // round weights, so a difference of a hundredth is ignored.
-func (g *group) lastPlanInForce() bool {
-	equal := 1 / float64(len(g.ready))
-	return !slices.ContainsFunc(g.ready, func(m *member) bool {
+func (g *Group) lastPlanInForce() bool {
+	equal := 1 / float64(len(g.Ready))
+	return !slices.ContainsFunc(g.Ready, func(m *Member) bool {
 		c := m.mem.Clamped
-		return c != nil && math.Abs(m.weight()-c.Planned) > 0.01*math.Max(c.Planned, equal)
+		return c != nil && math.Abs(m.WeightNow()-c.Planned) > 0.01*math.Max(c.Planned, equal)
 	})
 }
 
 // arrived returns whether the weights in force equal the plan's weights, apart from the rounding of balancers.
-func (g *group) arrived() bool {
-	equal := 1 / float64(len(g.ready))
-	return !slices.ContainsFunc(g.ready, func(m *member) bool {
-		return m.stays && math.Abs(m.weight()-m.share) > 0.05*math.Max(m.share, equal)
+func (g *Group) arrived() bool {
+	equal := 1 / float64(len(g.Ready))
+	return !slices.ContainsFunc(g.Ready, func(m *Member) bool {
+		return m.stays && math.Abs(m.WeightNow()-m.Planned) > 0.05*math.Max(m.Planned, equal)
 	})
 }
 
 // isWhole returns whether a sum of weights is 1, apart from rounding.
 func isWhole(sum float64) bool { return quell.AtMost(sum, 1) && quell.AtMost(1, sum) }
 
-// equal gives every ready instance the same share, relative to an even one.
-func (g *group) equal() {
-	for _, m := range g.ready {
-		m.share = 1 / float64(len(g.ready))
+// Equal gives every ready instance the same share, relative to an even one.
+func (g *Group) Equal() {
+	for _, m := range g.Ready {
+		m.Planned = 1 / float64(len(g.Ready))
 	}
 }
 
 // byCapacity sorts the rated instances: first those whose share a person set, then the others by capacity, largest first. Of two equal
 // instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first to be
 // removed, because they must not gain load. (An unstable sort is three times as fast for thousands of instances.)
-func (g *group) byCapacity() []*member {
+func (g *Group) byCapacity() []*Member {
 	sorted := slices.Clone(g.rated)
-	slices.SortFunc(sorted, func(a, b *member) int {
+	slices.SortFunc(sorted, func(a, b *Member) int {
 		switch {
-		case a.fixed != nil && b.fixed == nil:
+		case a.Fixed != nil && b.Fixed == nil:
 			return -1
-		case b.fixed != nil && a.fixed == nil:
+		case b.Fixed != nil && a.Fixed == nil:
 			return 1
-		case a.failing && !b.failing:
+		case a.Failing && !b.Failing:
 			return 1
-		case b.failing && !a.failing:
+		case b.Failing && !a.Failing:
 			return -1
 		}
 		if c := cmp.Compare(b.capacity, a.capacity); c != 0 {
@@ -332,34 +332,34 @@ func (g *group) byCapacity() []*member {
 		if c := cmp.Compare(b.age(), a.age()); c != 0 {
 			return c
 		}
-		return cmp.Compare(a.position, b.position)
+		return cmp.Compare(a.Position, b.Position)
 	})
 	return sorted
 }
 
-// addOne asks for one more instance, unless an instance is already starting or the group is full.
-func (g *group) addOne(in *Input, plan *quell.Plan, code, why string) {
+// AddOne asks for one more instance, unless an instance is already starting or the group is full.
+func (g *Group) AddOne(in *Input, plan *quell.Plan, code, why string) {
 	switch {
-	case g.starting > 0:
-		addReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.starting)
+	case g.Starting > 0:
+		AddReason(plan, code, "", "%s: waiting for %d instance(s) that are coming", why, g.Starting)
 	case in.Service.Group.Fixed:
-		addReason(plan, "overload", "", "%s, and the fleet is fixed: nothing can be added", why)
-	case len(g.ready) >= g.most(in):
-		addReason(plan, "overload", "", "%s, and %s", why, g.limit(in))
+		AddReason(plan, "overload", "", "%s, and the fleet is fixed: nothing can be added", why)
+	case len(g.Ready) >= g.MaxSize(in):
+		AddReason(plan, "overload", "", "%s, and %s", why, g.Limit(in))
 	default:
 		plan.Group = &quell.GroupChange{Add: 1}
-		addReason(plan, code, "", "%s: adding 1", why)
+		AddReason(plan, code, "", "%s: adding 1", why)
 	}
 }
 
-// most returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation, those that
-// are late, those that could not be stopped, and those that were ordered and may still come.
-func (g *group) most(in *Input) int {
+// MaxSize returns how many instances may be in rotation or starting: group.max less the instances that people took out of rotation, those
+// that are late, those that could not be stopped, and those that were ordered and may still come.
+func (g *Group) MaxSize(in *Input) int {
 	return max(0, in.Service.Group.Max-g.held-g.late-g.stuck-in.Snapshot.MayCome)
 }
 
-// limit describes the largest allowed size of the group as text.
-func (g *group) limit(in *Input) string {
+// Limit describes the largest allowed size of the group as text.
+func (g *Group) Limit(in *Input) string {
 	text := fmt.Sprintf("the group may have at most %d instance(s)", in.Service.Group.Max)
 	if g.held > 0 {
 		text += fmt.Sprintf(", %d of them held", g.held)
@@ -377,15 +377,15 @@ func (g *group) limit(in *Input) string {
 }
 
 // noteHeld reports which instances a person took out of rotation.
-func noteHeld(g *group, plan *quell.Plan) {
-	for i := range g.members {
-		if m := &g.members[i]; m.Held != nil {
-			addReason(plan, "held", m.ID, "%s is held by %s since %s: it gets no requests and counts as no capacity",
+func noteHeld(g *Group, plan *quell.Plan) {
+	for i := range g.Members {
+		if m := &g.Members[i]; m.Held != nil {
+			AddReason(plan, "held", m.ID, "%s is held by %s since %s: it gets no requests and counts as no capacity",
 				m.ID, m.Held.By, m.Held.Since.UTC().Format(time.DateTime)+" UTC")
 		}
 	}
 }
 
-func addReason(plan *quell.Plan, code, instance, format string, args ...any) {
+func AddReason(plan *quell.Plan, code, instance, format string, args ...any) {
 	plan.Reasons = append(plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
 }

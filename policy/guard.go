@@ -14,7 +14,7 @@ const failedFor = 2
 
 // guard bounds a plan of any policy: first the changes of the group, then the shares. Of all shares within the bounds of
 // its rules, the plan gets those that are nearest to the policy's. guard is pure, and reports what it changed.
-func guard(in *Input, g *group, plan *quell.Plan) {
+func guard(in *Input, g *Group, plan *quell.Plan) {
 	gd := &guarded{in: in, group: g, plan: plan}
 	gd.boundGroup()
 	gd.findStaying()
@@ -25,14 +25,14 @@ func guard(in *Input, g *group, plan *quell.Plan) {
 
 type guarded struct {
 	in      *Input
-	group   *group
+	group   *Group
 	plan    *quell.Plan
-	staying []*member // ready, and not removed
+	staying []*Member // ready, and not removed
 	base    []float64 // shares of staying from which guard.step counts; nil if no instance has a share yet
 }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
-	addReason(gd.plan, code, instance, format, args...)
+	AddReason(gd.plan, code, instance, format, args...)
 }
 
 // boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A failed
@@ -44,8 +44,8 @@ func (gd *guarded) boundGroup() {
 	}
 	bounds := gd.in.Service.Group
 	change.Remove = slices.DeleteFunc(slices.Clone(change.Remove), func(id string) bool { return gd.in.protected[id] })
-	alive := len(gd.group.ready) + gd.group.starting
-	least := min(bounds.Min, gd.group.most(gd.in))
+	alive := len(gd.group.Ready) + gd.group.Starting
+	least := min(bounds.Min, gd.group.MaxSize(gd.in))
 	if spare := max(0, alive-least); len(change.Remove) > spare {
 		gd.reason("group_min", "", "keeping %d instance(s): the group has at least %d", len(change.Remove)-spare, least)
 		change.Remove = change.Remove[len(change.Remove)-spare:]
@@ -56,10 +56,10 @@ func (gd *guarded) boundGroup() {
 		change.Add = least - left
 	}
 	givenUp, recovering := gd.failed()
-	if room := max(0, gd.group.most(gd.in)-left-recovering); change.Add > room || left > bounds.Max {
-		gd.reason("group_max", "", "%s", gd.group.limit(gd.in))
+	if room := max(0, gd.group.MaxSize(gd.in)-left-recovering); change.Add > room || left > bounds.Max {
+		gd.reason("group_max", "", "%s", gd.group.Limit(gd.in))
 		change.Add = min(change.Add, room)
-		change.Remove = append(change.Remove, gd.group.youngest(left-bounds.Max, change.Remove)...)
+		change.Remove = append(change.Remove, gd.group.Youngest(left-bounds.Max, change.Remove)...)
 	}
 	change.Remove = append(change.Remove, givenUp...)
 	gd.plan.Group = nil
@@ -68,22 +68,22 @@ func (gd *guarded) boundGroup() {
 	}
 }
 
-// youngest picks up to n instances to remove: first those that are still starting, then the youngest ones. Of instances
+// Youngest picks up to n instances to remove: first those that are still starting, then the youngest ones. Of instances
 // with equal age it picks the one that is listed last.
-func (g *group) youngest(n int, leaving []string) []string {
+func (g *Group) Youngest(n int, leaving []string) []string {
 	if n <= 0 {
 		return nil
 	}
-	gone := setOf(leaving)
-	var candidates []*member
-	for i := range slices.Backward(g.members) {
-		m := &g.members[i]
+	gone := SetOf(leaving)
+	var candidates []*Member
+	for i := range slices.Backward(g.Members) {
+		m := &g.Members[i]
 		alive := (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && m.Replaces == "" && m.late == 0
 		if alive && !m.protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}
 	}
-	slices.SortStableFunc(candidates, func(a, b *member) int {
+	slices.SortStableFunc(candidates, func(a, b *Member) int {
 		return cmp.Or(cmp.Compare(a.readiness(), b.readiness()), cmp.Compare(a.age(), b.age()))
 	})
 	ids := make([]string, min(n, len(candidates)))
@@ -94,7 +94,7 @@ func (g *group) youngest(n int, leaving []string) []string {
 }
 
 // readiness orders instances for removal: it is lower for an instance that is still starting.
-func (m *member) readiness() int {
+func (m *Member) readiness() int {
 	if m.State == quell.Starting {
 		return 0
 	}
@@ -105,8 +105,8 @@ func (m *member) readiness() int {
 func (gd *guarded) failed() (givenUp []string, recovering int) {
 	// other: failed without a health check, for example because the process exited before it was in the balancer
 	var sick, gone, other []string
-	for i := range gd.group.members {
-		m := &gd.group.members[i]
+	for i := range gd.group.Members {
+		m := &gd.group.Members[i]
 		switch {
 		case m.State != quell.Failed || m.Held != nil:
 		case m.mem.FailedFor >= failedFor && !m.protected:
@@ -139,8 +139,8 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 // tellFailed reports what happens to failed instances, and the requests and answers of their last health checks.
 func (gd *guarded) tellFailed(what string, ids []string) {
 	var parts []string
-	for i := range gd.group.members {
-		m := &gd.group.members[i]
+	for i := range gd.group.Members {
+		m := &gd.group.Members[i]
 		if !slices.Contains(ids, m.ID) {
 			continue
 		}
@@ -158,18 +158,18 @@ func (gd *guarded) tellFailed(what string, ids []string) {
 func (gd *guarded) findStaying() {
 	var gone map[string]bool
 	if gd.plan.Group != nil {
-		gone = setOf(gd.plan.Group.Remove)
+		gone = SetOf(gd.plan.Group.Remove)
 	}
-	gd.staying = make([]*member, 0, len(gd.group.ready))
-	for _, m := range gd.group.ready {
-		m.wanted, m.mem.Clamped = m.share, nil
+	gd.staying = make([]*Member, 0, len(gd.group.Ready))
+	for _, m := range gd.group.Ready {
+		m.wanted, m.mem.Clamped = m.Planned, nil
 		if m.stays = !gone[m.ID]; m.stays {
 			gd.staying = append(gd.staying, m)
 		}
 	}
 }
 
-func setOf(ids []string) map[string]bool {
+func SetOf(ids []string) map[string]bool {
 	set := make(map[string]bool, len(ids))
 	for _, id := range ids {
 		set[id] = true

@@ -197,23 +197,23 @@ func TestGuardHoldsAnyPolicy(t *testing.T) {
 		decide decide
 		want   string
 	}{
-		{"removes all: the protected one and, to the minimum, the last of its list stay", func(_ *Input, g *group, _ *State) quell.Plan {
-			g.equal()
+		{"removes all: the protected one and, to the minimum, the last of its list stay", func(_ *Input, g *Group, _ *State) quell.Plan {
+			g.Equal()
 			return quell.Plan{Group: &quell.GroupChange{Remove: []string{"i1", "i2", "i3", "i4"}}}
 		}, "i1=0.5 i2=0.5 -i3 -i4 group_min"},
-		{"adds without end", func(in *Input, g *group, _ *State) quell.Plan {
-			g.equal()
+		{"adds without end", func(in *Input, g *Group, _ *State) quell.Plan {
+			g.Equal()
 			return quell.Plan{Group: &quell.GroupChange{Add: 1000}}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25 +6 group_max"},
-		{"gives no weights", func(in *Input, g *group, _ *State) quell.Plan {
-			for _, m := range g.ready {
-				m.share = 0
+		{"gives no weights", func(in *Input, g *Group, _ *State) quell.Plan {
+			for _, m := range g.Ready {
+				m.Planned = 0
 			}
 			return quell.Plan{}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25"},
-		{"gives half of them", func(in *Input, g *group, _ *State) quell.Plan {
-			for _, m := range g.ready {
-				m.share /= 2
+		{"gives half of them", func(in *Input, g *Group, _ *State) quell.Plan {
+			for _, m := range g.Ready {
+				m.Planned /= 2
 			}
 			return quell.Plan{}
 		}, "i1=0.4 i2=0.2 i3=0.2 i4=0.2"},

@@ -28,27 +28,27 @@ type HPASettings struct {
 	Utilization float64        // the target
 }
 
-var hpaSpec = spec[HPASettings]{
-	name: "hpa", about: "equal weights, and as many instances as bring the mean utilisation to a target, like Kubernetes' autoscaler",
-	scope: ServiceScope, scales: true, equal: true,
-	defaults: HPASettings{Resource: quell.Network, Utilization: 0.8},
-	keys: func(s *HPASettings) setting.Table {
+var HPA = Spec[HPASettings]{
+	Name: "hpa", About: "equal weights, and as many instances as bring the mean utilisation to a target, like Kubernetes' autoscaler",
+	Scope: ServiceScope, Scales: true, Equal: true,
+	Defaults: HPASettings{Resource: quell.Network, Utilization: 0.8},
+	Keys: func(s *HPASettings) setting.Table {
 		return setting.Table{
-			resourceKey(&s.Resource),
+			ResourceKey(&s.Resource),
 			setting.Opt("utilization", setting.Share(&s.Utilization).Above(0).Between(0, 1), "the target of the mean utilisation"),
 		}
 	},
-	senses:   func(s HPASettings) Senses { return sensing(s.Resource) },
-	variants: hpaTargets,
-	memory:   empty[hpaMemory],
-	decide:   hpa,
+	Senses:   func(s HPASettings) Senses { return Sensing(s.Resource) },
+	Variants: hpaTargets,
+	Memory:   Empty[hpaMemory],
+	Decide:   hpa,
 }
 
 // hpaTargets returns the target utilisations that the arena, which compares policies, tries.
-func hpaTargets(s HPASettings) (list []variant[HPASettings]) {
+func hpaTargets(s HPASettings) (list []VariantOf[HPASettings]) {
 	for _, target := range []float64{0.3, 0.4, 0.5, 0.6, 0.7, 0.8} {
 		s.Utilization = target
-		list = append(list, variant[HPASettings]{Step: fmt.Sprintf("%.0f%%", target*100), Settings: s})
+		list = append(list, VariantOf[HPASettings]{Step: fmt.Sprintf("%.0f%%", target*100), Settings: s})
 	}
 	return list
 }
@@ -67,13 +67,13 @@ const (
 // ceil(n * mean utilisation / target). It grows at once, and shrinks to the largest size recommended within the
 // stabilisation window. It does not consider neighbours: an instance that neighbours slow looks as busy as any other.
 // Instances whose share a person set are not counted, because they cannot take load from the others.
-func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
+func hpa(in *Input, set HPASettings, g *Group, st *State) quell.Plan {
 	var plan quell.Plan
-	g.equal()
+	g.Equal()
 	current := g.scaled()
 	target := set.Utilization
 	wanted := g.recommended(target)
-	mem := remembered[hpaMemory](st)
+	mem := Remembered[hpaMemory](st)
 	mem.Recommended = remembering(mem.Recommended, Recommendation{in.Snapshot.At, wanted}, stabilisedPeriods*in.Service.Sampling)
 	switch stabilised := largest(mem.Recommended); {
 	case wanted > current:
@@ -81,7 +81,7 @@ func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 	case stabilised < current:
 		g.shrink(in, &plan, current, stabilised, target)
 	case wanted < current:
-		addReason(&plan, "stabilizing", "",
+		AddReason(&plan, "stabilizing", "",
 			"%d instance(s) would do for a mean utilisation of %.0f%%, but up to %d were wanted within %d periods", wanted, target*100, stabilised,
 			stabilisedPeriods)
 	}
@@ -91,13 +91,13 @@ func hpa(in *Input, set HPASettings, g *group, st *State) quell.Plan {
 // recommended returns the size that brings the mean utilisation to the target, or the present size if the mean is within the
 // tolerance. When scaling out, instances that are starting or have not reported count as idle. When scaling in, those that have
 // not reported count as fully used and starting ones are not counted. If this reverses the decision, the size stays.
-func (g *group) recommended(target float64) int {
+func (g *Group) recommended(target float64) int {
 	current := g.scaled()
 	var sum float64
 	known := 0
-	for _, m := range g.ready {
-		if m.hasUse && m.fixed == nil {
-			sum += m.use
+	for _, m := range g.Ready {
+		if m.HasUse && m.Fixed == nil {
+			sum += m.Use
 			known++
 		}
 	}
@@ -105,7 +105,7 @@ func (g *group) recommended(target float64) int {
 		return current
 	}
 	short := sum > target*float64(known)
-	counted, assumed := current-g.starting, unknownWhenInExcess
+	counted, assumed := current-g.Starting, unknownWhenInExcess
 	if short {
 		counted, assumed = current, unknownWhenShort
 	}
@@ -118,12 +118,12 @@ func (g *group) recommended(target float64) int {
 }
 
 // scaled is the number of instances that share the load.
-func (g *group) scaled() int { return len(g.ready) + g.starting - len(g.set()) }
+func (g *Group) scaled() int { return len(g.Ready) + g.Starting - len(g.set()) }
 
 // set lists the instances whose share a person set.
-func (g *group) set() (ids []string) {
-	for _, m := range g.ready {
-		if m.fixed != nil {
+func (g *Group) set() (ids []string) {
+	for _, m := range g.Ready {
+		if m.Fixed != nil {
 			ids = append(ids, m.ID)
 		}
 	}
@@ -144,32 +144,32 @@ func largest(rs []Recommendation) int {
 	return slices.MaxFunc(rs, func(a, b Recommendation) int { return a.N - b.N }).N
 }
 
-func (g *group) grow(in *Input, plan *quell.Plan, current, wanted int, target float64) {
-	most := g.most(in) - len(g.set())
+func (g *Group) grow(in *Input, plan *quell.Plan, current, wanted int, target float64) {
+	most := g.MaxSize(in) - len(g.set())
 	if wanted > most {
-		addReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and %s", wanted, target*100, g.limit(in))
+		AddReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and %s", wanted, target*100, g.Limit(in))
 	}
 	wanted = min(wanted, most, max(2*current, current+mostAdded))
 	if wanted > current {
 		plan.Group = &quell.GroupChange{Add: wanted - current}
-		addReason(plan, "utilization", "", "%d instance(s) bring the mean utilisation to %.0f%%: adding %d", wanted, target*100, wanted-current)
+		AddReason(plan, "utilization", "", "%d instance(s) bring the mean utilisation to %.0f%%: adding %d", wanted, target*100, wanted-current)
 	}
 }
 
-func (g *group) shrink(in *Input, plan *quell.Plan, current, wanted int, target float64) {
-	ids := g.youngest(current-max(wanted, in.Service.Group.Min), g.set())
+func (g *Group) shrink(in *Input, plan *quell.Plan, current, wanted int, target float64) {
+	ids := g.Youngest(current-max(wanted, in.Service.Group.Min), g.set())
 	if len(ids) == 0 {
 		return
 	}
-	gone := setOf(ids)
-	kept := slices.DeleteFunc(slices.Clone(g.ready), func(m *member) bool { return gone[m.ID] })
-	for _, m := range g.ready {
-		m.share = 0
+	gone := SetOf(ids)
+	kept := slices.DeleteFunc(slices.Clone(g.Ready), func(m *Member) bool { return gone[m.ID] })
+	for _, m := range g.Ready {
+		m.Planned = 0
 	}
 	for _, m := range kept {
-		m.share = 1 / float64(len(kept))
+		m.Planned = 1 / float64(len(kept))
 	}
 	plan.Group = &quell.GroupChange{Remove: ids}
-	addReason(plan, "scale_in", "", "%d instance(s) bring the mean utilisation to %.0f%%: removing %s", current-len(ids), target*100,
+	AddReason(plan, "scale_in", "", "%d instance(s) bring the mean utilisation to %.0f%%: removing %s", current-len(ids), target*100,
 		strings.Join(ids, ", "))
 }

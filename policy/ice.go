@@ -54,6 +54,14 @@ func (p Parameters) list() (list []Parameter) {
 	return list
 }
 
+// ServerParameters returns the parameters that may be changed.
+func (s ICESettings) ServerParameters() (list []ParameterBounds) {
+	for _, p := range s.Parameters.list() {
+		list = append(list, ParameterBounds{p.Name, p.Min, p.Max})
+	}
+	return list
+}
+
 // Direction says how a parameter follows interference.
 type Direction string
 
@@ -64,19 +72,19 @@ const (
 	Raise Direction = "raise"
 )
 
-var iceSpec = spec[ICESettings]{
-	name: "ice", about: "cuts the share of an instance with neighbours within seconds, then changes its server's parameters",
-	scope: ServiceScope, beside: true, machines: true,
-	defaults: ICESettings{SetPoint: 0.7, Floor: 0.6, Confirm: 1, Window: 5 * time.Second, Calm: 10 * time.Second,
+var ICE = Spec[ICESettings]{
+	Name: "ice", About: "cuts the share of an instance with neighbours within seconds, then changes its server's parameters",
+	Scope: ServiceScope, Beside: true, Machines: true,
+	Defaults: ICESettings{SetPoint: 0.7, Floor: 0.6, Confirm: 1, Window: 5 * time.Second, Calm: 10 * time.Second,
 		After: 20 * time.Second, Settle: 10 * time.Second},
-	keys: func(s *ICESettings) setting.Table {
+	Keys: func(s *ICESettings) setting.Table {
 		parameters := s.Parameters.list()
 		return setting.Table{
 			setting.Opt("set_point", setting.Share(&s.SetPoint).Above(0).Between(0, 1),
 				"an instance with neighbours gets as many requests as keep its resource this busy, neighbours included"),
 			setting.Opt("floor", setting.Share(&s.Floor).Between(0.01, 1),
 				"an instance with neighbours keeps at least this part of its share; with 100% only parameters are changed"),
-			confirmKey(&s.Confirm),
+			ConfirmKey(&s.Confirm),
 			setting.Opt("window", setting.Duration(&s.Window).Between(time.Second, time.Hour), "time between two changes of an instance's share"),
 			setting.Opt("calm", setting.Duration(&s.Calm).Between(time.Second, time.Hour),
 				"time without signs of neighbours before a share grows again; longer after each premature return"),
@@ -88,10 +96,10 @@ var iceSpec = spec[ICESettings]{
 			setting.Opt("settle", setting.Duration(&s.Settle).Between(time.Second, time.Hour), "time between two changes of a parameter"),
 		}
 	},
-	agree:    iceAgrees,
-	variants: iceVariants,
-	instance: empty[iceInstance],
-	decide:   ice,
+	Agree:    iceAgrees,
+	Variants: iceVariants,
+	Instance: Empty[iceInstance],
+	Decide:   ice,
 }
 
 func parameterKeys(p *Parameter) setting.Table {
@@ -126,10 +134,10 @@ func iceAgrees(d *setting.Decoder, path string, s ICESettings, _ quell.Service) 
 }
 
 // iceVariants are deeper cuts than the paper's.
-func iceVariants(s ICESettings) (list []variant[ICESettings]) {
+func iceVariants(s ICESettings) (list []VariantOf[ICESettings]) {
 	for _, floor := range []float64{0.4, 0.2} {
 		s.Floor = floor
-		list = append(list, variant[ICESettings]{Change: fmt.Sprintf("floor %.0f%%", 100*floor), Settings: s})
+		list = append(list, VariantOf[ICESettings]{Change: fmt.Sprintf("floor %.0f%%", 100*floor), Settings: s})
 	}
 	return list
 }
@@ -159,7 +167,7 @@ type iceInstance struct {
 	Tuned iceTuned        `json:"tuned,omitzero"` // its server's parameters
 }
 
-func (m *member) ice() *iceInstance { return m.mem.Memory.(*iceInstance) }
+func (m *Member) ice() *iceInstance { return m.mem.Memory.(*iceInstance) }
 
 // iceMean holds means over windows. Older ones fade.
 type iceMean struct {
@@ -184,8 +192,9 @@ const (
 // icePlan is the state of one decision.
 type icePlan struct {
 	in    *Input
+	model *model.ICE // nil: the models do not have this section
 	set   ICESettings
-	group *group
+	group *Group
 	now   time.Time
 	slow  *judgement // of response times
 	plan  quell.Plan
@@ -209,25 +218,26 @@ type iceFacts struct {
 	judged bool // no decision has judged the window before
 }
 
-func (p *icePlan) facts(m *member) *iceFacts { return &p.all[m.position] }
+func (p *icePlan) facts(m *Member) *iceFacts { return &p.all[m.Position] }
 
 // ice is Algorithm 1 of ICE. Once per second it looks for signs that an instance has neighbours. If there are any, it predicts how busy
 // the instance's resource is, and cuts its share so far that the use comes back to the set point, but never below the floor. If the
 // interference lasts, it changes parameters of the server. Without signs the share grows again. Beside another policy its cuts are factors
 // that expire.
-func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
-	rememberedOf[iceInstance](g)
-	p := &icePlan{in: in, set: set, group: g, now: in.Snapshot.At, parameters: set.Parameters.list(), all: make([]iceFacts, len(g.members))}
-	for i := range g.members {
-		m := &g.members[i]
-		if !m.inService() {
+func ice(in *Input, set ICESettings, g *Group, _ *State) quell.Plan {
+	RememberedOf[iceInstance](g)
+	p := &icePlan{in: in, model: in.ICE(), set: set, group: g, now: in.Snapshot.At, parameters: set.Parameters.list()}
+	p.all = make([]iceFacts, len(g.Members))
+	for i := range g.Members {
+		m := &g.Members[i]
+		if !m.InService() {
 			*m.ice() = iceInstance{Tuned: m.ice().Tuned}
 		}
 		m.ice().forgetFuture(p.now)
 	}
 	p.watch()
-	for i := range g.members {
-		p.tune(&g.members[i])
+	for i := range g.Members {
+		p.tune(&g.Members[i])
 	}
 	p.put()
 	if !p.trained() {
@@ -240,21 +250,21 @@ func ice(in *Input, set ICESettings, g *group, _ *State) quell.Plan {
 // tellUnfelt names the instances whose processors nobody reports on.
 func (p *icePlan) tellUnfelt() {
 	var ids []string
-	for _, m := range p.group.ready {
+	for _, m := range p.group.Ready {
 		if !p.facts(m).used {
 			ids = append(ids, m.ID)
 		}
 	}
 	if len(ids) > 0 {
-		p.reason("unfelt", "", "no agent reports on the processors in this period: only response times can show neighbours of %s", named(ids))
+		p.reason("unfelt", "", "no agent reports on the processors in this period: only response times can show neighbours of %s", Named(ids))
 	}
 }
 
 // trained returns whether the models can tell which windows have neighbours.
-func (p *icePlan) trained() bool { return p.in.ice != nil && p.in.ice.Classifier != nil }
+func (p *icePlan) trained() bool { return p.model != nil && p.model.Classifier != nil }
 
 func (p *icePlan) reason(code, instance, format string, args ...any) {
-	addReason(&p.plan, code, instance, format, args...)
+	AddReason(&p.plan, code, instance, format, args...)
 }
 
 // forgetFuture forgets moments that are still to come: the clock was set back, or the controller of before had another clock. The last
@@ -292,7 +302,7 @@ func (p *icePlan) notice(mem *iceInstance, s iceSign, found bool) {
 }
 
 // follow changes an instance's share by the sign in its last window, or by its absence.
-func (p *icePlan) follow(m *member, s iceSign, found bool) {
+func (p *icePlan) follow(m *Member, s iceSign, found bool) {
 	mem := m.ice()
 	if !found {
 		p.calm(m)
@@ -328,7 +338,7 @@ func (x *iceMean) add(s iceSign) {
 }
 
 // cut sets how much of its share an instance keeps.
-func (p *icePlan) cut(m *member, s iceSign) {
+func (p *icePlan) cut(m *Member, s iceSign) {
 	mem := m.ice()
 	mean, left := mem.Seen, 1-mem.Cut
 	own, hidden, rate := mean.Own, mean.Hidden, mean.Rate
@@ -364,7 +374,7 @@ func (p *icePlan) cut(m *member, s iceSign) {
 // trained estimator. The use is predicted from that of the window before (line 3), and the new rate from the present use (line 5). If the
 // predicted use is below the set point, a cut stays as deep as before, unless the main policy has taken load away as well.
 func (p *icePlan) estimate(mem *iceInstance, s iceSign, point float64) float64 {
-	e, rate := p.in.ice.Estimator, s.rate
+	e, rate := p.model.Estimator, s.rate
 	use := e.Use(s.previous, rate, s.signal)
 	switch {
 	case rate < leastRequest:
@@ -383,9 +393,9 @@ func (p *icePlan) estimate(mem *iceInstance, s iceSign, point float64) float64 {
 
 // asShare converts the part of its requests that an instance is to get into a factor of its share. The others get what it loses, so its
 // part of all requests is not proportional to its share.
-func (p *icePlan) asShare(m *member, part float64) float64 {
+func (p *icePlan) asShare(m *Member, part float64) float64 {
 	all := p.rate
-	now, _ := m.requests()
+	now, _ := m.Requests()
 	if all <= now || now < leastRequest {
 		return part
 	}
@@ -409,9 +419,9 @@ func (p *icePlan) level(r quell.Resource) float64 {
 }
 
 // ownUse returns an instance's own use of a resource. If it is not known, the instance counts as one with room: 0.
-func (p *icePlan) ownUse(m *member, r quell.Resource) float64 {
+func (p *icePlan) ownUse(m *Member, r quell.Resource) float64 {
 	switch {
-	case !m.fresh:
+	case !m.Fresh:
 		return 0
 	case r == quell.CPU:
 		return p.facts(m).use.Own
@@ -421,7 +431,7 @@ func (p *icePlan) ownUse(m *member, r quell.Resource) float64 {
 
 // calm lets the share of an instance grow again after a time without signs. The time doubles with each return that was too early, because
 // signs may disappear only because the instance gets fewer requests.
-func (p *icePlan) calm(m *member) {
+func (p *icePlan) calm(m *Member) {
 	mem := m.ice()
 	if mem.Since.IsZero() || p.now.Sub(mem.Sign) < p.set.Calm<<mem.Repeats {
 		return
@@ -442,19 +452,19 @@ func (p *icePlan) calm(m *member) {
 // put writes the cuts into the plan. If all instances have neighbours, only their proportions count. One instance alone keeps its share.
 func (p *icePlan) put() {
 	most := 0.0
-	for _, m := range p.group.ready {
+	for _, m := range p.group.Ready {
 		most = math.Max(most, 1-m.ice().Cut)
 	}
 	if most == 0 {
 		most = 1
 	}
 	sum := 0.0
-	for _, m := range p.group.ready {
+	for _, m := range p.group.Ready {
 		mem, left := m.ice(), math.Min(1, (1-m.ice().Cut)/most)
 		mem.Slow.Cut = 1 - left
 		sum += left
 		p.explain(m, left)
-		if p.in.fast && left < 1 {
+		if p.in.Fast && left < 1 {
 			if p.plan.Factor == nil {
 				p.plan.Factor = map[string]quell.Factor{}
 			}
@@ -462,16 +472,16 @@ func (p *icePlan) put() {
 			p.plan.Factor[m.ID] = quell.Factor{Value: left, Until: p.now.Add(3 * p.in.Service.Sampling)}
 		}
 	}
-	if p.in.fast || sum == 0 {
+	if p.in.Fast || sum == 0 {
 		return
 	}
-	for _, m := range p.group.ready {
-		m.share = (1 - m.ice().Slow.Cut) / sum
+	for _, m := range p.group.Ready {
+		m.Planned = (1 - m.ice().Slow.Cut) / sum
 	}
 }
 
 // explain says why an instance's share is cut.
-func (p *icePlan) explain(m *member, left float64) {
+func (p *icePlan) explain(m *Member, left float64) {
 	mem := m.ice()
 	if mem.Since.IsZero() {
 		return
@@ -484,7 +494,7 @@ func (p *icePlan) explain(m *member, left float64) {
 	}
 	what := fmt.Sprintf("it keeps %.0f%% of its share", 100*left)
 	switch {
-	case len(p.group.ready) == 1:
+	case len(p.group.Ready) == 1:
 		what = "it is the only instance, so its share stays"
 	case left == 1 && mem.Cut > 0:
 		what = "the other instances have more, so its share stays"

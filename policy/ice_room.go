@@ -21,8 +21,8 @@ func (p *icePlan) roomOf(r quell.Resource) *room {
 	if x := p.rooms[r]; x != nil {
 		return x
 	}
-	x := &room{hidden: make([]float64, len(p.group.members)), values: []float64{0}}
-	for _, m := range p.group.ready {
+	x := &room{hidden: make([]float64, len(p.group.Members)), values: []float64{0}}
+	for _, m := range p.group.Ready {
 		x.work += p.ownUse(m, r)
 		if mem := m.ice(); mem.Cause == r {
 			x.values = append(x.values, mem.Hidden, mem.Seen.Hidden)
@@ -31,9 +31,9 @@ func (p *icePlan) roomOf(r quell.Resource) *room {
 	slices.Sort(x.values)
 	x.values = slices.Compact(x.values)
 	x.count, x.sum = make([]float64, len(x.values)+1), make([]float64, len(x.values)+1)
-	for _, m := range p.group.ready {
-		x.hidden[m.position] = m.ice().othersUse(r)
-		x.add(x.hidden[m.position], 1)
+	for _, m := range p.group.Ready {
+		x.hidden[m.Position] = m.ice().othersUse(r)
+		x.add(x.hidden[m.Position], 1)
 	}
 	if p.rooms == nil {
 		p.rooms = map[quell.Resource]*room{}
@@ -54,12 +54,12 @@ func (mem *iceInstance) othersUse(r quell.Resource) float64 {
 }
 
 // changed updates all rooms after an instance's share may have changed.
-func (p *icePlan) changed(m *member) {
+func (p *icePlan) changed(m *Member) {
 	for r, x := range p.rooms {
-		if now, before := m.ice().othersUse(r), x.hidden[m.position]; now != before {
+		if now, before := m.ice().othersUse(r), x.hidden[m.Position]; now != before {
 			x.add(before, -1)
 			x.add(now, 1)
-			x.hidden[m.position] = now
+			x.hidden[m.Position] = now
 		}
 	}
 }

@@ -15,20 +15,20 @@ func TestICERoom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		use := rapid.Float64Range(0, 1)
 		n := rapid.IntRange(1, 30).Draw(rt, "n")
-		p := &icePlan{group: &group{members: make([]member, n)}, all: make([]iceFacts, n)}
-		for i := range p.group.members {
-			m := &p.group.members[i]
-			m.position, m.fresh, m.mem.Memory = i, true, &iceInstance{
+		p := &icePlan{group: &Group{Members: make([]Member, n)}, all: make([]iceFacts, n)}
+		for i := range p.group.Members {
+			m := &p.group.Members[i]
+			m.Position, m.Fresh, m.mem.Memory = i, true, &iceInstance{
 				Cause: rapid.SampledFrom([]quell.Resource{"", quell.CPU, quell.Network}).Draw(rt, "cause"), Hidden: use.Draw(rt, "hidden"),
 				Seen: iceMean{N: rapid.IntRange(0, 1).Draw(rt, "seen"), Hidden: use.Draw(rt, "hidden now")}}
 			p.all[i].use.Own = use.Draw(rt, "own")
-			p.group.ready = append(p.group.ready, m)
+			p.group.Ready = append(p.group.Ready, m)
 		}
 		for range rapid.IntRange(1, 20).Draw(rt, "changes") {
 			if got, want := p.level(quell.CPU), p.levelAnew(); math.Abs(got-want) > 1e-8 {
 				rt.Fatalf("the level is %v, want %v", got, want)
 			}
-			m := p.group.ready[rapid.IntRange(0, n-1).Draw(rt, "changed")]
+			m := p.group.Ready[rapid.IntRange(0, n-1).Draw(rt, "changed")]
 			switch mem := m.ice(); rapid.IntRange(0, 2).Draw(rt, "change") {
 			case 0: // calm again
 				mem.Cause, mem.Hidden = "", 0
@@ -47,7 +47,7 @@ func (p *icePlan) levelAnew() float64 {
 	low, high := 0.0, 1.0
 	for range 50 {
 		level, room := (low+high)/2, 0.0
-		for _, m := range p.group.ready {
+		for _, m := range p.group.Ready {
 			room += math.Max(0, level-m.ice().othersUse(quell.CPU)) - p.ownUse(m, quell.CPU)
 		}
 		if room < 0 {

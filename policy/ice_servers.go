@@ -48,13 +48,13 @@ const (
 
 // tunes returns whether parameters of an instance's server may follow: a cut of its share is in force or, if shares are never cut, it has
 // neighbours. The latter is IC², which ICE builds on.
-func (p *icePlan) tunes(m *member) bool {
+func (p *icePlan) tunes(m *Member) bool {
 	mem := m.ice()
-	return mem.Slow.Cut > 0 && m.fixed == nil || p.set.Floor == 1 && !mem.Since.IsZero()
+	return mem.Slow.Cut > 0 && m.Fixed == nil || p.set.Floor == 1 && !mem.Since.IsZero()
 }
 
 // note adds an instance's last window. When parameters become free to follow, or are no longer, the means begin anew with the next window.
-func (p *icePlan) note(m *member) {
+func (p *icePlan) note(m *Member) {
 	t, f := &m.ice().Tuned, p.facts(m)
 	if f.used {
 		t.Busy = f.use.Busy()
@@ -75,7 +75,7 @@ func (p *icePlan) note(m *member) {
 
 // shows returns whether an instance's last window shows what the ordered values of parameters do, if there are any. A reload holds requests
 // up for a moment, and values none of which is in force do nothing.
-func (p *icePlan) shows(m *member) bool {
+func (p *icePlan) shows(m *Member) bool {
 	t, o := &m.ice().Tuned, m.Observation
 	began := o.At.Add(-time.Duration(o.WindowS * float64(time.Second)))
 	if began.Sub(t.At) < p.set.Settle/2 {
@@ -93,7 +93,7 @@ func (p *icePlan) shows(m *member) bool {
 // cut (unless shares are never cut), never again before the last change has settled. It undoes the change if the median response time gets
 // worse, and when the interference is over. Each change in a row that did not help doubles the time after which the next one comes, because
 // reloads have a price.
-func (p *icePlan) tune(m *member) {
+func (p *icePlan) tune(m *Member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	settled := p.now.Sub(t.At) >= p.set.Settle
@@ -102,7 +102,7 @@ func (p *icePlan) tune(m *member) {
 		if p.now.Sub(t.At) >= givenUp {
 			t.Vain = 0
 		}
-		if m.inService() && p.tunes(m) && !t.Worse && settled && p.lasts(mem) {
+		if m.InService() && p.tunes(m) && !t.Worse && settled && p.lasts(mem) {
 			p.change(m)
 		}
 	} else if p.heed(m); len(t.Values) > 0 && !t.Undoing && settled {
@@ -118,9 +118,9 @@ func (p *icePlan) lasts(mem *iceInstance) bool {
 }
 
 // shown returns the values of those parameters that may be changed.
-func (p *icePlan) shown(m *member) map[string]float64 {
+func (p *icePlan) shown(m *Member) map[string]float64 {
 	last := m.ice().Tuned.Shown
-	if len(p.parameters) == 0 || !m.fresh {
+	if len(p.parameters) == 0 || !m.Fresh {
 		return last
 	}
 	now := map[string]float64{}
@@ -136,7 +136,7 @@ func (p *icePlan) shown(m *member) map[string]float64 {
 }
 
 // end orders the values of before if there is a reason.
-func (p *icePlan) end(m *member) {
+func (p *icePlan) end(m *Member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	t.Helped = t.Helped || t.MS.N > 0 && t.Before > muchWorse*t.MS.Mean
@@ -165,7 +165,7 @@ func (t *iceTuned) judge() {
 func (t *iceTuned) worse() bool { return t.Before > 0 && t.MS.Mean > muchWorse*t.Before }
 
 // change computes the values of all parameters that the agent reports.
-func (p *icePlan) change(m *member) {
+func (p *icePlan) change(m *Member) {
 	mem := m.ice()
 	t := &mem.Tuned
 	values := map[string]tunedValue{}
@@ -203,7 +203,7 @@ func rise(now, usual iceBand) float64 {
 }
 
 // undo orders the values of before.
-func (p *icePlan) undo(m *member, why string) {
+func (p *icePlan) undo(m *Member, why string) {
 	t := &m.ice().Tuned
 	values := make(map[string]tunedValue, len(t.Values))
 	for name, v := range t.Values {
@@ -216,7 +216,7 @@ func (p *icePlan) undo(m *member, why string) {
 // heed forgets parameters that somebody else set, and those that are back: each by itself, so that none waits for another. Values of before
 // that are not in force yet are waited for, because the agent may be away, or the operator may have paused Quell. An agent that refuses one
 // for ever would keep the instance's parameters from following at all, so after a day it is given up.
-func (p *icePlan) heed(m *member) {
+func (p *icePlan) heed(m *Member) {
 	t := &m.ice().Tuned
 	left := make(map[string]tunedValue, len(t.Values))
 	for _, name := range slices.Sorted(maps.Keys(t.Values)) {
@@ -250,32 +250,18 @@ func (v tunedValue) is(reported float64, undoing bool) bool {
 // isValue returns whether a reported value is a certain one. It may be rounded.
 func isValue(reported, value float64) bool { return math.Abs(reported-value) <= 1e-6*math.Abs(value) }
 
-// ChangedSetting is a server parameter that a policy has changed.
-type ChangedSetting struct {
-	Before float64   // its value before
-	Ours   []float64 // the values that the policy ordered, the last one first
-}
-
-// Changed returns the parameters of servers that the policy of this memory has changed, by instance and parameter, which is named as by
-// quell.Setting.Key.
-func (s *State) Changed() map[string]map[string]ChangedSetting {
-	changed := map[string]map[string]ChangedSetting{}
-	for id, in := range s.Instances {
-		mem, ok := in.Memory.(*iceInstance)
-		if !ok || len(mem.Tuned.Values) == 0 {
-			continue
-		}
-		changed[id] = map[string]ChangedSetting{}
-		for name, v := range mem.Tuned.Values {
-			changed[id][name] = ChangedSetting{v.Original, []float64{v.Value, v.Changed}}
-		}
+// ChangedSettings returns the parameters of the instance's server that are changed, by name.
+func (mem *iceInstance) ChangedSettings() map[string]ChangedSetting {
+	changed := map[string]ChangedSetting{}
+	for name, v := range mem.Tuned.Values {
+		changed[name] = ChangedSetting{v.Original, []float64{v.Value, v.Changed}}
 	}
 	return changed
 }
 
 // order puts the values that are to be in force into the plan, also those of parameters that the configuration no longer has. While a value
 // may be somebody else's, nothing is ordered, or it would be replaced before that is sure.
-func (p *icePlan) order(m *member) {
+func (p *icePlan) order(m *Member) {
 	values := m.ice().Tuned.Values
 	for _, full := range slices.Sorted(maps.Keys(values)) {
 		if values[full].Foreign > 0 {

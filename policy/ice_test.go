@@ -41,7 +41,7 @@ type served struct {
 }
 
 func iceSettings(change func(*ICESettings)) ICESettings {
-	set := iceSpec.defaults
+	set := ICE.Defaults
 	change(&set)
 	return set
 }
@@ -49,11 +49,11 @@ func iceSettings(change func(*ICESettings)) ICESettings {
 // newShop returns n servers that are 30% busy without neighbours, with ice beside static.
 func newShop(t testing.TB, n int, models *model.Models, change func(*ICESettings)) *shop {
 	t.Helper()
-	service := guarding(Plain, func(s *quell.Service) {
-		s.Policy.Fast = quell.Fast{Name: iceSpec.name, Settings: iceSettings(change), Sampling: time.Second}
+	service := guarding(all.Plain(), func(s *quell.Service) {
+		s.Policy.Fast = quell.Fast{Name: ICE.Name, Settings: iceSettings(change), Sampling: time.Second}
 		s.SLO.Threshold = 50 * time.Millisecond
 	})
-	fast, err := NewFast(service, models)
+	fast, err := all.NewFast(service, models)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestICETrained(t *testing.T) {
 
 // Alone, ice sets the shares itself.
 func TestICEAlone(t *testing.T) {
-	service := guarding(iceSpec.name, func(s *quell.Service) { s.Sampling = time.Second })
+	service := guarding(ICE.Name, func(s *quell.Service) { s.Sampling = time.Second })
 	e := engine(t, service, nil)
 	s := newShopOf(t, 3, e.Decide)
 	s.seconds(2 * bandKnown)

@@ -70,19 +70,19 @@ type iceUsual struct {
 // watch looks at each instance's last window. All signs are noticed before any share changes, because how far one share is cut depends on
 // the room at the others.
 func (p *icePlan) watch() {
-	p.slow = &judgement{in: p.in, set: outlierSpec.defaults, now: p.now}
+	p.slow = &judgement{in: p.in, set: Outlier.Defaults, now: p.now}
 	p.slow.windows(p.group)
 	p.slow.compare()
 	p.readFacts()
 	type judged struct {
-		*member
+		*Member
 		sign  iceSign
 		found bool
 	}
 	var list []judged
-	for _, m := range p.group.ready {
+	for _, m := range p.group.Ready {
 		mem := m.ice()
-		if !m.fresh {
+		if !m.Fresh {
 			p.calm(m)
 			continue
 		}
@@ -97,21 +97,21 @@ func (p *icePlan) watch() {
 	}
 	for _, j := range list {
 		mem := j.ice()
-		p.follow(j.member, j.sign, j.found)
-		p.changed(j.member)
+		p.follow(j.Member, j.sign, j.found)
+		p.changed(j.Member)
 		if !j.found && mem.Since.IsZero() {
-			mem.Usual.learn(j.member, p.facts(j.member))
+			mem.Usual.learn(j.Member, p.facts(j.Member))
 		}
-		p.note(j.member)
+		p.note(j.Member)
 	}
 }
 
 // sign returns the most important sign in an instance's last window: a clear one first, else the first in the order of the list.
-func (p *icePlan) sign(m *member) (best iceSign, found bool) {
+func (p *icePlan) sign(m *Member) (best iceSign, found bool) {
 	var list []iceSign
 	add := func(s iceSign, ok bool) {
 		if ok {
-			s.rate, _ = m.requests()
+			s.rate, _ = m.Requests()
 			list = append(list, s)
 		}
 	}
@@ -135,8 +135,8 @@ func (p *icePlan) sign(m *member) (best iceSign, found bool) {
 }
 
 // detected asks the trained classifier.
-func (p *icePlan) detected(m *member) (s iceSign, found bool) {
-	ice, o, mem := p.in.ice, m.Observation, m.ice()
+func (p *icePlan) detected(m *Member) (s iceSign, found bool) {
+	ice, o, mem := p.model, m.Observation, m.ice()
 	signals, means := model.ICESignals(o, mem.Means)
 	mem.Means = means
 	if found, s.clear = ice.Disturbed(signals); !found {
@@ -178,7 +178,7 @@ func waitingChance(o *quell.Observation, own float64) float64 {
 
 // crowded compares others' use of the processors with its band. An instance that is known to have neighbours gets fewer requests, so chance
 // counts half, or its neighbours would seem to have gone.
-func (p *icePlan) crowded(m *member) (s iceSign, found bool) {
+func (p *icePlan) crowded(m *Member) (s iceSign, found bool) {
 	whole := p.facts(m).use
 	chance := waitingChance(m.Observation, whole.Own)
 	if !m.ice().Since.IsZero() {
@@ -211,11 +211,11 @@ func signalOf(o *quell.Observation) (x float64, what string, ok bool) {
 
 // readFacts computes what several steps need, and the same of all instances together.
 func (p *icePlan) readFacts() {
-	for _, m := range p.group.ready {
+	for _, m := range p.group.Ready {
 		f := p.facts(m)
-		rate, _ := m.requests()
+		rate, _ := m.Requests()
 		p.rate += rate
-		if !m.fresh {
+		if !m.Fresh {
 			continue
 		}
 		f.use, f.used = model.ProcessorsOf(m.Observation, 0)
@@ -235,7 +235,7 @@ func (p *icePlan) readFacts() {
 
 // costly compares an instance's signal with its band and with those of the other instances: if all need more processor time, the cause is
 // the requests.
-func (p *icePlan) costly(m *member) (s iceSign, found bool) {
+func (p *icePlan) costly(m *Member) (s iceSign, found bool) {
 	f := p.facts(m)
 	if !f.costs || !f.used {
 		return s, false
@@ -257,7 +257,7 @@ func (p *icePlan) costly(m *member) (s iceSign, found bool) {
 
 // probed compares the probe times of a resource, less what the own use explains, with their band. The probes of one window are few, so
 // their standard error counts as well.
-func (p *icePlan) probed(m *member, r quell.Resource) (s iceSign, found bool) {
+func (p *icePlan) probed(m *Member, r quell.Resource) (s iceSign, found bool) {
 	ms, ok := model.ProbeAtRest(m.Observation, r)
 	band, seen := m.ice().Usual.Probes[r]
 	if !ok || !seen || band.N < bandKnown {
@@ -277,7 +277,7 @@ func (p *icePlan) probed(m *member, r quell.Resource) (s iceSign, found bool) {
 }
 
 // slower says whether response times are out of their band, as the policy outlier judges them. Failed requests are no sign of neighbours.
-func (p *icePlan) slower(m *member) (s iceSign, found bool) {
+func (p *icePlan) slower(m *Member) (s iceSign, found bool) {
 	w := p.facts(m).slow
 	if w == nil || w.slow == "" {
 		return s, false
@@ -287,7 +287,7 @@ func (p *icePlan) slower(m *member) (s iceSign, found bool) {
 
 // learn adds a window without signs to what an instance usually shows. A use by others that alone would be a sign counts as the least that
 // is none: two such windows, for example while the instance starts, would make the band so wide that no neighbour leaves it.
-func (u *iceUsual) learn(m *member, f *iceFacts) {
+func (u *iceUsual) learn(m *Member, f *iceFacts) {
 	o := m.Observation
 	if use, ok := model.ProcessorsOf(o, waitingChance(o, f.use.Own)); ok {
 		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))

@@ -82,15 +82,15 @@ func TestCapacityByTheOwnWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	sf := p.SeverityAt(.3, .4)
-	told := sense{use: .3, severity: sf, measured: sf, taken: new(.4)}
+	told := Sense{use: .3, Severity: sf, measured: sf, taken: new(.4)}
 	if got := told.neighbours(p); got != .4 {
 		t.Errorf("%v", got)
 	}
-	told.severity = 2 * sf
+	told.Severity = 2 * sf
 	if got := told.neighbours(p); got <= .4 {
 		t.Errorf("a correction to twice the severity gives %v", got)
 	}
-	told.severity = sf / 2
+	told.Severity = sf / 2
 	if got := told.neighbours(p); got != .4 {
 		t.Errorf("a lower severity gives %v", got)
 	}

@@ -21,7 +21,7 @@ type knapsackInstance struct {
 	Curve []CurvePoint `json:"curve,omitempty"` // the newest observations, oldest first
 }
 
-func (m *member) knapsack() *knapsackInstance { return m.mem.Memory.(*knapsackInstance) }
+func (m *Member) knapsack() *knapsackInstance { return m.mem.Memory.(*knapsackInstance) }
 
 // Constants of learning the curves.
 const (
@@ -39,13 +39,13 @@ type KnapsackSettings struct {
 	Tolerance float64 // no weight changes by less than this fraction of itself
 }
 
-var knapsackSpec = spec[KnapsackSettings]{
-	name: "knapsack", about: "weights by latency curves that are learned in place, on a group of fixed size, like KnapsackLB",
-	scope:    ServiceScope,
-	defaults: KnapsackSettings{Tolerance: 0.05},
-	keys:     func(s *KnapsackSettings) setting.Table { return setting.Table{toleranceKey(&s.Tolerance)} },
-	instance: empty[knapsackInstance],
-	decide:   knapsack,
+var Knapsack = Spec[KnapsackSettings]{
+	Name: "knapsack", About: "weights by latency curves that are learned in place, on a group of fixed size, like KnapsackLB",
+	Scope:    ServiceScope,
+	Defaults: KnapsackSettings{Tolerance: 0.05},
+	Keys:     func(s *KnapsackSettings) setting.Table { return setting.Table{ToleranceKey(&s.Tolerance)} },
+	Instance: Empty[knapsackInstance],
+	Decide:   knapsack,
 }
 
 // knapsack is like KnapsackLB (Gandhi and Narayana, 2023). It learns how each instance's latency grows with its load,
@@ -53,30 +53,30 @@ var knapsackSpec = spec[KnapsackSettings]{
 // differs from the original in three points: it learns from the balancer's readings instead of probes at special
 // weights; the curve is a/(1-bx) instead of a polynomial; and the solution is exact for such curves instead of an
 // integer program.
-func knapsack(in *Input, set KnapsackSettings, g *group, _ *State) quell.Plan {
-	rememberedOf[knapsackInstance](g)
+func knapsack(in *Input, set KnapsackSettings, g *Group, _ *State) quell.Plan {
+	RememberedOf[knapsackInstance](g)
 	var plan quell.Plan
-	for i := range g.members {
-		g.members[i].learnCurve()
+	for i := range g.Members {
+		g.Members[i].learnCurve()
 	}
 	rate := offered(in, g)
 	if shares := g.minimising(rate); rate > 0 && g.moves(shares, set.Tolerance) {
-		for i, m := range g.ready {
-			m.share = shares[i]
+		for i, m := range g.Ready {
+			m.Planned = shares[i]
 		}
-		addReason(&plan, "shift", "", "weights that minimise the mean response time predicted for %.1f requests/s", rate)
+		AddReason(&plan, "shift", "", "weights that minimise the mean response time predicted for %.1f requests/s", rate)
 	}
 	return plan
 }
 
 // learnCurve adds the newest observation of a ready instance to its points. A restarted instance begins without
 // points.
-func (m *member) learnCurve() {
+func (m *Member) learnCurve() {
 	if m.State != quell.Ready {
 		m.knapsack().Curve = nil
 		return
 	}
-	if !m.fresh || m.failing || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
+	if !m.Fresh || m.Failing || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
 		return
 	}
 	ms, ok := m.Observation.LatencyMS.Of(quell.Mean)
@@ -91,12 +91,12 @@ func (m *member) learnCurve() {
 }
 
 // offered returns the number of requests per second that the group gets.
-func offered(in *Input, g *group) float64 {
+func offered(in *Input, g *Group) float64 {
 	if in.Snapshot.ArrivalRate != nil {
 		return *in.Snapshot.ArrivalRate
 	}
 	var sum float64
-	for _, m := range g.ready {
+	for _, m := range g.Ready {
 		if n := len(m.knapsack().Curve); n > 0 {
 			sum += m.knapsack().Curve[n-1].Rate
 		}
@@ -139,18 +139,18 @@ func (p *CurvePoint) requests() float64 { return float64(max(1, p.N)) }
 
 // minimising returns the shares of the ready instances that minimise the predicted mean latency at a total rate.
 // Instances without a curve get an equal share.
-func (g *group) minimising(rate float64) []float64 {
-	n := float64(len(g.ready))
-	curves, shares := make([]latencyCurve, len(g.ready)), make([]float64, len(g.ready))
+func (g *Group) minimising(rate float64) []float64 {
+	n := float64(len(g.Ready))
+	curves, shares := make([]latencyCurve, len(g.Ready)), make([]float64, len(g.Ready))
 	rest := 0.0
-	for i, m := range g.ready {
+	for i, m := range g.Ready {
 		if len(m.knapsack().Curve) > 0 {
 			curves[i] = fitCurve(m.knapsack().Curve)
 			rest += 1 / n
 		}
 	}
 	rates, sum := leastLatency(curves, rate*rest), 0.0
-	for i := range g.ready {
+	for i := range g.Ready {
 		shares[i] = 1 / n
 		if curves[i].alpha > 0 && rate > 0 {
 			shares[i] = math.Max(rates[i]/rate, exploring/n)
@@ -202,9 +202,9 @@ func leastLatency(curves []latencyCurve, rate float64) []float64 {
 }
 
 // moves returns whether some share would change by more than the tolerance, which is a fraction of that share.
-func (g *group) moves(shares []float64, tolerance float64) bool {
-	for i, m := range g.ready {
-		if math.Abs(shares[i]-m.share) > tolerance*m.share {
+func (g *Group) moves(shares []float64, tolerance float64) bool {
+	for i, m := range g.Ready {
+		if math.Abs(shares[i]-m.Planned) > tolerance*m.Planned {
 			return true
 		}
 	}

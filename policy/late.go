@@ -15,7 +15,7 @@ const patientStart = 2
 // given up and another one can take its place. known says that it was in an earlier snapshot: then a start that begins now, for example
 // after a person held the instance, may take its time, whatever the instance's age. An instance that is to replace another one is judged by
 // the replacement.
-func (m *member) judgeStart(in *Input, known bool) {
+func (m *Member) judgeStart(in *Input, known bool) {
 	if m.State != quell.Starting || m.Held != nil || m.Replaces != "" {
 		m.mem.StartingSince = nil
 		return
@@ -41,9 +41,9 @@ func (m *member) judgeStart(in *Input, known bool) {
 }
 
 // noteLate reports the instances that should have started by now.
-func noteLate(in *Input, g *group, plan *quell.Plan) {
-	for i := range g.members {
-		m := &g.members[i]
+func noteLate(in *Input, g *Group, plan *quell.Plan) {
+	for i := range g.Members {
+		m := &g.Members[i]
 		if m.late == 0 {
 			continue
 		}
@@ -51,7 +51,7 @@ func noteLate(in *Input, g *group, plan *quell.Plan) {
 		if plan.Group != nil && slices.Contains(plan.Group.Remove, m.ID) {
 			what = "giving it up"
 		}
-		addReason(plan, "start_overdue", m.ID, "%s has been starting for %s, and group.startup is %s: %s", m.ID, m.late.Round(time.Second),
+		AddReason(plan, "start_overdue", m.ID, "%s has been starting for %s, and group.startup is %s: %s", m.ID, m.late.Round(time.Second),
 			in.Service.Group.Startup, what)
 	}
 }

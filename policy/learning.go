@@ -21,22 +21,22 @@ type learning struct {
 
 // NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
 // What was learned is part of the State. Until enough is known, the weights stay equal.
-func NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, error) {
-	r, settings, err := findIn(ServiceScope, service.Policy)
+func (t Table) NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, error) {
+	r, settings, err := t.findIn(ServiceScope, service.Policy)
 	if err != nil {
 		return nil, err
 	}
-	if r.needs == noModels {
-		return NewEngine(service, prior)
+	if r.needs == NoModels {
+		return t.NewEngine(service, prior)
 	}
 	plain := service
-	plain.Policy = quell.Policy{Name: Plain}
-	blind, err := NewEngine(plain, nil)
+	plain.Policy = quell.Policy{Name: t.Plain()}
+	blind, err := t.NewEngine(plain, nil)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{service: service, row: r, decides: r.decide(settings), settings: settings}
-	e.senses, e.protected = r.senses(settings), setOf(service.Group.Protected)
+	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain(), models: &model.Models{}}
+	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
 	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
 	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))
@@ -105,7 +105,7 @@ func (e *Engine) inForce(learned *model.Learner) (decides *Engine, lacks error) 
 // tellLearning adds to a plan what the policy still waits for, and where it began to learn again.
 func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks error) {
 	if lacks != nil {
-		addReason(plan, "learning", "", "too little is known for policy %s: %s", e.service.Policy.Name, missingReadings(learned, e.senses))
+		AddReason(plan, "learning", "", "too little is known for policy %s: %s", e.service.Policy.Name, missingReadings(learned, e.senses))
 		return
 	}
 	tellWild(plan, learned)
@@ -115,7 +115,7 @@ func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks er
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
 			law := live[r][instanceType]
 			if since := law.PeriodsSinceDrift; since > 0 && since <= tellDriftFor {
-				addReason(plan, "learning_anew", "", "%s, instance type %s: response times left the band of the predictions %d period(s) ago; "+
+				AddReason(plan, "learning_anew", "", "%s, instance type %s: response times left the band of the predictions %d period(s) ago; "+
 					"earlier ones were dropped (%s)", r, instanceType, since, law.Text())
 			}
 		}
@@ -127,7 +127,7 @@ func tellWild(plan *quell.Plan, learned *model.Learner) {
 	for _, r := range slices.Sorted(maps.Keys(learned.Seen)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(learned.Seen[r])) {
 			if times := learned.Seen[r][instanceType].Wild; times != 0 {
-				addReason(plan, "doubtful", "", "%s, instance type %s: response times are %.3g times as long as usual at this use. Is their unit "+
+				AddReason(plan, "doubtful", "", "%s, instance type %s: response times are %.3g times as long as usual at this use. Is their unit "+
 					"right, and does every request fail? If this goes on, learning begins again; until then they teach nothing", r, instanceType, times)
 			}
 		}
@@ -139,7 +139,7 @@ func tellDeaf(plan *quell.Plan, live model.Live) {
 	for _, r := range slices.Sorted(maps.Keys(live)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
 			if live[r][instanceType].Deaf {
-				addReason(plan, "deaf_probes", "", "%s, instance type %s: probes take the same time at any load, so they show no neighbours. "+
+				AddReason(plan, "deaf_probes", "", "%s, instance type %s: probes take the same time at any load, so they show no neighbours. "+
 					"Are they answered from a cache, or by another machine? Until this is mended, only response times far above the objective "+
 					"reduce an instance's share", r, instanceType)
 			}

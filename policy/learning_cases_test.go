@@ -31,10 +31,10 @@ type fleet struct {
 
 func newFleet(t *testing.T, seed uint64, metric quell.Metric, threshold time.Duration, least, most int, sizes ...float64) *fleet {
 	t.Helper()
-	service := learningService(Default())
+	service := learningService(all.Default())
 	service.SLO = quell.SLO{Metric: metric, Threshold: threshold}
 	service.Group = quell.Group{Min: least, Max: most}
-	e, err := NewLearningEngine(service, nil)
+	e, err := all.NewLearningEngine(service, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,11 @@ type leastInstance struct {
 	Waited int  `json:"waited,omitempty"` // lsf: snapshots in which it got no first share only because its severity was missing
 }
 
-func (m *member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
+func (m *Member) least() *leastInstance { return m.mem.Memory.(*leastInstance) }
 
 // response is the measured response time in the SLO's metric, in milliseconds.
-func (m *member) response(in *Input) (float64, bool) {
-	if !m.fresh {
+func (m *Member) response(in *Input) (float64, bool) {
+	if !m.Fresh {
 		return 0, false
 	}
 	return m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
@@ -30,59 +30,59 @@ func (m *member) response(in *Input) (float64, bool) {
 
 // least acts only on a measured and confirmed violation. It adds an instance if there is only one, or if all instances
 // that may take more load violate the objective.
-func least(in *Input, confirm int, g *group, st *State, what string, value func(*member) (float64, bool)) quell.Plan {
+func least(in *Input, confirm int, g *Group, st *State, what string, value func(*Member) (float64, bool)) quell.Plan {
 	var plan quell.Plan
 	violating, relief := 0, 0
-	for _, m := range g.ready {
+	for _, m := range g.Ready {
 		if r, ok := m.response(in); ok && r > in.Service.SLO.ThresholdMS() {
 			violating++
-			addReason(&plan, "violation", m.ID, "%s measured %.1f ms, above %.1f ms", m.ID, r, in.Service.SLO.ThresholdMS())
-		} else if m.mayGain() {
+			AddReason(&plan, "violation", m.ID, "%s measured %.1f ms, above %.1f ms", m.ID, r, in.Service.SLO.ThresholdMS())
+		} else if m.MayGain() {
 			relief++
 		}
 	}
-	mem := remembered[leastMemory](st)
-	mem.Violation = next(mem.Violation, violating > 0)
+	mem := Remembered[leastMemory](st)
+	mem.Violation = Consecutive(mem.Violation, violating > 0)
 	switch {
 	case violating == 0:
 	case mem.Violation <= confirm:
-		addReason(&plan, "confirming", "", "waiting for confirmation %d of %d", mem.Violation, confirm+1)
+		AddReason(&plan, "confirming", "", "waiting for confirmation %d of %d", mem.Violation, confirm+1)
 	case relief == 0:
-		g.addOne(in, &plan, "all_violate", "every instance violates")
+		g.AddOne(in, &plan, "all_violate", "every instance violates")
 	case g.reverse(value):
-		addReason(&plan, "shift", "", "shares in reverse order of %s", what)
+		AddReason(&plan, "shift", "", "shares in reverse order of %s", what)
 	}
 	return plan
 }
 
 // welcome gives an equal share to each instance that never had a share, if may returns true for it. The others give up parts
 // in proportion to their shares. An instance that was given a share of 0 keeps it.
-func (g *group) welcome(may func(*member) bool) {
-	rememberedOf[leastInstance](g)
-	for i := range g.members {
-		if m := &g.members[i]; !m.inService() {
+func (g *Group) welcome(may func(*Member) bool) {
+	RememberedOf[leastInstance](g)
+	for i := range g.Members {
+		if m := &g.Members[i]; !m.InService() {
 			m.least().Placed = false
 		}
 	}
-	equal := 1 / float64(len(g.ready))
+	equal := 1 / float64(len(g.Ready))
 	var settled float64 // the sum of the others' shares
 	rest := 1.0
-	for _, m := range g.ready {
-		if m.weight() > 0 {
+	for _, m := range g.Ready {
+		if m.WeightNow() > 0 {
 			m.least().Placed = true
 		}
 		switch {
 		case m.least().Placed:
 			m.least().Waited = 0
-			settled += m.share
-		case g.weightless || may(m):
-			m.share = equal
+			settled += m.Planned
+		case g.Weightless || may(m):
+			m.Planned = equal
 			rest -= equal
 		}
 	}
-	for _, m := range g.ready {
+	for _, m := range g.Ready {
 		if m.least().Placed && settled > 0 {
-			m.share = m.share / settled * rest
+			m.Planned = m.Planned / settled * rest
 		}
 	}
 }
@@ -90,18 +90,18 @@ func (g *group) welcome(may func(*member) bool) {
 // reverse assigns the instances' parts of the summed values in reverse order: the instance with the lowest value gets the
 // largest part, and so on. Instances with equal values get equal shares; if all values are 0, all shares are equal. Instances
 // without a value, such as new ones without an answer, keep their share. reverse returns whether any instance has a value.
-func (g *group) reverse(value func(*member) (float64, bool)) bool {
+func (g *Group) reverse(value func(*Member) (float64, bool)) bool {
 	type entry struct {
-		*member
+		*Member
 		value float64
 	}
 	var entries []entry
 	var sum, rest float64
-	for _, m := range g.ready {
+	for _, m := range g.Ready {
 		if v, ok := value(m); ok {
 			entries = append(entries, entry{m, v})
 			sum += v
-			rest += m.share
+			rest += m.Planned
 		}
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.value, b.value) })
@@ -117,7 +117,7 @@ func (g *group) reverse(value func(*member) (float64, bool)) bool {
 			}
 		}
 		for _, e := range entries[i:j] {
-			e.share = rest * shares / float64(j-i)
+			e.Planned = rest * shares / float64(j-i)
 			e.least().Placed = true // even if its share is 0
 		}
 		i = j

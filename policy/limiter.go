@@ -21,18 +21,18 @@ const (
 // rate estimates, for each resource, the neighbours' utilisation U_int with the interference model, and the capacity: the largest own
 // utilisation whose predicted response time stays within the threshold while U_int stays the same (PRIMA, section III-B2, Eq. 2 and 3).
 // Because the use of every resource grows in proportion to the requests, the resource that allows the fewest requests is the limit.
-func (m *member) rate(in *Input) {
+func (m *Member) rate(in *Input) {
 	threshold := in.Service.SLO.ThresholdMS()
 	m.capacity, m.left = math.Inf(1), math.Inf(1)
-	for i := range m.senses {
-		s := &m.senses[i]
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		if s.out {
 			continue
 		}
 		predictor := in.contended[i].of(m.Type).predictor
 		s.interfering = s.neighbours(predictor)
 		if s.supposed = s.interfering; s.taken == nil {
-			s.supposed = predictor.Supposed(s.use, s.severity)
+			s.supposed = predictor.Supposed(s.use, s.Severity)
 		}
 		s.interfering = s.takenOf(predictor)
 		s.capacity = predictor.Capacity(s.interfering, threshold) // if the group is a station, stations.capacities sets it anew
@@ -44,17 +44,17 @@ func (m *member) rate(in *Input) {
 }
 
 // takenOf returns what neighbours, or work of the machine that is no request, take of the resource.
-func (s *sense) takenOf(predictor *model.Predictor) float64 {
+func (s *Sense) takenOf(predictor *model.Predictor) float64 {
 	return math.Max(s.neighbours(predictor), math.Min(s.own, 1-s.use))
 }
 
 // neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
-func (s *sense) neighbours(predictor *model.Predictor) float64 {
+func (s *Sense) neighbours(predictor *model.Predictor) float64 {
 	switch {
 	case s.taken == nil:
-		return predictor.Interfering(s.use, s.severity)
-	case s.severity > s.measured:
-		return math.Max(*s.taken, predictor.Interfering(s.use, s.severity))
+		return predictor.Interfering(s.use, s.Severity)
+	case s.Severity > s.measured:
+		return math.Max(*s.taken, predictor.Interfering(s.use, s.Severity))
 	}
 	return *s.taken
 }
@@ -88,14 +88,14 @@ func (p *primaPlan) within(of *model.Predictor) (ms float64) {
 // leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group
 // is a station, response
 // times grow steeply where it is full, and headroom alone does that.
-func (p *primaPlan) leaveRoom(m *member) {
+func (p *primaPlan) leaveRoom(m *Member) {
 	if p.stations != nil {
 		p.stationMargin(m)
 		return
 	}
 	threshold := p.in.Service.SLO.ThresholdMS()
-	for i := range m.senses {
-		s := &m.senses[i]
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		if s.out {
 			continue
 		}
@@ -112,7 +112,7 @@ func (p *primaPlan) leaveRoom(m *member) {
 }
 
 // stationMargin notes how far below the threshold predictions must stay.
-func (p *primaPlan) stationMargin(m *member) {
+func (p *primaPlan) stationMargin(m *Member) {
 	if p.margins {
 		m.marginMS = p.in.Service.SLO.ThresholdMS() - p.stations.threshold
 	}
@@ -123,13 +123,13 @@ func (p *primaPlan) stationMargin(m *member) {
 // by headroom, because capacities are compared before headroom. If a fast policy cuts the share, at most its factor times fresh counts, the
 // capacity of an instance without neighbours. It is not a factor of the present capacity, because both policies may have noticed the same
 // neighbours.
-func (m *member) limit(load, headroom, fresh float64) {
+func (m *Member) limit(load, headroom, fresh float64) {
 	m.counted, m.limiter = m.usable, ""
 	switch {
-	case m.fixed != nil:
-		m.counted, m.limiter = *m.fixed*load/headroom, limitedByHand
-	case m.failing:
-		if now := m.weight() * load / headroom; now < m.usable {
+	case m.Fixed != nil:
+		m.counted, m.limiter = *m.Fixed*load/headroom, limitedByHand
+	case m.Failing:
+		if now := m.WeightNow() * load / headroom; now < m.usable {
 			m.counted, m.limiter = now, limitedByErrors
 		}
 	case m.uncut < 1 && m.uncut*fresh < m.usable:
@@ -138,7 +138,7 @@ func (m *member) limit(load, headroom, fresh float64) {
 }
 
 // limitedBy names what limits an instance's capacity. It returns "" if that is the policy's only resource.
-func (m *member) limitedBy(in *Input) string {
+func (m *Member) limitedBy(in *Input) string {
 	switch {
 	case m.limiter != "":
 		return m.limiter
@@ -155,10 +155,10 @@ func (m *member) limitedBy(in *Input) string {
 }
 
 // carriesAt returns the utilisation that an instance would carry if the threshold were thresholdMS, at most what its neighbours leave.
-func (p *primaPlan) carriesAt(m *member, thresholdMS float64) float64 {
+func (p *primaPlan) carriesAt(m *Member, thresholdMS float64) float64 {
 	least := math.Inf(1)
-	for i := range m.senses {
-		if s := &m.senses[i]; !s.out {
+	for i := range m.Senses {
+		if s := &m.Senses[i]; !s.out {
 			least = math.Min(least, math.Min(p.carriesBy(m, i, thresholdMS), 1-s.interfering)*m.rates[i])
 		}
 	}
@@ -166,8 +166,8 @@ func (p *primaPlan) carriesAt(m *member, thresholdMS float64) float64 {
 }
 
 // carriesBy is carriesAt by one resource, in utilisation of it.
-func (p *primaPlan) carriesBy(m *member, i int, thresholdMS float64) float64 {
-	s, predictor := &m.senses[i], p.in.contended[i].of(m.Type).predictor
+func (p *primaPlan) carriesBy(m *Member, i int, thresholdMS float64) float64 {
+	s, predictor := &m.Senses[i], p.in.contended[i].of(m.Type).predictor
 	if p.stations == nil {
 		return predictor.Capacity(s.interfering, thresholdMS)
 	}
@@ -180,10 +180,10 @@ func (p *primaPlan) carriesBy(m *member, i int, thresholdMS float64) float64 {
 
 // responseAt predicts the response time in milliseconds at another load, if the neighbours' utilisation U_int stays the same. It is the
 // longest of the response times that the models of the single resources predict. all is the group then, if it is a station.
-func (m *member) responseAt(in *Input, all *crowds, load float64) float64 {
+func (m *Member) responseAt(in *Input, all *crowds, load float64) float64 {
 	longest := 0.0
-	for i := range m.senses {
-		if !m.senses[i].out {
+	for i := range m.Senses {
+		if !m.Senses[i].out {
 			longest = math.Max(longest, m.responseBy(in, i, all, load))
 		}
 	}

@@ -10,18 +10,18 @@ type LRSettings struct {
 	Confirm int // W: act on the (W+1)th consecutive snapshot
 }
 
-var leastResponseSpec = spec[LRSettings]{
-	name: "lr", about: "on a violation, the largest share to the instance that answers fastest: a baseline of PRIMA's paper",
-	scope: ServiceScope, scales: true,
-	defaults: LRSettings{Confirm: 1},
-	keys:     func(s *LRSettings) setting.Table { return setting.Table{confirmKey(&s.Confirm)} },
-	memory:   empty[leastMemory],
-	instance: empty[leastInstance],
-	decide:   leastResponse,
+var LR = Spec[LRSettings]{
+	Name: "lr", About: "on a violation, the largest share to the instance that answers fastest: a baseline of PRIMA's paper",
+	Scope: ServiceScope, Scales: true,
+	Defaults: LRSettings{Confirm: 1},
+	Keys:     func(s *LRSettings) setting.Table { return setting.Table{ConfirmKey(&s.Confirm)} },
+	Memory:   Empty[leastMemory],
+	Instance: Empty[leastInstance],
+	Decide:   leastResponse,
 }
 
 // leastResponse is the LR baseline: it is like lsf, but uses the measured response time instead of severity.
-func leastResponse(in *Input, set LRSettings, g *group, st *State) quell.Plan {
-	g.welcome(func(*member) bool { return true })
-	return least(in, set.Confirm, g, st, "response time", func(m *member) (float64, bool) { return m.response(in) })
+func leastResponse(in *Input, set LRSettings, g *Group, st *State) quell.Plan {
+	g.welcome(func(*Member) bool { return true })
+	return least(in, set.Confirm, g, st, "response time", func(m *Member) (float64, bool) { return m.response(in) })
 }

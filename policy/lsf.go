@@ -12,29 +12,29 @@ type LSFSettings struct {
 	Confirm    int            // W: act on the (W+1)th consecutive snapshot
 }
 
-var leastSeveritySpec = spec[LSFSettings]{
-	name: "lsf", about: "on a violation, the largest share to the instance that suffers least: a baseline of PRIMA's paper",
-	scope: ServiceScope, scales: true, needs: baselineOnly,
-	defaults: LSFSettings{Resource: defaultResource, Confidence: 0.95, Confirm: 1},
-	keys: func(s *LSFSettings) setting.Table {
-		return setting.Table{resourceKey(&s.Resource), confidenceKey(&s.Confidence), confirmKey(&s.Confirm)}
+var LSF = Spec[LSFSettings]{
+	Name: "lsf", About: "on a violation, the largest share to the instance that suffers least: a baseline of PRIMA's paper",
+	Scope: ServiceScope, Scales: true, Needs: BaselineOnly,
+	Defaults: LSFSettings{Resource: DefaultResource, Confidence: 0.95, Confirm: 1},
+	Keys: func(s *LSFSettings) setting.Table {
+		return setting.Table{ResourceKey(&s.Resource), ConfidenceKey(&s.Confidence), ConfirmKey(&s.Confirm)}
 	},
-	senses: func(s LSFSettings) Senses {
+	Senses: func(s LSFSettings) Senses {
 		return Senses{Resources: ResourcesOf(s.Resource), Confidence: s.Confidence, Confirm: s.Confirm}
 	},
-	memory:   empty[leastMemory],
-	instance: empty[leastInstance],
-	decide:   leastSeverity,
+	Memory:   Empty[leastMemory],
+	Instance: Empty[leastInstance],
+	Decide:   leastSeverity,
 }
 
 // leastSeverity is the LSF baseline (PRIMA, section V-D). If the objective is violated, the instances' parts of the summed
 // severity become their shares in reverse order: the instance with the lowest severity gets the largest. A new instance gets
 // its first share when its first severity is known (Figures 2 and 3). If that takes more than guard.stale_after snapshots and
 // the violation continues, it gets its first share without a severity.
-func leastSeverity(in *Input, set LSFSettings, g *group, st *State) quell.Plan {
-	g.welcome(func(m *member) bool {
+func leastSeverity(in *Input, set LSFSettings, g *Group, st *State) quell.Plan {
+	g.welcome(func(m *Member) bool {
 		m.least().Waited++
-		return m.senses[0].hasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
+		return m.Senses[0].HasSeverity || m.least().Waited > max(1, in.Service.Guard.StaleAfter)
 	})
-	return least(in, set.Confirm, g, st, "severity", func(m *member) (float64, bool) { return m.senses[0].severity, m.senses[0].hasSeverity })
+	return least(in, set.Confirm, g, st, "severity", func(m *Member) (float64, bool) { return m.Senses[0].Severity, m.Senses[0].HasSeverity })
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// member is an instance as a policy sees it: its readings in the policy's resources; missing ones are filled from memory. Loads and
+// Member is an instance as a policy sees it: its readings in the policy's resources; missing ones are filled from memory. Loads and
 // capacities of the whole instance are in utilisation of the policy's first resource.
-type member struct {
+type Member struct {
 	*quell.Instance
-	position int           // in the snapshot
+	Position int           // in the snapshot
 	mem      InstanceState // what is remembered of it; becomes part of the next State
 
-	senses   []sense   // one for each resource of the policy
+	Senses   []Sense   // one for each resource of the policy
 	rates    []float64 // by resource: the load in units of the group's first resource, for each unit of this one on this instance
-	use      float64   // U_m, the instance's own utilisation
+	Use      float64   // U_m, the instance's own utilisation
 	capacity float64   // U_m^max, the effective capacity: the lowest of those by its resources
 	left     float64   // utilisation that its neighbours leave it
 	carry    float64   // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
@@ -28,7 +28,7 @@ type member struct {
 	marginMS float64   // how far below the threshold predictions must stay because of that margin
 	counted  float64   // the part of the usable capacity that the instance may be given
 	limiter  string    // what limits counted, if it is not a resource
-	fixed    *float64  // its share, if a person set it
+	Fixed    *float64  // its share, if a person set it
 	uncut    float64   // factor of a fast policy: 1 if there is no cut
 	settled  float64   // its present share, scaled for shares that people set and instances that joined or left
 
@@ -39,27 +39,27 @@ type member struct {
 	now  *crowds // of the group; nil: the models do not describe it as a station
 	able bool    // within the threshold without load, if the group is a station
 
-	share  float64 // the weight in the plan; at first the present one
-	wanted float64 // the share that the policy wants, before the guard
+	Planned float64 // the weight in the plan; at first the present one
+	wanted  float64 // the share that the policy wants, before the guard
 
 	binds uint8         // the resource with the lowest capacity
 	late  time.Duration // starting for longer than an instance may take; 0: it is not
 
-	fresh     bool // there is an observation that is not stale
+	Fresh     bool // there is an observation that is not stale
 	overdue   bool // its capacity has been unknown for so long that the policy no longer waits for it
 	protected bool
-	hasUse    bool
-	failing   bool // it answers with errors and must not gain weight
+	HasUse    bool
+	Failing   bool // it answers with errors and must not gain weight
 	stays     bool // ready, and not removed by the plan
 	kept      bool // stale: the policy does not set its share
 }
 
-// sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
-type sense struct {
+// Sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
+type Sense struct {
 	use         float64 // U_m, for requests
 	own         float64 // the instance's own use that is not for the service's requests
 	others      float64 // the part of own that is for other services' requests
-	severity    float64 // SF_m after calibration
+	Severity    float64 // SF_m after calibration
 	measured    float64 // SF_m before calibration
 	interfering float64 // U_int
 	supposed    float64 // U_int as it is told to people
@@ -68,7 +68,7 @@ type sense struct {
 
 	taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
 
-	hasUse, hasSeverity bool
+	hasUse, HasSeverity bool
 	numb                bool // no severity was reported for longer than a reading may be old
 	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
@@ -78,66 +78,66 @@ type sense struct {
 }
 
 // suspected returns whether the neighbours that were felt are too few, or were felt too briefly, to be told from chance.
-func (s *sense) suspected() bool {
+func (s *Sense) suspected() bool {
 	return s.unconfirmed && !s.clear || s.interfering < model.SignificantUse
 }
 
 // known returns whether the capacity by this resource can be computed.
-func (s *sense) known() bool { return s.hasUse && s.hasSeverity }
+func (s *Sense) known() bool { return s.hasUse && s.HasSeverity }
 
 // bound returns what is known about the resource that limits the instance's capacity.
-func (m *member) bound() *sense { return &m.senses[m.binds] }
+func (m *Member) bound() *Sense { return &m.Senses[m.binds] }
 
-// weight returns the instance's present share of the traffic.
-func (m *member) weight() float64 {
+// WeightNow returns the instance's present share of the traffic.
+func (m *Member) WeightNow() float64 {
 	if m.Weight == nil {
 		return 0
 	}
 	return *m.Weight
 }
 
-func (m *member) age() time.Duration {
+func (m *Member) age() time.Duration {
 	if m.AgeS == nil {
 		return 0
 	}
 	return time.Duration(*m.AgeS * float64(time.Second))
 }
 
-// inService returns whether the instance can get requests: it is ready, and no person took it out of rotation.
-func (m *member) inService() bool { return m.State == quell.Ready && m.Held == nil }
+// InService returns whether the instance can get requests: it is ready, and no person took it out of rotation.
+func (m *Member) InService() bool { return m.State == quell.Ready && m.Held == nil }
 
 // rated returns whether the instance's capacity can be computed: every resource that counts is known.
-func (m *member) rated() bool {
-	for i := range m.senses {
-		if s := &m.senses[i]; !s.out && !s.known() {
+func (m *Member) rated() bool {
+	for i := range m.Senses {
+		if s := &m.Senses[i]; !s.out && !s.known() {
 			return false
 		}
 	}
 	return true
 }
 
-// mayGain returns whether the plan can send the instance more load. It cannot if the instance answers with errors or if a
+// MayGain returns whether the plan can send the instance more load. It cannot if the instance answers with errors or if a
 // person set its share.
-func (m *member) mayGain() bool { return !m.failing && m.fixed == nil }
+func (m *Member) MayGain() bool { return !m.Failing && m.Fixed == nil }
 
 // perceive reads the instance's observation, and fills gaps with the last readings.
-func (m *member) perceive(in *Input) {
+func (m *Member) perceive(in *Input) {
 	var memory [maxContended]Felt
 	felt := memory[:len(in.contended)]
 	m.mem.of(in.contended, felt)
-	if m.fresh = isFresh(in, m.Observation); m.fresh {
+	if m.Fresh = isFresh(in, m.Observation); m.Fresh {
 		for i := range felt {
 			r := in.contended[i].resource
-			m.senses[i].own, m.senses[i].others = m.Observation.OwnWork[r], m.Observation.Others[r]
-			m.senses[i].otherwise, m.senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
+			m.Senses[i].own, m.Senses[i].others = m.Observation.OwnWork[r], m.Observation.Others[r]
+			m.Senses[i].otherwise, m.Senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
 		}
-		m.failing = isFailing(in, m.Instance)
+		m.Failing = isFailing(in, m.Instance)
 	}
-	numb := m.fresh
+	numb := m.Fresh
 	for i := range felt {
-		numb = m.senses[i].recall(in, &felt[i]) && numb
+		numb = m.Senses[i].recall(in, &felt[i]) && numb
 	}
-	m.fresh = m.fresh && !numb
+	m.Fresh = m.Fresh && !numb
 	m.uncut = m.Factor.Left(in.Snapshot.At)
 	m.mem.keep(in.contended, felt)
 	if in.between {
@@ -151,12 +151,12 @@ func (m *member) perceive(in *Input) {
 const maxContended = 4
 
 // recall copies the last readings from felt, and returns whether severity has been missing for too long.
-func (s *sense) recall(in *Input, felt *Felt) (numb bool) {
+func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
 	if u := felt.Utilization; u != nil {
 		s.use, s.hasUse = *u, true
 	}
 	if sf := felt.Severity; sf != nil {
-		s.severity, s.measured, s.hasSeverity, s.held = *sf, *sf, true, felt.Held > 0
+		s.Severity, s.measured, s.HasSeverity, s.held = *sf, *sf, true, felt.Held > 0
 		s.taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
 	}
 	s.numb = felt.isNumb(in)
@@ -171,16 +171,16 @@ func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, def
 
 // wait counts the snapshots in which a policy that uses capacity lacks readings of a ready instance. After patience of them the policy no
 // longer waits: it judges the instance without the missing resources, or, if all are missing, takes it for stale.
-func (m *member) wait(in *Input, numb bool) {
+func (m *Member) wait(in *Input, numb bool) {
 	m.mem.Unprobed = false
-	if !m.inService() || !in.byCapacity {
+	if !m.InService() || !in.byCapacity {
 		m.mem.UnratedFor = 0
 		return
 	}
 	reports := isFresh(in, m.Observation)
 	m.mem.Unprobed = numb
 	if in.several() && reports && !numb {
-		m.leaveOut(func(s *sense) bool { return s.numb })
+		m.leaveOut(func(s *Sense) bool { return s.numb })
 	}
 	if m.rated() {
 		m.mem.UnratedFor = 0
@@ -190,30 +190,30 @@ func (m *member) wait(in *Input, numb bool) {
 	if int(m.mem.UnratedFor) <= in.patience() {
 		return
 	}
-	if m.leaveOut(func(s *sense) bool { return !s.known() }) {
+	if m.leaveOut(func(s *Sense) bool { return !s.known() }) {
 		return
 	}
-	m.fresh, m.overdue = false, true
+	m.Fresh, m.overdue = false, true
 	m.mem.Unprobed = reports && !m.hasSeverity()
 }
 
 // leaveOut takes resources for which missing is true out of the judgement of an instance, if at least one other remains. It returns whether
 // one remains.
-func (m *member) leaveOut(missing func(*sense) bool) bool {
-	remains := slices.ContainsFunc(m.senses, func(s sense) bool { return !s.out && !missing(&s) })
-	for i := range m.senses {
-		s := &m.senses[i]
+func (m *Member) leaveOut(missing func(*Sense) bool) bool {
+	remains := slices.ContainsFunc(m.Senses, func(s Sense) bool { return !s.out && !missing(&s) })
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		s.out = s.out || remains && missing(s)
 	}
 	return remains
 }
 
-func (m *member) hasSeverity() bool {
-	return slices.ContainsFunc(m.senses, func(s sense) bool { return s.hasSeverity })
+func (m *Member) hasSeverity() bool {
+	return slices.ContainsFunc(m.Senses, func(s Sense) bool { return s.HasSeverity })
 }
 
 // misses lists the resources that an instance has not reported for too long.
-func (m *member) misses() string {
+func (m *Member) misses() string {
 	switch {
 	case m.mem.Unprobed:
 		return "severity"
@@ -224,7 +224,7 @@ func (m *member) misses() string {
 }
 
 // whyUnprobed says why there is no severity: what the agent's probes reported, or else what to look at.
-func (m *member) whyUnprobed() string {
+func (m *Member) whyUnprobed() string {
 	if o := m.Observation; o != nil && len(o.ProbeFailed) > 0 {
 		var list []string
 		for _, r := range slices.Sorted(maps.Keys(o.ProbeFailed)) {
@@ -378,7 +378,7 @@ func (f *Felt) holds(significant bool, confirm int32, evidence float64) bool {
 
 // count updates the guard's counters of failed and stale snapshots. An instance without any observation becomes stale after
 // staleAfter snapshots; an observation may be as many periods old.
-func (m *member) count(staleAfter int) {
+func (m *Member) count(staleAfter int) {
 	mem := &m.mem
 	if m.State == quell.Failed && m.Held == nil {
 		mem.FailedFor++
@@ -386,16 +386,16 @@ func (m *member) count(staleAfter int) {
 		mem.FailedFor = 0
 	}
 	switch {
-	case !m.inService() || m.fresh || staleAfter == 0 && !m.overdue:
+	case !m.InService() || m.Fresh || staleAfter == 0 && !m.overdue:
 		mem.SilentFor, mem.StaleFor, mem.StaleWeight = 0, 0, nil
 	case m.Observation == nil && mem.SilentFor < staleAfter && !m.overdue:
 		mem.SilentFor++
 	default:
 		mem.StaleFor++
 	}
-	if !m.inService() {
+	if !m.InService() {
 		mem.Joined, mem.Clamped = false, nil
-	} else if m.weight() > 0 {
+	} else if m.WeightNow() > 0 {
 		mem.Joined = true
 	}
 }

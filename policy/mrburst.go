@@ -38,10 +38,10 @@ type MRburstSettings struct {
 	Fresh     bool          // the instance has its launch credits when the agent starts for the first time
 }
 
-var mrburstSpec = hostSpec[MRburstSettings]{
-	name: "mrburst", about: "limits what a burstable instance uses, so that its credits last as long as the objective allows",
-	defaults: MRburstSettings{Margin: 0.05, Traffic: MRburstSent},
-	keys: func(s *MRburstSettings) setting.Table {
+var MRburst = HostSpec[MRburstSettings]{
+	Name: "mrburst", About: "limits what a burstable instance uses, so that its credits last as long as the objective allows",
+	Defaults: MRburstSettings{Margin: 0.05, Traffic: MRburstSent},
+	Keys: func(s *MRburstSettings) setting.Table {
 		return setting.Table{
 			setting.Req("profile", setting.FileOf(&s.Profile, "profile", credit.ReadProfile),
 				"file with response time and use under limits, see docs/policies/mrburst.md"),
@@ -57,13 +57,12 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 				"what of the interface's traffic costs credits and is limited: sent or received; the latter needs a kernel with ifb"),
 			setting.Opt("volume", setting.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
 			setting.Opt("gib", setting.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
-			setting.Opt("fresh", setting.Bool(&s.Fresh),
-				"the instance is new when the agent starts for the first time: it has the type's launch credits"),
+			setting.Opt("fresh", setting.Bool(&s.Fresh), "the instance is new when the agent starts for the first time: it has the type's launch credits"),
 			setting.Opt("unlimited", setting.Pointer(&s.Unlimited, func(b *bool) setting.Value { return setting.Bool(b) }),
 				"use beyond the credits costs money instead of being refused: limits save money").Or("as the table says of the type"),
 		}
 	},
-	agree: func(d *setting.Decoder, path string, s MRburstSettings) {
+	Agree: func(d *setting.Decoder, path string, s MRburstSettings) {
 		table := &CreditSettings{Type: s.Type, Own: s.Own}
 		table.refuse(d, setting.Join(path, "type"), setting.Join(path, "types"), s.Type)
 		table.refuse(d, setting.Join(path, "volume"), setting.Join(path, "types"), s.Volume)
@@ -75,9 +74,9 @@ var mrburstSpec = hostSpec[MRburstSettings]{
 			d.Refuse(unlimited, "", "the table of types has no price of use beyond the credits (surplus) for %s", s.Type)
 		}
 	},
-	memory: empty[mrburstMemory],
-	spends: true,
-	decide: decideMRburst,
+	Memory: Empty[mrburstMemory],
+	Spends: true,
+	Decide: decideMRburst,
 }
 
 // mrburstMemory is what mrburst remembers.
@@ -117,7 +116,7 @@ type burst struct {
 
 // decideMRburst limits one resource so that the credits of all of them last longest within the objective (MRburst, sections 3.2 and 3.3).
 func decideMRburst(s *quell.Snapshot, set MRburstSettings, st *State) quell.Plan {
-	b := &burst{set: set, mem: remembered[mrburstMemory](st), s: s}
+	b := &burst{set: set, mem: Remembered[mrburstMemory](st), s: s}
 	b.buckets = set.buckets()
 	b.find()
 	b.follow()

@@ -112,7 +112,7 @@ func (h *burstableHost) settings(t *testing.T) MRburstSettings {
 
 func mrburst(t *testing.T, set MRburstSettings) *HostEngine {
 	t.Helper()
-	e, err := NewHostEngine(quell.Policy{Name: "mrburst", Settings: set})
+	e, err := all.NewHostEngine(quell.Policy{Name: "mrburst", Settings: set})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestMRburstFollowsTheLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st = (State{}); json.Unmarshal(data, &st) != nil {
+	if st = (State{}); restore(data, &st) != nil {
 		t.Fatal("the memory cannot be read")
 	}
 	if again := limitAt(20); again != fewer {

@@ -48,7 +48,9 @@ func TestAPolicysNameIsItsOwn(t *testing.T) {
 	}
 }
 
-func everyName() []string { return slices.Concat(Names(), NamesOf(FastScope), NamesOf(HostScope)) }
+func everyName() []string {
+	return slices.Concat(all.Names(), all.NamesOf(FastScope), all.NamesOf(HostScope))
+}
 
 func mayName(path, name string) bool {
 	own := []string{filepath.Join("..", "policy", name+".go"), filepath.Join("..", "model", name+".go")}
@@ -61,13 +63,13 @@ func mayName(path, name string) bool {
 	if strings.HasPrefix(path, filepath.Join("..", "model", name+"_")) {
 		return true
 	}
-	return slices.Contains(own, path) || path == filepath.Join("..", "service.go") && name == Default()
+	return slices.Contains(own, path) || path == filepath.Join("..", "service.go") && name == all.Default()
 }
 
 // Every policy has a page. The list of pages has the same policies as the table, and the default policy comes first.
 func TestPoliciesAreDocumented(t *testing.T) {
-	if got := quell.DefaultService().Policy.Name; got != Default() {
-		t.Errorf("the default is %s, the first row %s", got, Default())
+	if got := quell.DefaultService().Policy.Name; got != all.Default() {
+		t.Errorf("the default is %s, the first row %s", got, all.Default())
 	}
 	docs := filepath.Join("..", "docs", "policies")
 	list, err := os.ReadFile(filepath.Join(docs, "README.md"))
@@ -79,19 +81,19 @@ func TestPoliciesAreDocumented(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(page), "# "+name) {
 			t.Errorf("%s.md does not begin with the policy's name: %v", name, err)
 		}
-		if row := "| [" + name + "](" + name + ".md) | " + About(name) + " |\n"; !strings.Contains(string(list), row) {
+		if row := "| [" + name + "](" + name + ".md) | " + all.About(name) + " |\n"; !strings.Contains(string(list), row) {
 			t.Errorf("README.md lacks the row\n%s", row)
 		}
 	}
 }
 
 func TestAPolicyTakesItsOwnSettingsOnly(t *testing.T) {
-	s := golden(Default(), 75, 0)
+	s := golden(all.Default(), 75, 0)
 	s.Policy.Settings = HPASettings{Utilization: .5}
-	if _, err := NewEngine(s, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "settings of another one") {
+	if _, err := all.NewEngine(s, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "settings of another one") {
 		t.Errorf("got %v", err)
 	}
-	if got := Difference(quell.Policy{Name: "hpa"},
+	if got := all.Difference(quell.Policy{Name: "hpa"},
 		quell.Policy{Name: "hpa", Settings: HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
 		t.Errorf("the difference is %q", got)
 	}

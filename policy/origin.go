@@ -194,20 +194,20 @@ func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
 
 // noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by
 // instance.
-func noteOrigins(g *group, before map[string]*UsualWaits, plan *quell.Plan) (usual map[string]*UsualWaits) {
+func noteOrigins(g *Group, before map[string]*UsualWaits, plan *quell.Plan) (usual map[string]*UsualWaits) {
 	keep := func(id string, u *UsualWaits) {
 		if usual == nil {
 			usual = map[string]*UsualWaits{}
 		}
 		usual[id] = u
 	}
-	for i := range g.members {
-		m := &g.members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		was := before[m.ID]
 		if was != nil {
 			keep(m.ID, was)
 		}
-		if !m.fresh {
+		if !m.Fresh {
 			continue
 		}
 		w, hidden, ok := origin(m.Observation)
@@ -227,7 +227,7 @@ func noteOrigins(g *group, before map[string]*UsualWaits, plan *quell.Plan) (usu
 }
 
 // blameWaits reports for whom an instance waits.
-func (m *member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Plan) {
+func (m *Member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Plan) {
 	if plan.Waits == nil {
 		plan.Waits = map[string]quell.Waits{}
 	}
@@ -245,5 +245,5 @@ func (m *member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Pla
 	if told.Hidden != nil && *told.Hidden > 0 {
 		more += fmt.Sprintf("; neighbours use about %.2f of its processors", *told.Hidden)
 	}
-	addReason(plan, "waits_"+told.Cause, m.ID, "its tasks waited in the time they wanted to run: %s%s", told.Parts(), more)
+	AddReason(plan, "waits_"+told.Cause, m.ID, "its tasks waited in the time they wanted to run: %s%s", told.Parts(), more)
 }

@@ -130,9 +130,9 @@ func TestBusyFor(t *testing.T) {
 
 // The engine names neighbours in the plan, learns what is usual meanwhile, and keeps that over a restart.
 func TestPlanSaysWhoMakesItWait(t *testing.T) {
-	service := quell.Service{Name: "s", Sampling: 10 * time.Second, Policy: quell.Policy{Name: Plain},
+	service := quell.Service{Name: "s", Sampling: 10 * time.Second, Policy: quell.Policy{Name: all.Plain()},
 		SLO: quell.SLO{Metric: quell.Mean, Threshold: time.Second}, Group: quell.Group{Min: 1, Max: 3}}
-	engine, err := NewEngine(service, nil)
+	engine, err := all.NewEngine(service, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	var kept State
-	if err := json.Unmarshal(text, &kept); err != nil || kept.Usual["a"] == nil || !reflect.DeepEqual(kept.Usual, st.Usual) {
+	if err := restore(text, &kept); err != nil || kept.Usual["a"] == nil || !reflect.DeepEqual(kept.Usual, st.Usual) {
 		t.Fatalf("%s, %v", text, err)
 	}
 	st = kept

@@ -22,11 +22,11 @@ type OutlierSettings struct {
 	Most     float64       // the largest part of the group that is cut at once
 }
 
-var outlierSpec = spec[OutlierSettings]{
-	name: "outlier", about: "cuts the share of an instance whose response times or errors leave their band, within two periods",
-	scope:    FastScope,
-	defaults: OutlierSettings{Requests: 5, Slower: 2, Errors: 0.05, Hold: 10 * time.Second, Most: 0.3},
-	keys: func(s *OutlierSettings) setting.Table {
+var Outlier = Spec[OutlierSettings]{
+	Name: "outlier", About: "cuts the share of an instance whose response times or errors leave their band, within two periods",
+	Scope:    FastScope,
+	Defaults: OutlierSettings{Requests: 5, Slower: 2, Errors: 0.05, Hold: 10 * time.Second, Most: 0.3},
+	Keys: func(s *OutlierSettings) setting.Table {
 		return setting.Table{
 			setting.Opt("requests", setting.Whole(&s.Requests).Between(1, 1_000_000),
 				"a window with fewer finished requests is not used alone for a response time"),
@@ -40,8 +40,8 @@ var outlierSpec = spec[OutlierSettings]{
 				"the largest part of the group that is cut at once; one instance of two or more always may be"),
 		}
 	},
-	instance: empty[outlierInstance],
-	decide:   outlier,
+	Instance: Empty[outlierInstance],
+	Decide:   outlier,
 }
 
 // Constants of the bands. A band is the range in which the ratio of an instance's response time to the others' median usually is. Ratios
@@ -88,7 +88,7 @@ type pool struct {
 }
 
 // outlier returns what is remembered of the instance's response times and errors. ICE watches these in the same way.
-func (m *member) outlier() *outlierInstance {
+func (m *Member) outlier() *outlierInstance {
 	if mem, ok := m.mem.Memory.(*iceInstance); ok {
 		return &mem.Slow
 	}
@@ -97,7 +97,7 @@ func (m *member) outlier() *outlierInstance {
 
 // window is what one instance showed in the last window.
 type window struct {
-	member   *member
+	member   *Member
 	fresh    bool    // not judged before
 	tells    bool    // with the pooled windows before it, it had enough requests for a response time
 	ms       float64 // its last response time, by the objective's statistic; 0: unknown
@@ -114,13 +114,13 @@ type window struct {
 // outlier is outlier ejection for response times and errors. It cuts the share of an instance at once in two cases: the instance misses the
 // objective and takes several times as long as the others and longer than usual, or clearly more of its requests fail than of the others'.
 // Later the share doubles step by step. If the instance leaves its band again after a step, it is cut again.
-func outlier(in *Input, set OutlierSettings, g *group, _ *State) quell.Plan {
-	rememberedOf[outlierInstance](g)
+func outlier(in *Input, set OutlierSettings, g *Group, _ *State) quell.Plan {
+	RememberedOf[outlierInstance](g)
 	j := &judgement{in: in, set: set, now: in.Snapshot.At}
 	j.answers = someAnswered(g)
 	j.windows(g)
 	j.compare()
-	j.cut(len(g.ready))
+	j.cut(len(g.Ready))
 	j.release(g)
 	return j.plan
 }
@@ -139,8 +139,8 @@ type judgement struct {
 }
 
 // windows reads the last window of every ready instance.
-func (j *judgement) windows(g *group) {
-	for _, m := range g.ready {
+func (j *judgement) windows(g *Group) {
+	for _, m := range g.Ready {
 		o := m.Observation
 		if o == nil {
 			continue
@@ -221,8 +221,8 @@ func answered(o *quell.Observation, n int) float64 {
 }
 
 // someAnswered returns whether any instance answered a request in its last window.
-func someAnswered(g *group) bool {
-	return slices.ContainsFunc(g.ready, func(m *member) bool {
+func someAnswered(g *Group) bool {
+	return slices.ContainsFunc(g.Ready, func(m *Member) bool {
 		return m.Observation != nil && m.Observation.LatencyMS != nil && m.Observation.LatencyMS.N > 0
 	})
 }
@@ -354,7 +354,7 @@ func (j *judgement) cut(ready int) {
 		}
 	}
 	if len(fresh) > room {
-		addReason(&j.plan, "outliers", "", "%d more instance(s) are out of their bands, and %d may be cut: more is load, or the whole service",
+		AddReason(&j.plan, "outliers", "", "%d more instance(s) are out of their bands, and %d may be cut: more is load, or the whole service",
 			len(fresh), max(0, room))
 	}
 	slices.SortStableFunc(fresh, func(a, b *window) int { return cmp.Compare(b.badness(), a.badness()) })
@@ -407,8 +407,8 @@ func (j *judgement) hold(mem *outlierInstance, cut float64) {
 func (mem *outlierInstance) repeat() { mem.Repeats = min(mem.Repeats+1, mostRepeats) }
 
 // release lets shares grow again if the time of their cut is over, and writes the present cuts into the plan.
-func (j *judgement) release(g *group) {
-	for _, m := range g.ready {
+func (j *judgement) release(g *Group) {
+	for _, m := range g.Ready {
 		mem := m.outlier()
 		if mem.Cut == 0 {
 			continue
@@ -424,7 +424,7 @@ func (j *judgement) release(g *group) {
 		}
 		// The factor lasts for three periods, and each decision renews it. Two missed decisions do not end it.
 		j.plan.Factor[m.ID] = quell.Factor{Value: 1 - mem.Cut, Until: j.now.Add(3 * j.in.Service.Sampling)}
-		addReason(&j.plan, "outlier", m.ID, "%s", j.tell(m, mem))
+		AddReason(&j.plan, "outlier", m.ID, "%s", j.tell(m, mem))
 	}
 }
 
@@ -438,7 +438,7 @@ func (mem *outlierInstance) grow(now time.Time, hold time.Duration) {
 	mem.Until, mem.Trial = now.Add(hold/2), true
 }
 
-func (j *judgement) tell(m *member, mem *outlierInstance) string {
+func (j *judgement) tell(m *Member, mem *outlierInstance) string {
 	text := fmt.Sprintf("it keeps %.0f%% of its share, and gets more from %s on", 100*(1-mem.Cut), mem.Until.UTC().Format(time.TimeOnly))
 	i := slices.IndexFunc(j.list, func(w window) bool { return w.member == m })
 	if i >= 0 && j.list[i].why != "" {

@@ -31,13 +31,13 @@ type shown struct {
 
 func newFlock(t *testing.T, n int, change func(*OutlierSettings)) *flock {
 	t.Helper()
-	set := outlierSpec.defaults
+	set := Outlier.Defaults
 	change(&set)
 	s := guarding("static", func(s *quell.Service) {
 		s.Policy.Fast = quell.Fast{Name: "outlier", Settings: set, Sampling: time.Second}
 		s.SLO.Threshold = 50 * time.Millisecond
 	})
-	fast, err := NewFast(s, nil)
+	fast, err := all.NewFast(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,16 +17,16 @@ type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Pla
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{
-		service: service, protected: setOf(service.Group.Protected), contended: []contended{{resource: defaultResource}},
-		decides: func(in *Input, g *group, _ *State) quell.Plan {
-			candidates := make([]Candidate, len(g.members))
-			for i := range g.members {
-				m := &g.members[i]
-				candidates[i] = Candidate{m.Instance, m.protected, m.share}
+		service: service, protected: SetOf(service.Group.Protected), contended: []contended{{resource: DefaultResource}},
+		decides: func(in *Input, g *Group, _ *State) quell.Plan {
+			candidates := make([]Candidate, len(g.Members))
+			for i := range g.Members {
+				m := &g.Members[i]
+				candidates[i] = Candidate{m.Instance, m.protected, m.Planned}
 			}
-			plan := decide(in.Snapshot, candidates, g.most(in))
-			for i := range g.members {
-				g.members[i].share = candidates[i].Share
+			plan := decide(in.Snapshot, candidates, g.MaxSize(in))
+			for i := range g.Members {
+				g.Members[i].Planned = candidates[i].Share
 			}
 			return plan
 		},

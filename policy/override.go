@@ -14,10 +14,10 @@ type fixing struct {
 
 // fixByHand applies the weights that people set, which snapshots carry as overrides. If their sum exceeds 1, or if every
 // instance has one, they are scaled to the sum 1. If every instance has the weight 0, none is applied.
-func fixByHand(members []*member) fixing {
+func fixByHand(members []*Member) fixing {
 	var f fixing
 	for _, m := range members {
-		if m.fixed = nil; m.Override != nil {
+		if m.Fixed = nil; m.Override != nil {
 			f.sum += *m.Override
 			f.count++
 		}
@@ -32,18 +32,18 @@ func fixByHand(members []*member) fixing {
 	for _, m := range members {
 		if m.Override != nil {
 			share := *m.Override / whole
-			m.fixed = &share
+			m.Fixed = &share
 		}
 	}
 	f.sum /= whole
 	return f
 }
 
-func (f fixing) text(members []*member) string {
+func (f fixing) text(members []*Member) string {
 	var ids, set []string
 	for _, m := range members {
-		if m.fixed != nil {
-			set = append(set, fmt.Sprintf("%s=%.3f", m.ID, *m.fixed))
+		if m.Fixed != nil {
+			set = append(set, fmt.Sprintf("%s=%.3f", m.ID, *m.Fixed))
 		}
 		if m.Override != nil {
 			ids = append(ids, m.ID)

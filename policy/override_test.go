@@ -42,7 +42,7 @@ func TestOverride(t *testing.T) {
 				s.Guard = quell.Guard{Step: .01, ErrorRate: .05, SlowStart: 100e9, StaleAfter: 3, Fade: 10}
 			})
 			keep := engine(t, s, nil)
-			keep.decides = func(*Input, *group, *State) quell.Plan { return quell.Plan{} } // the shares stay as they are
+			keep.decides = func(*Input, *Group, *State) quell.Plan { return quell.Plan{} } // the shares stay as they are
 			play(t, keep, at(tc.want, tc.rows...))
 		})
 	}
@@ -176,7 +176,7 @@ func TestCapacityThatMayNotBeUsedDoesNotCount(t *testing.T) {
 func TestOverrideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
-		e, err := NewEngine(s, drawModels(t))
+		e, err := all.NewEngine(s, drawModels(t))
 		if err != nil {
 			t.Fatal(err)
 		}

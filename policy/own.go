@@ -236,17 +236,17 @@ func (e *Engine) learnedCost(known *model.Learner) func(quell.Resource, string) 
 }
 
 // noteOwnWork reports what instances do beside their requests.
-func noteOwnWork(g *group, plan *quell.Plan) {
-	for i := range g.members {
-		m := &g.members[i]
-		if !m.fresh || m.Observation == nil {
+func noteOwnWork(g *Group, plan *quell.Plan) {
+	for i := range g.Members {
+		m := &g.Members[i]
+		if !m.Fresh || m.Observation == nil {
 			continue
 		}
 		for _, r := range slices.Sorted(maps.Keys(m.Observation.OwnWork)) {
 			use, _ := m.Observation.ForRequests(r)
 			others := m.Observation.Others[r]
 			if others >= leastOwnWork {
-				addReason(plan, otherServices, m.ID, "requests of other services use %.3f of its %s, and its own %.3f: these can use less of it",
+				AddReason(plan, otherServices, m.ID, "requests of other services use %.3f of its %s, and its own %.3f: these can use less of it",
 					others, r, use)
 			}
 			work := quell.OwnWork{Resource: r, Use: m.Observation.OwnWork[r] - others}
@@ -263,7 +263,7 @@ func noteOwnWork(g *group, plan *quell.Plan) {
 			if plan.OwnWork[m.ID].Use < work.Use {
 				plan.OwnWork[m.ID] = work
 			}
-			addReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
+			AddReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
 				work.Use, r, use, by)
 		}
 	}

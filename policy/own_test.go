@@ -124,7 +124,7 @@ func TestOtherServicesAreOwnWork(t *testing.T) {
 	if got := s.Instances[0].Observation.OwnWork[quell.Network]; got < 0.65 || got > 0.71 {
 		t.Errorf("with a backup the own work is %.3f, want 0.7", got)
 	}
-	g := &group{members: []member{{Instance: &s.Instances[0], fresh: true}, {Instance: &s.Instances[1], fresh: true}}}
+	g := &Group{Members: []Member{{Instance: &s.Instances[0], Fresh: true}, {Instance: &s.Instances[1], Fresh: true}}}
 	var plan quell.Plan
 	noteOwnWork(g, &plan)
 	var codes []string

@@ -17,23 +17,23 @@ type PIDSettings struct {
 	Tolerance    float64        // no weight changes by less than this fraction of itself
 }
 
-var pidSpec = spec[PIDSettings]{
-	name: "pid", about: "weights that even out the load of all instances, by a controller for each, like Dropbox's Robinhood",
-	scope:    ServiceScope,
-	defaults: PIDSettings{Resource: quell.Network, Proportional: 0.5, Integral: 0.05, Derivative: 0.1, Tolerance: 0.05},
-	keys: func(s *PIDSettings) setting.Table {
+var PID = Spec[PIDSettings]{
+	Name: "pid", About: "weights that even out the load of all instances, by a controller for each, like Dropbox's Robinhood",
+	Scope:    ServiceScope,
+	Defaults: PIDSettings{Resource: quell.Network, Proportional: 0.5, Integral: 0.05, Derivative: 0.1, Tolerance: 0.05},
+	Keys: func(s *PIDSettings) setting.Table {
 		gain := func(dst *float64) setting.Value { return setting.Decimal(dst).Between(0, 2) }
 		return setting.Table{
-			resourceKey(&s.Resource),
+			ResourceKey(&s.Resource),
 			setting.Opt("proportional", gain(&s.Proportional), "part of a deviation from the mean load that a share makes up for at once"),
 			setting.Opt("integral", gain(&s.Integral), "the same, of the sum of all deviations"),
 			setting.Opt("derivative", gain(&s.Derivative), "the same, of the change since the deviation before"),
-			toleranceKey(&s.Tolerance),
+			ToleranceKey(&s.Tolerance),
 		}
 	},
-	senses:   func(s PIDSettings) Senses { return sensing(s.Resource) },
-	instance: empty[pidInstance],
-	decide:   pid,
+	Senses:   func(s PIDSettings) Senses { return Sensing(s.Resource) },
+	Instance: Empty[pidInstance],
+	Decide:   pid,
 }
 
 // pidInstance is the memory of an instance's controller. Deviations are fractions of the mean load, positive below the mean.
@@ -43,7 +43,7 @@ type pidInstance struct {
 	Sum float64   `json:"sum,omitempty"`
 }
 
-func (m *member) pid() *pidInstance { return m.mem.Memory.(*pidInstance) }
+func (m *Member) pid() *pidInstance { return m.mem.Memory.(*pidInstance) }
 
 // Bounds of the controllers.
 const (
@@ -55,12 +55,12 @@ const (
 
 // pid is like Dropbox's Robinhood: for every instance a PID controller compares its load with the mean load of all, and changes the
 // instance's weight. The load is the larger of utilisation and requests in flight. It does not scale the group.
-func pid(_ *Input, set PIDSettings, g *group, _ *State) quell.Plan {
-	rememberedOf[pidInstance](g)
+func pid(_ *Input, set PIDSettings, g *Group, _ *State) quell.Plan {
+	RememberedOf[pidInstance](g)
 	var plan quell.Plan
 	loads, mean := g.evenness()
-	shares, sum := make([]float64, len(g.ready)), 0.0
-	for i, m := range g.ready {
+	shares, sum := make([]float64, len(g.Ready)), 0.0
+	for i, m := range g.Ready {
 		shares[i] = g.controlled(m, set, loads[i], mean)
 		sum += shares[i]
 	}
@@ -68,19 +68,19 @@ func pid(_ *Input, set PIDSettings, g *group, _ *State) quell.Plan {
 		shares[i] /= sum
 	}
 	if g.moves(shares, set.Tolerance) {
-		for i, m := range g.ready {
-			m.share = shares[i]
+		for i, m := range g.Ready {
+			m.Planned = shares[i]
 		}
-		addReason(&plan, "shift", "", "shares that bring every instance's load nearer to the mean")
+		AddReason(&plan, "shift", "", "shares that bring every instance's load nearer to the mean")
 	}
 	return plan
 }
 
 // evenness returns the loads of the ready instances as multiples of the usual load, and their mean. The load of an instance without a fresh
 // reading, or whose share a person set, is 0 and does not count.
-func (g *group) evenness() (loads []float64, mean float64) {
-	use := g.multiples(0, func(m *member) (float64, bool) { return m.use, m.hasUse })
-	queue := g.multiples(leastQueue, func(m *member) (float64, bool) {
+func (g *Group) evenness() (loads []float64, mean float64) {
+	use := g.multiples(0, func(m *Member) (float64, bool) { return m.Use, m.HasUse })
+	queue := g.multiples(leastQueue, func(m *Member) (float64, bool) {
 		if m.Observation.InFlight == nil {
 			return 0, false
 		}
@@ -97,10 +97,10 @@ func (g *group) evenness() (loads []float64, mean float64) {
 }
 
 // multiples returns a value of each ready instance divided by the mean, or by least if the mean is below it; 0 if it is not known.
-func (g *group) multiples(least float64, value func(*member) (float64, bool)) []float64 {
-	list, sum, known := make([]float64, len(g.ready)), 0.0, 0.0
-	for i, m := range g.ready {
-		if !m.fresh || m.fixed != nil {
+func (g *Group) multiples(least float64, value func(*Member) (float64, bool)) []float64 {
+	list, sum, known := make([]float64, len(g.Ready)), 0.0, 0.0
+	for i, m := range g.Ready {
+		if !m.Fresh || m.Fixed != nil {
 			continue
 		}
 		if x, ok := value(m); ok {
@@ -119,15 +119,15 @@ func (g *group) multiples(least float64, value func(*member) (float64, bool)) []
 }
 
 // controlled returns what the instance's controller makes of its share. An instance without a share begins with an equal one.
-func (g *group) controlled(m *member, set PIDSettings, load, mean float64) float64 {
-	equal := 1 / float64(len(g.ready))
+func (g *Group) controlled(m *Member, set PIDSettings, load, mean float64) float64 {
+	equal := 1 / float64(len(g.Ready))
 	mem := m.pid()
-	if m.share == 0 {
+	if m.Planned == 0 {
 		*mem = pidInstance{}
 		return equal
 	}
 	if load == 0 || m.Observation.At.Equal(mem.At) {
-		return m.share
+		return m.Planned
 	}
 	off := math.Max(-mostOff, 1-load/mean)
 	rises := off - mem.Off
@@ -136,5 +136,5 @@ func (g *group) controlled(m *member, set PIDSettings, load, mean float64) float
 	}
 	mem.At, mem.Off, mem.Sum = m.Observation.At, off, math.Min(mostSum, math.Max(-mostSum, mem.Sum+off))
 	by := set.Proportional*off + set.Integral*mem.Sum + set.Derivative*rises
-	return math.Max(m.share*(1+math.Min(mostMoved, math.Max(-mostMoved, by))), exploring*equal)
+	return math.Max(m.Planned*(1+math.Min(mostMoved, math.Max(-mostMoved, by))), exploring*equal)
 }

@@ -24,12 +24,17 @@ type Input struct {
 	queues     queues                     // tables of stations
 	pooled     bool                       // capacity is a function of the group, if the models say what a group carries
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
-	dial       *model.Dial                // nil: the models do not have this section
-	ice        *model.ICE                 // nil: the models do not have this section
-	fast       bool                       // the policy runs beside another one, and sets factors instead of shares
-	stepPart   float64                    // guard.step is multiplied by this; 0 means 1
-	following  Following                  // how requests follow the weights
+	models     *model.Models
+	Fast       bool      // the policy runs beside another one, and sets factors instead of shares
+	stepPart   float64   // guard.step is multiplied by this; 0 means 1
+	following  Following // how requests follow the weights
 }
+
+// Dial returns the models of dial, or nil if the models do not have this section.
+func (in *Input) Dial() *model.Dial { return in.models.Dial() }
+
+// ICE returns the models of ice, or nil if the models do not have this section.
+func (in *Input) ICE() *model.ICE { return in.models.ICE() }
 
 // several returns whether the policy uses more than one resource.
 func (in *Input) several() bool { return len(in.contended) > 1 }
@@ -46,38 +51,35 @@ func (in *Input) of(i int) string {
 type Engine struct {
 	service   quell.Service
 	protected map[string]bool
-	row       row
+	row       Row
 	decides   decide
-	settings  any // of the policy
+	plain     string // Table.Plain
 	senses    Senses
+	credits   CreditSettings
 	contended []contended
-	dial      *model.Dial
-	ice       *model.ICE
+	models    *model.Models
 	learning  *learning // nil: the models are those that it was compiled with
 }
 
 // NewEngine compiles a configuration with its models, which may be nil. If the policy cannot work with these models,
 // the error wraps quell.ErrNoData and names the missing section.
-func NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
-	return newEngine(service, ServiceScope, models)
+func (t Table) NewEngine(service quell.Service, models *model.Models) (*Engine, error) {
+	return t.newEngine(service, ServiceScope, models)
 }
 
-func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engine, error) {
-	r, settings, err := findIn(scope, service.Policy)
+func (t Table) newEngine(service quell.Service, scope Scope, models *model.Models) (*Engine, error) {
+	r, settings, err := t.findIn(scope, service.Policy)
 	if err != nil {
 		return nil, err
 	}
-	if set, ok := settings.(PRIMASettings); ok {
-		set.Pooling = set.Pooling.in(service.Group.Max)
-		settings = set
-	}
-	e := &Engine{service: service, row: r, decides: r.decide(settings), settings: settings}
-	e.senses, e.protected = r.senses(settings), setOf(service.Group.Protected)
-	e.senses.Pooling = e.senses.Pooling.in(service.Group.Max)
+	settings = r.suit(settings, service)
+	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain()}
+	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
+	e.senses.Pooling = e.senses.Pooling.In(service.Group.Max)
 	if models == nil {
 		models = &model.Models{}
 	}
-	e.dial, e.ice = models.Dial(), models.ICE()
+	e.models = models
 	if r.lacks != nil {
 		if err := r.lacks(models); err != nil {
 			return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
@@ -85,7 +87,7 @@ func newEngine(service quell.Service, scope Scope, models *model.Models) (*Engin
 	}
 	if e.contended, err = contend(r, e.senses, service.SLO, models); err != nil {
 		needs := ""
-		if r.needs == allModels {
+		if r.needs == AllModels {
 			needs = " needs models"
 		}
 		return nil, fmt.Errorf("policy %s%s: %w", r.name, needs, err)
@@ -103,7 +105,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	held := e.spent(s, prev.Instances)
 	teaches := withoutInterference(s, held)
 	felt := s
-	if e.row.needs == allModels { // credits limit capacities; other policies shift load only because they feel that an instance is slow
+	if e.row.needs == AllModels { // credits limit capacities; other policies shift load only because they feel that an instance is slow
 		felt = teaches
 	}
 	plan, st := e.decideApart(felt, teaches, prev)
@@ -114,7 +116,7 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 
 // decideApart makes a plan from a snapshot in which own work is told apart from requests. Models learn from teaches.
 func (e *Engine) decideApart(s, teaches *quell.Snapshot, prev State) (quell.Plan, State) {
-	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != Plain { // Plain decides while too little is known
+	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != e.plain { // that one decides while too little is known
 		prev.Trust = prev.Trust.setByHand()
 	}
 	if e.learning == nil {
@@ -138,7 +140,7 @@ func (e *Engine) decideApart(s, teaches *quell.Snapshot, prev State) (quell.Plan
 		st.Trust, plan.Authority = before.unproven(), quell.AuthorityAdvise
 	}
 	if renewed {
-		addReason(&plan, "learning_anew", "", "the trained models have changed: learning begins again from their rows")
+		AddReason(&plan, "learning_anew", "", "the trained models have changed: learning begins again from their rows")
 	}
 	e.tellLearning(&plan, learned, lacks)
 	return plan, st
@@ -153,7 +155,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 		g.forgetPolicy()
 	}
 	if e.service.Group.Fixed {
-		in.Service = ofFixedSize(e.service, len(g.ready)+g.starting+g.late+g.held)
+		in.Service = ofFixedSize(e.service, len(g.Ready)+g.Starting+g.late+g.held)
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	g.gauge(in)
@@ -170,15 +172,15 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	noteOwnWork(g, &plan)
 	noteFollowing(g, prev.Following, st.Following, &plan)
 	if text := st.Trust.Doubt.Text(); text != "" {
-		addReason(&plan, "doubtful", "", "%s", text)
+		AddReason(&plan, "doubtful", "", "%s", text)
 	}
-	if e.row.needs != noModels {
+	if e.row.needs != NoModels {
 		noteSeverity(g, &plan)
 		noteProbing(in, g, &plan)
 		noteProber(g, &plan)
 		noteUntold(in, g, &plan)
 	}
-	if e.row.needs == allModels {
+	if e.row.needs == AllModels {
 		explain(in, g, &plan)
 	}
 	st.Usual = noteOrigins(g, prev.Usual, &plan)
@@ -188,7 +190,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 }
 
 // decideRelative lets the policy decide. One that does not compute capacities decides on shares relative to even ones.
-func (e *Engine) decideRelative(in *Input, g *group, st *State) quell.Plan {
+func (e *Engine) decideRelative(in *Input, g *Group, st *State) quell.Plan {
 	if in.byCapacity || !g.based() {
 		return e.decides(in, g, st)
 	}
@@ -202,8 +204,8 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
-		dial: e.dial, ice: e.ice, feels: e.row.needs != noModels, byCapacity: e.row.needs == allModels,
-		pooled: e.senses.Pooling.on() && !stormy(prev.Memory),
+		models: e.models, feels: e.row.needs != NoModels, byCapacity: e.row.needs == AllModels,
+		pooled: e.senses.Pooling.on() && !inStorm(prev.Memory),
 	}
 }
 

@@ -22,8 +22,8 @@ const (
 // part of the cost, and what a lean group saves it needs beside a neighbour: docs/results/group.md.
 const smallGroup = 10
 
-// in returns the pooling of a group that may have up to most instances.
-func (p Pooling) in(most int) Pooling {
+// In returns the pooling of a group that may have up to most instances.
+func (p Pooling) In(most int) Pooling {
 	if p.Auto {
 		return Pooling{Learned: most > smallGroup}
 	}

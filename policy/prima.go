@@ -12,29 +12,31 @@ import (
 	"github.com/quellhq/quell"
 )
 
-var primaSpec = spec[PRIMASettings]{
-	name: "prima", about: "the fewest instances, and shares by how much load each can carry beside its neighbours",
-	scope: ServiceScope, scales: true, needs: allModels,
-	defaults: PRIMASettings{
-		Senses: defaultSenses(), ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
+var PRIMA = Spec[PRIMASettings]{
+	Name: "prima", About: "the fewest instances, and shares by how much load each can carry beside its neighbours",
+	Scope: ServiceScope, Scales: true, Needs: AllModels,
+	Defaults: PRIMASettings{
+		Senses: DefaultSenses(), ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
 		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05, Credits: CreditSettings{Last: time.Hour},
 	},
-	keys:     primaKeys,
-	agree:    primaAgrees,
-	senses:   func(s PRIMASettings) Senses { return s.Senses },
-	variants: primaVariants,
-	memory:   empty[primaMemory],
-	instance: empty[primaInstance],
-	decide:   prima,
+	Keys:     primaKeys,
+	Agree:    primaAgrees,
+	Senses:   func(s PRIMASettings) Senses { return s.Senses },
+	Suit:     PRIMASettings.suiting,
+	Credits:  func(s PRIMASettings) CreditSettings { return s.Credits },
+	Variants: primaVariants,
+	Memory:   Empty[primaMemory],
+	Instance: Empty[primaInstance],
+	Decide:   prima,
 }
 
 // prima keeps every instance under the response-time threshold with the fewest instances (PRIMA, section III-B3). It
 // estimates each instance's effective capacity under the present interference, compares the sum with the load, and
 // then scales out, scales in, or shifts load.
-func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
-	rememberedOf[primaInstance](g)
+func prima(in *Input, set PRIMASettings, g *Group, st *State) quell.Plan {
+	RememberedOf[primaInstance](g)
 	set = set.found(in.Service.SLO)
-	p := &primaPlan{in: in, set: set, group: g, mem: remembered[primaMemory](st)}
+	p := &primaPlan{in: in, set: set, group: g, mem: Remembered[primaMemory](st)}
 	p.forgetUsual()
 	p.followCredits()
 	recalibrated := calibrate(in, set, g, &p.plan)
@@ -55,19 +57,19 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 	p.rateAll()
 	p.relax()
 	p.remember()
-	p.left, p.lasts, p.pooled = divideByCredits(&set.Credits, p.sorted, g.due, g.load)
+	p.left, p.lasts, p.pooled = divideByCredits(&set.Credits, p.sorted, g.due, g.Load)
 	p.needed = p.smallest(p.sorted, 0)
 	p.rateAll()
 	if p.idle() {
 		p.needed = 1
 	}
 	p.noteRoom()
-	p.spare = min(set.Spare, max(0, g.most(in)-p.needed))
+	p.spare = min(set.Spare, max(0, g.MaxSize(in)-p.needed))
 	switch {
 	case len(p.sorted) == 0:
 		// nothing is known yet: the guard keeps the group at its minimum
 		*p.mem = primaMemory{Laws: p.mem.Laws, Visits: p.mem.Visits, Storm: p.mem.Storm, Budget: p.mem.Budget, Reserve: p.mem.Reserve}
-		if len(g.ready) > 0 {
+		if len(g.Ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
 	case p.needed > len(p.sorted)-p.spare:
@@ -83,8 +85,8 @@ func prima(in *Input, set PRIMASettings, g *group, st *State) quell.Plan {
 // followCredits updates what is known of the instances' credits.
 func (p *primaPlan) followCredits() {
 	set := &p.set.Credits
-	for i := range p.group.members {
-		m := &p.group.members[i]
+	for i := range p.group.Members {
+		m := &p.group.Members[i]
 		own := m.prima()
 		own.Credits, p.mem.Laws = m.followCredits(set, p.in, own.Credits, p.mem.Laws)
 	}
@@ -109,9 +111,9 @@ func (p *primaPlan) shareByCredits() {
 type primaPlan struct {
 	in            *Input
 	set           PRIMASettings
-	group         *group
+	group         *Group
 	mem           *primaMemory
-	sorted        []*member // rated instances, by capacity
+	sorted        []*Member // rated instances, by capacity
 	capacity      float64   // sum of their capacities
 	needed        int       // smallest number of instances that carry the load; one more than there are if all of them are not enough
 	spare         int       // instances kept in addition to needed, as far as group.max allows
@@ -127,7 +129,7 @@ type primaPlan struct {
 
 // smallest returns the smallest K for which the first K capacities, less headroom and margin, are together at least the
 // load. If even the sum of all is less, it returns len(members)+1.
-func (p *primaPlan) smallest(members []*member, margin float64) int {
+func (p *primaPlan) smallest(members []*Member, margin float64) int {
 	usable := p.set.Headroom * (1 - margin)
 	if p.stations != nil {
 		return p.smallestStation(p.stations, members, usable)
@@ -186,8 +188,8 @@ func (p *primaPlan) drowns(factor float64) bool {
 	threshold, load := factor*p.in.Service.SLO.ThresholdMS(), p.group.due
 	var sum float64
 	for _, m := range p.sorted {
-		if m.fixed != nil {
-			load -= *m.fixed * p.group.load
+		if m.Fixed != nil {
+			load -= *m.Fixed * p.group.Load
 			continue
 		}
 		if factor > 1 {
@@ -199,14 +201,14 @@ func (p *primaPlan) drowns(factor float64) bool {
 		return true // not yet what the group keeps together
 	}
 	for _, m := range p.sorted {
-		if m.fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*m.left) {
+		if m.Fixed == nil && !quell.AtMost(load*m.carry/sum, nearlyAll*m.left) {
 			return true
 		}
 	}
 	return false
 }
 
-func total(members []*member) float64 {
+func total(members []*Member) float64 {
 	var sum float64
 	for _, m := range members {
 		sum += m.capacity
@@ -215,7 +217,7 @@ func total(members []*member) float64 {
 }
 
 // countable sums, over the instances, the part of its capacity that each may be given.
-func countable(members []*member) float64 {
+func countable(members []*Member) float64 {
 	var sum float64
 	for _, m := range members {
 		sum += m.counted
@@ -229,14 +231,14 @@ func (p *primaPlan) scaleOut() {
 	mem, set := p.mem, p.set
 	mem.ScaleIn, mem.Shift, mem.Calm = 0, 0, 0
 	mem.ScaleOut++
-	if slices.ContainsFunc(p.sorted, (*member).clearlySuffers) {
+	if slices.ContainsFunc(p.sorted, (*Member).clearlySuffers) {
 		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
 	}
 	short, wanted := p.short(), p.wanted()
-	room := max(0, p.group.most(p.in)-len(p.group.ready)-p.group.starting)
+	room := max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
 	helpless, joining := p.helpless(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.outstanding) > room
-	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.weightless
+	stuck := overload && room == 0 && p.group.outstanding == 0 && !p.group.Weightless
 	switch {
 	case p.pooled: // shareByCredits divides the load
 	case stuck && mem.ScaleOut > set.Confirm && !joining:
@@ -262,9 +264,9 @@ func (p *primaPlan) scaleOut() {
 	switch {
 	case !overload || helpless:
 	case stuck:
-		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.Limit(p.in))
 	default:
-		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.Limit(p.in))
 	}
 }
 
@@ -338,9 +340,9 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 		return
 	}
 	surplus := p.surplus()
-	mem.ScaleIn = next(mem.ScaleIn, len(surplus) > 0)
+	mem.ScaleIn = Consecutive(mem.ScaleIn, len(surplus) > 0)
 	over, by := p.overloaded()
-	mem.Shift = next(mem.Shift, over != nil)
+	mem.Shift = Consecutive(mem.Shift, over != nil)
 	clear := over != nil && over.clearlySuffers()
 	if clear {
 		mem.Shift = max(mem.Shift, set.Confirm+1)
@@ -372,7 +374,7 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	mem.Calm = 0
 }
 
-func next(counter int, holds bool) int {
+func Consecutive(counter int, holds bool) int {
 	if holds {
 		return counter + 1
 	}
@@ -381,7 +383,7 @@ func next(counter int, holds bool) int {
 
 // surplus returns the instances that the load does not need, sorted so that the lowest capacity is last. While instances are
 // starting it returns none, because their capacity is unknown.
-func (p *primaPlan) surplus() []*member {
+func (p *primaPlan) surplus() []*Member {
 	if p.group.outstanding > 0 {
 		return nil
 	}
@@ -391,31 +393,31 @@ func (p *primaPlan) surplus() []*member {
 	if keep >= len(keepers) {
 		return nil
 	}
-	return slices.DeleteFunc(keepers[keep:], func(m *member) bool { return m.protected || m.fixed != nil })
+	return slices.DeleteFunc(keepers[keep:], func(m *Member) bool { return m.protected || m.Fixed != nil })
 }
 
 // protectedFirst returns the instances in the order in which they are kept: first those that stay in any case, because their
 // capacity is there anyway, then the others by capacity. A protected instance with errors is sorted like the others.
-func (p *primaPlan) protectedFirst() []*member {
+func (p *primaPlan) protectedFirst() []*Member {
 	sorted := slices.Clone(p.sorted)
-	stays := func(m *member) int {
-		if m.fixed != nil || m.protected && !m.failing {
+	stays := func(m *Member) int {
+		if m.Fixed != nil || m.protected && !m.Failing {
 			return 0
 		}
 		return 1
 	}
-	slices.SortStableFunc(sorted, func(a, b *member) int { return stays(a) - stays(b) })
+	slices.SortStableFunc(sorted, func(a, b *Member) int { return stays(a) - stays(b) })
 	return sorted
 }
 
-func (p *primaPlan) scaleIn(surplus []*member) {
-	gone := make(map[*member]bool, len(surplus))
+func (p *primaPlan) scaleIn(surplus []*Member) {
+	gone := make(map[*Member]bool, len(surplus))
 	ids := make([]string, len(surplus))
 	for i, m := range surplus {
 		gone[m], ids[i] = true, m.ID
-		m.share = 0
+		m.Planned = 0
 	}
-	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *member) bool { return gone[m] })
+	kept := slices.DeleteFunc(slices.Clone(p.sorted), func(m *Member) bool { return gone[m] })
 	p.rateKept(kept)
 	p.divideAmong(kept)
 	p.share(kept, 0)
@@ -425,18 +427,18 @@ func (p *primaPlan) scaleIn(surplus []*member) {
 }
 
 // clearlySuffers returns whether new interference in the resource that limits the instance is so strong that it needs no confirmation.
-func (m *member) clearlySuffers() bool { return m.bound().clear }
+func (m *Member) clearlySuffers() bool { return m.bound().clear }
 
 // overloaded returns the instance that exceeds its capacity in some resource by most, and that resource, or nil if there is none. It skips
 // instances whose share a person set, because their load cannot be shifted.
-func (p *primaPlan) overloaded() (worst *member, by int) {
+func (p *primaPlan) overloaded() (worst *Member, by int) {
 	most := 0.0
 	for _, m := range p.sorted {
-		if m.fixed != nil {
+		if m.Fixed != nil {
 			continue
 		}
-		for i := range m.senses {
-			s := &m.senses[i]
+		for i := range m.Senses {
+			s := &m.Senses[i]
 			if s.out || quell.AtMost(s.use, s.capacity) || p.withinTogether(m, i) {
 				continue
 			}
@@ -449,31 +451,31 @@ func (p *primaPlan) overloaded() (worst *member, by int) {
 }
 
 // tooMuch is the text that says that an instance carries more of a resource than it can.
-func (m *member) tooMuch(in *Input, by int) string {
-	s := &m.senses[by]
+func (m *Member) tooMuch(in *Input, by int) string {
+	s := &m.Senses[by]
 	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
 }
 
 // joining returns whether an instance that can carry load has none yet, or the shares in force are another policy's.
 func (p *primaPlan) joining() bool {
-	return p.group.weightless || p.group.handingOver ||
-		slices.ContainsFunc(p.sorted, func(m *member) bool { return m.weight() == 0 && m.capacity > 0 && m.mayGain() })
+	return p.group.Weightless || p.group.handingOver ||
+		slices.ContainsFunc(p.sorted, func(m *Member) bool { return m.WeightNow() == 0 && m.capacity > 0 && m.MayGain() })
 }
 
 // share gives the members weights by the utilisation that they can carry, or equal ones if they can carry none.
 // Ready instances without a severity keep their weight. If no weight would change by more than the tolerance, all stay, and moved is false.
-func (p *primaPlan) share(members []*member, tolerance float64) (moved bool) {
+func (p *primaPlan) share(members []*Member, tolerance float64) (moved bool) {
 	proportional, capacity := proportions(members)
 	shares, rest := p.divide(members, proportional, capacity), p.rest()
 	moves := false
 	for i, m := range members {
-		moves = moves || math.Abs(rest*shares[i]-m.share) > tolerance*m.share
+		moves = moves || math.Abs(rest*shares[i]-m.Planned) > tolerance*m.Planned
 	}
 	if !moves {
 		return false
 	}
 	for i, m := range members {
-		m.share = rest * shares[i]
+		m.Planned = rest * shares[i]
 	}
 	return true
 }
@@ -482,16 +484,16 @@ func (p *primaPlan) share(members []*member, tolerance float64) (moved bool) {
 func (p *primaPlan) rest() float64 {
 	rest := 1.0
 	for _, m := range p.group.unrated {
-		if p.group.weightless {
-			m.share = 0
+		if p.group.Weightless {
+			m.Planned = 0
 		}
-		rest -= m.share
+		rest -= m.Planned
 	}
 	return math.Max(0, rest)
 }
 
 // proportions returns each member's part of the total that the members can carry, or equal parts if the total is 0.
-func proportions(members []*member) (parts []float64, total float64) {
+func proportions(members []*Member) (parts []float64, total float64) {
 	for _, m := range members {
 		total += m.carry
 	}
@@ -512,7 +514,7 @@ func proportions(members []*member) (parts []float64, total float64) {
 // With Tail, the parts are those with the shortest tail of all response times (DIAL, Eq. 2) that send no member more than its part of the
 // capacity after headroom. As a queue, a member serves at most the utilisation that its neighbours leave. If the load is more than the
 // capacity after headroom, the parts are in proportion to capacity.
-func (p *primaPlan) divide(members []*member, proportional []float64, capacity float64) []float64 {
+func (p *primaPlan) divide(members []*Member, proportional []float64, capacity float64) []float64 {
 	load := p.group.due
 	if p.set.Share != Tail || load <= 0 || capacity <= 0 {
 		return proportional
@@ -529,5 +531,5 @@ func (p *primaPlan) divide(members []*member, proportional []float64, capacity f
 }
 
 func (p *primaPlan) reason(code, instance, format string, args ...any) {
-	addReason(&p.plan, code, instance, format, args...)
+	AddReason(&p.plan, code, instance, format, args...)
 }

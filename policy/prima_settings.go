@@ -34,8 +34,8 @@ func primaKeys(s *PRIMASettings) setting.Table {
 		setting.Opt("pooling", setting.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", parsePooling, Pooling.String),
 			"how far a balancer that looks for idle instances makes the group one station: 0, the paper's law of single instances; learned; "+
 				"auto: learned if group.max is above 10, else 0; or a number up to 1. Only for models that are learned in place"),
-		confidenceKey(&s.Confidence),
-		confirmKey(&s.Confirm),
+		ConfidenceKey(&s.Confidence),
+		ConfirmKey(&s.Confirm),
 		setting.Opt("headroom", setting.Parsed(&s.Headroom, "auto or a share", parseHeadroom, headroomText),
 			"the group's load may reach this share of the sum of its instances' capacities; auto: 90%, and with slo.target what is found by what "+
 				"is missed (docs/budget.md)"),
@@ -47,12 +47,11 @@ func primaKeys(s *PRIMASettings) setting.Table {
 			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
 		setting.Opt("share", setting.OneOf(&s.Share, []Share{Proportional, Tail}),
 			"proportional: shares in proportion to capacity; tail: shares with the shortest tail of response times, within the capacities"),
-		toleranceKey(&s.Tolerance),
+		ToleranceKey(&s.Tolerance),
 		setting.Opt("spare", setting.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
 		setting.Opt("calibrate", setting.Share(&s.Calibrate).AtLeast(0).Below(1),
 			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
-		setting.Opt("calibration_decay", setting.Share(&s.CalibrationDecay).Between(0, 1),
-			"share of a correction that is forgotten in each period"),
+		setting.Opt("calibration_decay", setting.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten in each period"),
 		setting.Opt("credits", creditKeys(&s.Credits), "how the credits of burstable instances count"),
 	}
 }
@@ -76,9 +75,9 @@ const moreHeadroom = 0.7
 // primaVariants returns the variants of the settings that the arena tries: the other interference model and the other division of the load
 // (with the two schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default
 // one.
-func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
+func primaVariants(s PRIMASettings) (list []VariantOf[PRIMASettings]) {
 	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
-		list = append(list, variant[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
+		list = append(list, VariantOf[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
 	}
 	other := s
 	if other.InterferenceModel = quell.Total; s.InterferenceModel == quell.Total {
@@ -99,10 +98,16 @@ func primaVariants(s PRIMASettings) (list []variant[PRIMASettings]) {
 	}
 	add("share "+string(other.Share), other, quell.LeastConn, quell.RoundRobin)
 	if narrow := s; s.Resources.auto || len(s.Resources.list()) > 1 {
-		narrow.Resources = ResourcesOf(defaultResource)
-		add("by "+string(defaultResource), narrow, quell.LeastConn, quell.RoundRobin)
+		narrow.Resources = ResourcesOf(DefaultResource)
+		add("by "+string(DefaultResource), narrow, quell.LeastConn, quell.RoundRobin)
 	}
 	return list
+}
+
+// suiting returns the settings for a service: whether the pooling is learned depends on the largest size of its group.
+func (s PRIMASettings) suiting(service quell.Service) PRIMASettings {
+	s.Pooling = s.Pooling.In(service.Group.Max)
+	return s
 }
 
 // primaMemory is what prima remembers: for how many consecutive snapshots each kind of change was needed.
@@ -140,4 +145,7 @@ type primaInstance struct {
 	Credits creditTracks `json:"credits,omitempty"` // the map is never changed
 }
 
-func (m *member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }
+// BeyondCredits says whether the instance was seen to use more of its processors than its credits allow; nil: nothing was seen.
+func (mem *primaInstance) BeyondCredits() *bool { return mem.Credits[quell.CPU].Sold }
+
+func (m *Member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }

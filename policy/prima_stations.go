@@ -33,7 +33,7 @@ func (p *primaPlan) stationWithin(of *model.Predictor) float64 {
 }
 
 // bestFirst returns the rated instances by capacity.
-func (p *primaPlan) bestFirst() []*member {
+func (p *primaPlan) bestFirst() []*Member {
 	if p.stations != nil {
 		for _, m := range p.group.rated {
 			p.stations.patient(m)
@@ -45,13 +45,13 @@ func (p *primaPlan) bestFirst() []*member {
 }
 
 // limitAll sets which part of their capacities the members may be given, and returns the sum.
-func (p *primaPlan) limitAll(members []*member) (counted float64) {
+func (p *primaPlan) limitAll(members []*Member) (counted float64) {
 	for _, m := range members {
 		m.byCredits = false
 		m.limitByCredits(&p.set.Credits)
 		m.usable = m.capacity
 		p.leaveRoom(m)
-		m.limit(p.group.load, p.set.Headroom, p.freshCapacity)
+		m.limit(p.group.Load, p.set.Headroom, p.freshCapacity)
 		counted += m.counted
 	}
 	return counted
@@ -81,7 +81,7 @@ func (p *primaPlan) rateTogether() {
 }
 
 // carried sets the capacities of the first k members as a group, and returns how much of them counts. The others carry nothing.
-func (p *primaPlan) carried(by *stations, members []*member, k int) float64 {
+func (p *primaPlan) carried(by *stations, members []*Member, k int) float64 {
 	by.capacities(members[:k], 0)
 	for _, m := range members[k:] {
 		m.carryNothing()
@@ -91,7 +91,7 @@ func (p *primaPlan) carried(by *stations, members []*member, k int) float64 {
 }
 
 // rateKept sets the capacities of the instances that are kept.
-func (p *primaPlan) rateKept(kept []*member) {
+func (p *primaPlan) rateKept(kept []*Member) {
 	if p.stations == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func sizes(least, most int) (list []int) {
 const fewSizes = 64
 
 // smallestStation is smallest for a group that is a station; usable is the part of the capacity that may be used.
-func (p *primaPlan) smallestStation(by *stations, members []*member, usable float64) int {
+func (p *primaPlan) smallestStation(by *stations, members []*Member, usable float64) int {
 	first := p.leastSize(members)
 	suffices := func(k int) bool {
 		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.rates)))
@@ -138,10 +138,10 @@ func (p *primaPlan) smallestStation(by *stations, members []*member, usable floa
 }
 
 // leastSize returns the number of first members that could carry the load if they were used to the full. Fewer need not be tried.
-func (p *primaPlan) leastSize(members []*member) int {
+func (p *primaPlan) leastSize(members []*Member) int {
 	room := 0.0
 	for k, m := range members {
-		if room += m.room(0); m.fixed != nil || room >= p.group.due {
+		if room += m.room(0); m.Fixed != nil || room >= p.group.due {
 			return k + 1
 		}
 	}
@@ -150,7 +150,7 @@ func (p *primaPlan) leastSize(members []*member) int {
 
 // fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
 // be made smaller by one instance, if its present use was seen to hold.
-func (p *primaPlan) fewest(keepers []*member) int {
+func (p *primaPlan) fewest(keepers []*Member) int {
 	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
 	if p.stations == nil {
 		return p.smallest(keepers, p.set.ScaleInMargin)
@@ -203,12 +203,12 @@ func (p *primaPlan) lackingStation(headroom float64) int {
 }
 
 // withinTogether returns whether an instance is within what it can carry because the others of its station take over what it cannot.
-func (p *primaPlan) withinTogether(m *member, i int) bool {
+func (p *primaPlan) withinTogether(m *Member, i int) bool {
 	if p.stations == nil {
 		return false
 	}
 	station := p.in.contended[i].of(m.Type).predictor.Station()
-	var c model.Crowd = m.sees(i, &p.group.now, m.senses[i].use*m.rates[i])
+	var c model.Crowd = m.sees(i, &p.group.now, m.Senses[i].use*m.rates[i])
 	use := station.Pooling()*c.Use + (1-station.Pooling())*c.Own
-	return m.able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.senses[i].waits)
+	return m.able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.Senses[i].waits)
 }

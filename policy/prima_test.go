@@ -491,23 +491,24 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 		{"prima", nil, "isolation.network"},
 		{"prima", noResponse, "response_time.network"},
 	} {
-		if _, err := NewEngine(golden(tc.policy, 75, 0), tc.models); !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), tc.want) {
+		_, err := all.NewEngine(golden(tc.policy, 75, 0), tc.models)
+		if !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want ErrNoData naming %s", tc.policy, err, tc.want)
 		}
 	}
 	for _, name := range []string{"static", "lsf", "lr", "hpa", "knapsack"} {
-		if _, err := NewEngine(golden(name, 75, 0), nil); err != nil {
+		if _, err := all.NewEngine(golden(name, 75, 0), nil); err != nil {
 			t.Errorf("%s needs no models: %v", name, err)
 		}
 	}
 	var user *quell.UserError
-	if _, err := NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) ||
+	if _, err := all.NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) ||
 		!strings.Contains(err.Error(), "known: prima, lsf, lr, static, hpa, knapsack") {
 		t.Errorf("got %v", err)
 	}
 	bad := golden("lsf", 75, 0)
 	tell(&bad, "Confidence", 2)
-	if _, err := NewEngine(bad, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "confidence") {
+	if _, err := all.NewEngine(bad, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "confidence") {
 		t.Errorf("a confidence of 2 was swallowed: %v", err)
 	}
 }

@@ -37,9 +37,9 @@ const (
 
 // probedFrom returns what is known of the resource that a prober elsewhere probes, and what was felt of it; false if the instance was not
 // probed so in its last window.
-func (m *member) probedFrom(in *Input) (s *sense, felt Felt, ok bool) {
+func (m *Member) probedFrom(in *Input) (s *Sense, felt Felt, ok bool) {
 	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.resource == quell.Network })
-	if i < 0 || !m.fresh || !m.inService() {
+	if i < 0 || !m.Fresh || !m.InService() {
 		return nil, felt, false
 	}
 	if probe, probed := m.Observation.Probe[quell.Network]; !probed || probe.By != nil && probe.By.From == string(quell.FromAgent) {
@@ -50,19 +50,19 @@ func (m *member) probedFrom(in *Input) (s *sense, felt Felt, ok bool) {
 	}
 	var memory [maxContended]Felt
 	m.mem.of(in.contended, memory[:len(in.contended)])
-	return &m.senses[i], memory[i], m.senses[i].hasSeverity
+	return &m.Senses[i], memory[i], m.Senses[i].HasSeverity
 }
 
 // doubtProber finds severities that the prober itself may have caused, and takes them out of the judgement. It returns what is known after
 // this snapshot; before is not changed.
-func (g *group) doubtProber(in *Input, before map[string]Probed) map[string]Probed {
-	if !in.feels || in.fast || len(g.members) < 2 {
+func (g *Group) doubtProber(in *Input, before map[string]Probed) map[string]Probed {
+	if !in.feels || in.Fast || len(g.Members) < 2 {
 		return nil
 	}
 	next := make(map[string]Probed, len(before))
 	probed, up, recent, on := 0, 0, 0, false
-	for i := range g.members {
-		m := &g.members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		s, felt, ok := m.probedFrom(in)
 		if !ok {
 			continue
@@ -77,25 +77,25 @@ func (g *group) doubtProber(in *Input, before map[string]Probed) map[string]Prob
 		if p.Up > 0 {
 			up++
 		}
-		if p.rose() && !p.supported(in, m, s.severity) {
+		if p.rose() && !p.supported(in, m, s.Severity) {
 			recent++
 		}
 	}
 	most := 2*up > probed
 	begins := most && recent >= 2 && 2*recent > probed
-	for i := range g.members {
-		m := &g.members[i]
+	for i := range g.Members {
+		m := &g.Members[i]
 		s, _, ok := m.probedFrom(in)
 		if !ok {
 			continue
 		}
 		p := next[m.ID]
 		if !in.between {
-			p = p.judge(in, m, s.severity, most && (begins || on), most)
+			p = p.judge(in, m, s.Severity, most && (begins || on), most)
 			next[m.ID] = p
 		}
 		if p.Doubted {
-			s.severity, s.measured, s.taken, s.clear = 0, 0, nil, false
+			s.Severity, s.measured, s.taken, s.clear = 0, 0, nil, false
 			g.doubted = append(g.doubted, m.ID)
 		}
 	}
@@ -103,7 +103,7 @@ func (g *group) doubtProber(in *Input, before map[string]Probed) map[string]Prob
 }
 
 // after returns what is known after a window with or without severity.
-func (p Probed) after(m *member, up bool) Probed {
+func (p Probed) after(m *Member, up bool) Probed {
 	if up {
 		p.Up++
 		return p
@@ -121,7 +121,7 @@ func (p Probed) after(m *member, up bool) Probed {
 func (p Probed) rose() bool { return p.Up > 0 && p.Up <= riseWithin }
 
 // judge decides whether a severity is doubted. rise says that the severities of most machines rose together, most that most have one.
-func (p Probed) judge(in *Input, m *member, severity float64, rise, most bool) Probed {
+func (p Probed) judge(in *Input, m *Member, severity float64, rise, most bool) Probed {
 	if rise && p.rose() {
 		p.Doubted = true
 	}
@@ -138,7 +138,7 @@ func (p Probed) judge(in *Input, m *member, severity float64, rise, most bool) P
 }
 
 // responds returns the mean response time of an instance's requests in its last window; false if there were too few.
-func (m *member) responds() (ms float64, ok bool) {
+func (m *Member) responds() (ms float64, ok bool) {
 	if l := m.Observation.LatencyMS; l == nil || l.N < fewestAnswers {
 		return 0, false
 	}
@@ -146,7 +146,7 @@ func (m *member) responds() (ms float64, ok bool) {
 }
 
 // supported returns whether requests show what the probes show: they miss the objective, or they are slower than before.
-func (p Probed) supported(in *Input, m *member, severity float64) bool {
+func (p Probed) supported(in *Input, m *Member, severity float64) bool {
 	ms, ok := m.responds()
 	if !ok {
 		return false
@@ -158,10 +158,10 @@ func (p Probed) supported(in *Input, m *member, severity float64) bool {
 }
 
 // noteProber says which severities are doubted.
-func noteProber(g *group, plan *quell.Plan) {
+func noteProber(g *Group, plan *quell.Plan) {
 	if len(g.doubted) == 0 {
 		return
 	}
-	addReason(plan, "prober", "", "probes of %s became slower at the same time, and requests there are not slower: the prober, its link or "+
-		"the host below everything is the likelier cause. These severities do not count until requests are slower, too", named(g.doubted))
+	AddReason(plan, "prober", "", "probes of %s became slower at the same time, and requests there are not slower: the prober, its link or "+
+		"the host below everything is the likelier cause. These severities do not count until requests are slower, too", Named(g.doubted))
 }

@@ -28,7 +28,7 @@ func TestWhoseSeveritiesAreDoubted(t *testing.T) {
 	service := quell.DefaultService()
 	service.Name, service.SLO = "shop", quell.SLO{Metric: quell.Mean, Threshold: 300 * time.Millisecond}
 	service.Group.Max = 2
-	e, err := NewEngine(service, goldenModels(t))
+	e, err := all.NewEngine(service, goldenModels(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -20,7 +21,7 @@ import (
 func TestDecideHoldsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawService(t)
-		e, err := NewEngine(s, drawModels(t))
+		e, err := all.NewEngine(s, drawModels(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,7 @@ func text(t rapid.TB, v any) string {
 // reread returns the memory as it is after it was stored and read back.
 func reread(t rapid.TB, st State) State {
 	var out State
-	if err := quell.DecodeStrict([]byte(text(t, st)), &out); err != nil {
+	if err := errors.Join(quell.DecodeStrict([]byte(text(t, st)), &out), all.Restore(&out)); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -207,7 +208,7 @@ func drawService(t *rapid.T) quell.Service {
 	s.Name = "video"
 	s.Sampling = period * time.Second
 	s.SLO = quell.SLO{Metric: quell.Mean, Threshold: time.Duration(rapid.IntRange(1, 200).Draw(t, "threshold")) * time.Millisecond}
-	s.Policy.Name = rapid.SampledFrom(append(Names(), "prima", "prima", "prima")).Draw(t, "policy")
+	s.Policy.Name = rapid.SampledFrom(append(all.Names(), "prima", "prima", "prima")).Draw(t, "policy")
 	tell(&s, "InterferenceModel", rapid.SampledFrom(quell.InterferenceModels).Draw(t, "model"))
 	tell(&s, "Confirm", rapid.IntRange(0, 2).Draw(t, "confirm"))
 	tell(&s, "Headroom", rapid.Float64Range(.1, 1).Draw(t, "headroom"))
@@ -347,7 +348,7 @@ func TestPRIMASettles(t *testing.T) {
 		s := quell.DefaultService()
 		s.Name, s.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
 		s.Group.Max = 50
-		e, err := NewEngine(s, models)
+		e, err := all.NewEngine(s, models)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,17 +128,17 @@ func (p *primaPlan) spoiled(v *budget.Verdict) string {
 	case p.group.handingOver:
 		return "another policy's shares are in force"
 	}
-	for i := range p.group.members {
-		switch m := &p.group.members[i]; {
+	for i := range p.group.Members {
+		switch m := &p.group.Members[i]; {
 		case m.Held != nil:
 			return "a person took " + m.ID + " out"
 		case m.Override != nil:
 			return "a person set the share of " + m.ID
-		case m.failing || m.State == quell.Failed:
+		case m.Failing || m.State == quell.Failed:
 			return m.ID + " fails"
 		case m.Replaces != "":
 			return m.ID + " is to replace another one"
-		case m.State == quell.Ready && !m.fresh:
+		case m.State == quell.Ready && !m.Fresh:
 			return m.ID + " does not report"
 		}
 	}
@@ -185,7 +185,7 @@ func (p *primaPlan) noteRoom() {
 		r.Excess = p.group.due / room
 	}
 	short := p.needed > len(p.sorted)
-	r.Full = short && len(p.group.ready)+p.group.starting >= p.group.most(p.in)
+	r.Full = short && len(p.group.Ready)+p.group.Starting >= p.group.MaxSize(p.in)
 	if r.Full {
 		r.Lacked = max(r.Lacked, p.lacking())
 		if fresh := p.set.Headroom * p.freshCapacity; fresh > 0 {

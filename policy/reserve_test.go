@@ -20,7 +20,7 @@ func budgetedService() quell.Service {
 func budgeted(t *testing.T, s quell.Service, st State, from, periods int, change func(*quell.Snapshot)) (plan quell.Plan,
 	said map[string]int, next State) {
 	t.Helper()
-	e, err := NewLearningEngine(s, nil)
+	e, err := all.NewLearningEngine(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

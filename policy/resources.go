@@ -20,8 +20,8 @@ type Resources struct {
 // auto is the word for all resources that the models have.
 const auto quell.Resource = "auto"
 
-// defaultResource is used if no other is configured.
-const defaultResource = quell.Network
+// DefaultResource is used if no other is configured.
+const DefaultResource = quell.Network
 
 // ResourcesOf returns the set of the listed resources.
 func ResourcesOf(list ...quell.Resource) (s Resources) {
@@ -44,14 +44,14 @@ func (s Resources) list() (list []quell.Resource) {
 		}
 	}
 	if len(list) == 0 {
-		return []quell.Resource{defaultResource}
+		return []quell.Resource{DefaultResource}
 	}
 	slices.SortStableFunc(list, func(a, b quell.Resource) int { return rank(a) - rank(b) })
 	return list
 }
 
 func rank(r quell.Resource) int {
-	if r == defaultResource {
+	if r == DefaultResource {
 		return 0
 	}
 	return 1
@@ -92,9 +92,9 @@ func (c *contended) of(instanceType string) *contended {
 // contend compiles the models of the resources. It puts the resource first that requests fill first on an instance without neighbours,
 // according to the training; the utilisation of that resource is the unit of loads and capacities. If a resource has no models, the error
 // wraps quell.ErrNoData.
-func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
+func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
 	list := senses.Resources.list()
-	if senses.Resources.auto && r.needs == allModels {
+	if senses.Resources.auto && r.needs == AllModels {
 		list = slices.Clone(quell.Resources)
 	}
 	var known []contended
@@ -106,7 +106,7 @@ func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 			known = append(known, c)
 		case !senses.Resources.auto || !errors.Is(err, quell.ErrNoData):
 			return nil, err
-		case resource == defaultResource:
+		case resource == DefaultResource:
 			lacks = err
 		}
 	}
@@ -125,20 +125,20 @@ func contend(r row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 	return known, nil
 }
 
-func compile(needs need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c contended, err error) {
+func compile(needs Need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c contended, err error) {
 	return compileOf(needs, resource, "", senses, metric, models)
 }
 
 // compileOf compiles the models of a resource for a type of instance; "" means any.
 func compileOf(
-	needs need, resource quell.Resource, instanceType string, senses Senses, metric quell.Metric, models *model.Models,
+	needs Need, resource quell.Resource, instanceType string, senses Senses, metric quell.Metric, models *model.Models,
 ) (c contended, err error) {
 	c.resource = resource
 	c.baseline, err = model.CompileBaselineOf(models, resource, instanceType, senses.Confidence)
-	if needs == noModels || needs == baselineOnly && errors.Is(err, quell.ErrNoData) {
+	if needs == NoModels || needs == BaselineOnly && errors.Is(err, quell.ErrNoData) {
 		return c, nil
 	}
-	if needs == allModels {
+	if needs == AllModels {
 		c.predictor, err = model.Compile(models, model.Spec{
 			Resource: resource, InstanceType: instanceType, Metric: metric, InterferenceModel: senses.InterferenceModel,
 			Confidence: senses.Confidence,
@@ -148,7 +148,7 @@ func compileOf(
 }
 
 // compileTypes compiles the models of each type of instance that has a law of its own.
-func (c *contended) compileTypes(needs need, senses Senses, metric quell.Metric, models *model.Models) error {
+func (c *contended) compileTypes(needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
 	live := models.Live()[c.resource]
 	if len(live) < 2 {
 		return nil

@@ -135,7 +135,7 @@ func TestWhatTheModelsKnow(t *testing.T) {
 	known := func(m *model.Models, r Resources) string {
 		s := golden("prima", 75, 0)
 		tell(&s, "Resources", r)
-		e, err := NewEngine(s, m)
+		e, err := all.NewEngine(s, m)
 		if err != nil {
 			if !errors.Is(err, quell.ErrNoData) {
 				t.Errorf("%v is no lack of data", err)
@@ -267,7 +267,7 @@ const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"ut
 
 func TestOldMemoryIsUnderstood(t *testing.T) {
 	var st State
-	if err := quell.DecodeStrict([]byte(oldMemory), &st); err != nil {
+	if err := errors.Join(quell.DecodeStrict([]byte(oldMemory), &st), all.Restore(&st)); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
@@ -331,7 +331,7 @@ func pair(s *quell.Snapshot) *quell.Snapshot {
 
 func engineOf(t *rapid.T, s quell.Service, m *model.Models, r ...quell.Resource) *Engine {
 	tell(&s, "Resources", ResourcesOf(r...))
-	e, err := NewEngine(s, m)
+	e, err := all.NewEngine(s, m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func TestHPASettles(t *testing.T) {
 		s.Group.Max = 40
 		load := rapid.Float64Range(0.5, 10).Draw(t, "load")
 		size := rapid.IntRange(1, 20).Draw(t, "size")
-		e, err := NewEngine(s, nil)
+		e, err := all.NewEngine(s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

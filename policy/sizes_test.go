@@ -43,9 +43,9 @@ func bothTypes(small, big float64) *quell.Snapshot {
 
 // Instances of different types get shares by how many requests each can carry.
 func TestTypesOfInstances(t *testing.T) {
-	service := learningService(Default())
+	service := learningService(all.Default())
 	tell(&service, "Confirm", 0)
-	e, err := NewEngine(service, lawModels(0))
+	e, err := all.NewEngine(service, lawModels(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,12 +64,12 @@ func TestTypesOfInstances(t *testing.T) {
 // planForBig is PRIMA's plan for a big machine alone with this load.
 func planForBig(t *testing.T, models *model.Models, margin bool, load float64) quell.Plan {
 	t.Helper()
-	service := learningService(Default())
+	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 2}
 	tell(&service, "Confirm", 0)
 	tell(&service, "Calibrate", 0.0)
 	tell(&service, "Margin", margin)
-	e, err := NewEngine(service, models)
+	e, err := all.NewEngine(service, models)
 	if err != nil {
 		t.Fatal(err)
 	}

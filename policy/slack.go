@@ -42,11 +42,11 @@ func (p *primaPlan) followBudget() {
 }
 
 // missed returns the part of the requests that go to instances which miss the objective; false if too few response times are known.
-func (g *group) missed(in *Input) (part float64, known bool) {
+func (g *Group) missed(in *Input) (part float64, known bool) {
 	metric, threshold := in.Service.SLO.Metric, in.Service.SLO.ThresholdMS()
 	var all, over float64
-	for _, m := range g.ready {
-		if !m.fresh {
+	for _, m := range g.Ready {
+		if !m.Fresh {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(metric)

@@ -13,15 +13,12 @@ const spentCause = quell.Resource(limitedByCredits)
 // spent returns the instances without credits of processor time whose use is held at the baseline. What they wait for then looks like
 // neighbours: the hypervisor reports it as stolen time. Only a shown balance of a known type tells the two apart.
 func (e *Engine) spent(s *quell.Snapshot, before map[string]InstanceState) (ids map[string]bool) {
-	var set CreditSettings
-	if own, ok := e.settings.(PRIMASettings); ok {
-		set = own.Credits
-	}
+	set := &e.credits
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		var seen *bool
-		if own, ok := before[in.ID].Memory.(*primaInstance); ok {
-			seen = own.Credits[quell.CPU].Sold
+		if own, ok := before[in.ID].Memory.(interface{ BeyondCredits() *bool }); ok {
+			seen = own.BeyondCredits()
 		}
 		if set.heldAtBaseline(in, seen) {
 			if ids == nil {
@@ -103,7 +100,7 @@ func noteSpent(s *quell.Snapshot, ids map[string]bool, plan *quell.Plan) {
 		if o := in.Observation; o.CPU != nil && o.CPU.Steal > 0 {
 			stolen = fmt.Sprintf(", and the hypervisor withholds %.0f%% of its processors", 100*o.CPU.Steal)
 		}
-		addReason(plan, "credits_spent", in.ID, "%s has %.3g credits and is held at its baseline%s: that is no interference, and nothing is "+
+		AddReason(plan, "credits_spent", in.ID, "%s has %.3g credits and is held at its baseline%s: that is no interference, and nothing is "+
 			"learned from it", in.ID, in.Observation.Credits[quell.CPU], stolen)
 	}
 }

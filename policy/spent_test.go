@@ -56,7 +56,7 @@ func TestUsedUpCredits(t *testing.T) {
 		"an unknown type":                  {"x9.huge", 0, 0.1, 0.8, false},
 	} {
 		decides := engine(t, onProcessors(t, "prima", nil), twins(goldenModels(t)))
-		learns, err := NewLearningEngine(onProcessors(t, "prima", nil), nil)
+		learns, err := all.NewLearningEngine(onProcessors(t, "prima", nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,7 @@ func (p *Perceived) of(list []contended, into []Felt) {
 		into[i] = p.Of[list[i].resource]
 	}
 	if p.Of == nil {
-		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.resource == defaultResource }))] = p.Felt
+		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.resource == DefaultResource }))] = p.Felt
 	}
 }
 
@@ -143,8 +143,8 @@ func (s State) carried(policy string) State {
 	return s
 }
 
-// remembered replaces the policy's memory by a copy, which the policy may change, and returns the copy.
-func remembered[M any](st *State) *M {
+// Remembered replaces the policy's memory by a copy, which the policy may change, and returns the copy.
+func Remembered[M any](st *State) *M {
 	mem := new(M)
 	if old, ok := st.Memory.(*M); ok {
 		*mem = *old
@@ -153,11 +153,11 @@ func remembered[M any](st *State) *M {
 	return mem
 }
 
-// rememberedOf gives every member a copy of what the policy remembers of it. The policy may change these copies.
-func rememberedOf[M any](g *group) {
-	copies := make([]M, len(g.members))
-	for i := range g.members {
-		mem := &g.members[i].mem
+// RememberedOf gives every member a copy of what the policy remembers of it. The policy may change these copies.
+func RememberedOf[M any](g *Group) {
+	copies := make([]M, len(g.Members))
+	for i := range g.Members {
+		mem := &g.Members[i].mem
 		if old, ok := mem.Memory.(*M); ok {
 			copies[i] = *old
 		}
@@ -166,13 +166,40 @@ func rememberedOf[M any](g *group) {
 }
 
 // forgetPolicy drops what another policy remembers of the instances.
-func (g *group) forgetPolicy() {
-	for i := range g.members {
-		g.members[i].mem.Memory = nil
+func (g *Group) forgetPolicy() {
+	for i := range g.Members {
+		g.Members[i].mem.Memory = nil
 	}
 }
 
-// UnmarshalJSON reads the policy's memory into the type that the policy declares. The memory of an unknown policy is dropped.
+// ChangedSetting is a server parameter that a policy has changed.
+type ChangedSetting struct {
+	Before float64   // its value before
+	Ours   []float64 // the values that the policy ordered, the last one first
+}
+
+// changer is what a policy remembers of an instance whose server's parameters it may change.
+type changer interface {
+	ChangedSettings() map[string]ChangedSetting
+}
+
+// Changed returns the parameters of servers that the policy of this memory has changed, by instance and parameter, which is named as by
+// quell.Setting.Key.
+func (s *State) Changed() map[string]map[string]ChangedSetting {
+	all := map[string]map[string]ChangedSetting{}
+	for id, in := range s.Instances {
+		mem, ok := in.Memory.(changer)
+		if !ok {
+			continue
+		}
+		if changed := mem.ChangedSettings(); len(changed) > 0 {
+			all[id] = changed
+		}
+	}
+	return all
+}
+
+// UnmarshalJSON reads everything but the policy's own memory, which stays JSON until Table.Restore.
 func (s *State) UnmarshalJSON(data []byte) error {
 	type instance struct {
 		Perceived
@@ -195,25 +222,43 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return err
 	}
-	k, _, _ := find(quell.Policy{Name: raw.Policy}) // an unknown policy has no memory
-	memory, err := decodeMemory(raw.Memory, k.memory)
-	if err != nil {
-		return fmt.Errorf("memory of policy %s: %w", raw.Policy, err)
-	}
-	next := State{Policy: raw.Policy, Memory: memory, Used: raw.Used, Usual: raw.Usual, HandingOver: raw.HandingOver, Trust: raw.Trust}
-	next.Costs, next.Following, next.Probed = raw.Costs, raw.Following, raw.Probed
+	next := State{Policy: raw.Policy, Memory: stored(raw.Memory), HandingOver: raw.HandingOver, Trust: raw.Trust}
+	next.Used, next.Usual, next.Costs, next.Following, next.Probed = raw.Used, raw.Usual, raw.Costs, raw.Following, raw.Probed
 	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
 		next.Instances = make(map[string]InstanceState, len(raw.Instances))
 	}
 	for id, in := range raw.Instances {
-		memory, err := decodeMemory(in.Memory, k.instance)
-		if err != nil {
-			return fmt.Errorf("memory of policy %s, instance %s: %w", raw.Policy, id, err)
-		}
-		next.Instances[id] = InstanceState{Perceived: in.Perceived, Guarded: in.Guarded, Memory: memory}
+		next.Instances[id] = InstanceState{Perceived: in.Perceived, Guarded: in.Guarded, Memory: stored(in.Memory)}
 	}
 	*s = next
+	return nil
+}
+
+// stored is a policy's memory as it was stored; nil if there is none.
+func stored(data json.RawMessage) any {
+	if len(data) == 0 {
+		return nil
+	}
+	return data
+}
+
+// Restore reads the memory of the policy in a state that was stored as JSON into the types that the policy declares. The memory of a policy
+// that the table does not have is dropped. If the memory is damaged, the state stays as it is.
+func (t Table) Restore(s *State) error {
+	r, _, _ := t.find(quell.Policy{Name: s.Policy}) // an unknown policy has no memory
+	memory, err := decodeMemory(s.Memory, r.memory)
+	if err != nil {
+		return fmt.Errorf("memory of policy %s: %w", s.Policy, err)
+	}
+	instances := maps.Clone(s.Instances)
+	for id, in := range instances {
+		if in.Memory, err = decodeMemory(in.Memory, r.instance); err != nil {
+			return fmt.Errorf("memory of policy %s, instance %s: %w", s.Policy, id, err)
+		}
+		instances[id] = in
+	}
+	s.Memory, s.Instances = memory, instances
 	return nil
 }
 
@@ -232,9 +277,10 @@ func (s *State) readLearned(data json.RawMessage) {
 	s.Learned = known
 }
 
-// decodeMemory reads into a new value of a policy's type; nil if there is nothing, or the policy has no memory.
-func decodeMemory(data json.RawMessage, empty func() any) (any, error) {
-	if len(data) == 0 || empty == nil {
+// decodeMemory reads stored JSON into a new value of a policy's type; nil if there is none, or the policy has no memory.
+func decodeMemory(stored any, empty func() any) (any, error) {
+	data, ok := stored.(json.RawMessage)
+	if !ok || empty == nil {
 		return nil, nil
 	}
 	memory := empty()

@@ -25,8 +25,14 @@ func (in *Input) stationed() bool {
 	return len(in.contended) > 0
 }
 
+// inStorm returns whether what a policy remembers says that neighbours come too often for a small group.
+func inStorm(memory any) bool {
+	m, ok := memory.(interface{ Stormy() bool })
+	return ok && m.Stormy()
+}
+
 // crowd returns the size and the use of a group of members at a load.
-func (in *Input) crowd(members []*member, load float64) (all crowds) {
+func (in *Input) crowd(members []*Member, load float64) (all crowds) {
 	for i := range in.contended {
 		room := 0.0
 		for _, m := range members {
@@ -38,25 +44,25 @@ func (in *Input) crowd(members []*member, load float64) (all crowds) {
 }
 
 // room is the load at which an instance uses all of a resource that its neighbours leave.
-func (m *member) room(i int) float64 { return (1 - m.senses[i].interfering) * m.rates[i] }
+func (m *Member) room(i int) float64 { return (1 - m.Senses[i].interfering) * m.rates[i] }
 
 // gauge sets what neighbours use of every rated instance, and the group's present size and use.
-func (g *group) gauge(in *Input) {
+func (g *Group) gauge(in *Input) {
 	if !in.byCapacity || !in.stationed() {
 		return
 	}
 	load := 0.0
 	for _, m := range g.rated {
-		for i := range m.senses {
-			if s := &m.senses[i]; !s.out {
+		for i := range m.Senses {
+			if s := &m.Senses[i]; !s.out {
 				s.interfering = s.takenOf(in.contended[i].of(m.Type).predictor)
 			}
 		}
-		load += m.use
+		load += m.Use
 	}
 	g.now = in.crowd(g.rated, load)
 	for i := range g.now {
-		g.now[i].Size = math.Max(float64(len(g.ready)), 1)
+		g.now[i].Size = math.Max(float64(len(g.Ready)), 1)
 	}
 	for _, m := range g.rated {
 		m.now = &g.now
@@ -64,15 +70,15 @@ func (g *group) gauge(in *Input) {
 }
 
 // sees returns a resource's group as an instance with an own load sees it.
-func (m *member) sees(i int, all *crowds, load float64) model.Crowd {
+func (m *Member) sees(i int, all *crowds, load float64) model.Crowd {
 	c := all[i]
 	c.Own = load / math.Max(m.room(i), quell.SumTolerance)
 	return c
 }
 
 // responseBy predicts the response time in milliseconds by one resource, at a load of the instance and of its group.
-func (m *member) responseBy(in *Input, i int, all *crowds, load float64) float64 {
-	s, predictor := &m.senses[i], in.contended[i].of(m.Type).predictor
+func (m *Member) responseBy(in *Input, i int, all *crowds, load float64) float64 {
+	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).predictor
 	if station := predictor.Station(); station != nil && all != nil {
 		return station.ResponseMS(in.queue(i, m.Type, all[i].Size), m.sees(i, all, load), s.interfering)
 	}
@@ -164,10 +170,10 @@ type limited struct {
 }
 
 // patient sets how long requests may wait on an instance so that it stays within the threshold, by each resource.
-func (p *stations) patient(m *member) {
+func (p *stations) patient(m *Member) {
 	m.able = true
-	for i := range m.senses {
-		s := &m.senses[i]
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		if s.out {
 			continue
 		}
@@ -182,7 +188,7 @@ func (p *stations) patient(m *member) {
 // as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each
 // instance by itself. Members
 // that miss the threshold without load carry nothing.
-func (p *stations) capacities(members []*member, extra int) (sum float64) {
+func (p *stations) capacities(members []*Member, extra int) (sum float64) {
 	size, least := extra, [maxContended]float64{}
 	for i := range p.in.contended {
 		least[i] = math.Inf(1)
@@ -190,8 +196,8 @@ func (p *stations) capacities(members []*member, extra int) (sum float64) {
 	for _, m := range members {
 		if m.able {
 			size++
-			for i := range m.senses {
-				if s := &m.senses[i]; !s.out {
+			for i := range m.Senses {
+				if s := &m.Senses[i]; !s.out {
 					least[i] = math.Min(least[i], s.waits)
 				}
 			}
@@ -208,17 +214,17 @@ func (p *stations) capacities(members []*member, extra int) (sum float64) {
 	return sum
 }
 
-func (m *member) carryNothing() {
+func (m *Member) carryNothing() {
 	m.capacity = 0
-	for i := range m.senses {
-		m.senses[i].capacity = 0
+	for i := range m.Senses {
+		m.Senses[i].capacity = 0
 	}
 }
 
-func (p *stations) set(m *member, size int, least *[maxContended]float64) {
+func (p *stations) set(m *Member, size int, least *[maxContended]float64) {
 	m.capacity = math.Inf(1)
-	for i := range m.senses {
-		s := &m.senses[i]
+	for i := range m.Senses {
+		s := &m.Senses[i]
 		if s.out {
 			continue
 		}

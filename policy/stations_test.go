@@ -44,7 +44,7 @@ func pooledPlan(t *testing.T, models *model.Models, s *quell.Snapshot) quell.Pla
 
 func pooledEngine(t *testing.T, models *model.Models) *Engine {
 	t.Helper()
-	service := learningService(Default())
+	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 30}
 	tell(&service, "Confirm", 0)
 	tell(&service, "Pooling", Pooling{Learned: true})
@@ -108,7 +108,7 @@ func TestShortTogether(t *testing.T) {
 
 // TestPoolingIsASetting: without it the group's law is not used, and a mistake is named.
 func TestPoolingIsASetting(t *testing.T) {
-	service := learningService(Default())
+	service := learningService(all.Default())
 	for most, want := range map[int]float64{smallGroup: 0.75, smallGroup + 1: 0.92} {
 		service.Group.Max = most
 		plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
@@ -134,7 +134,7 @@ func TestPoolingIsASetting(t *testing.T) {
 }
 
 func BenchmarkTogether(b *testing.B) {
-	service := learningService(Default())
+	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 20000}
 	tell(&service, "Pooling", Pooling{Learned: true})
 	e := engine(b, service, pooledModels(0.9, 0.8))

@@ -49,7 +49,7 @@ func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 // policy alone would keep them.
 func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	idle := []string{"a weight=0.96 use=0 cap=0.5", "b weight=0.04 use=0 cap=0.5"}
-	for _, policy := range Names() {
+	for _, policy := range all.Names() {
 		s := guarding(policy, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
 		e := engine(t, s, goldenModels(t))
 		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
@@ -164,14 +164,14 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 		n := rapid.IntRange(2, 50).Draw(t, "instances")
 		s := quell.DefaultService()
 		s.Name, s.SLO, s.Sampling = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}, period*time.Second
-		s.Policy.Name = rapid.SampledFrom(Names()).Draw(t, "policy")
+		s.Policy.Name = rapid.SampledFrom(all.Names()).Draw(t, "policy")
 		tell(&s, "Confirm", rng.IntN(2))
 		s.Group.Min, s.Group.Max, s.Guard = 1+rng.IntN(n), n+5, drawGuard(rng)
-		e, err := NewEngine(s, models)
+		e, err := all.NewEngine(s, models)
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := State{Policy: rapid.SampledFrom(Names()).Draw(t, "policy before"), Instances: map[string]InstanceState{}}
+		st := State{Policy: rapid.SampledFrom(all.Names()).Draw(t, "policy before"), Instances: map[string]InstanceState{}}
 		for i := range n {
 			st.Instances[fmt.Sprintf("i%02d", i)] = InstanceState{Guarded: Guarded{Joined: rng.IntN(2) == 0}}
 		}

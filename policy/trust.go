@@ -97,11 +97,11 @@ func (t Trust) level() quell.Authority { return cmp.Or(t.Level, quell.Full) }
 
 // standing compares the service with its objective, and with what the models predict for the present use and severity. Instances for which
 // leaveOut returns true do not count; nil leaves out none.
-func (g *group) standing(in *Input, leaveOut func(*member) bool) (s Standing, ok bool) {
+func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok bool) {
 	var measured, predicted float64
 	threshold := in.Service.SLO.ThresholdMS()
-	for _, m := range g.ready {
-		if !m.fresh || leaveOut != nil && leaveOut(m) {
+	for _, m := range g.Ready {
+		if !m.Fresh || leaveOut != nil && leaveOut(m) {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
@@ -130,7 +130,7 @@ func (g *group) standing(in *Input, leaveOut func(*member) bool) (s Standing, ok
 // watched is a decision's view of trust.
 type watched struct {
 	in       *Input
-	group    *group
+	group    *Group
 	trust    Trust
 	now      Standing
 	known    bool
@@ -139,7 +139,7 @@ type watched struct {
 
 // watch compares the service with what was predicted, and finds out whether the last change must be taken back. It is called before the
 // policy decides, because calibration changes what the models say.
-func watch(in *Input, g *group, t Trust) *watched {
+func watch(in *Input, g *Group, t Trust) *watched {
 	w := &watched{in: in, group: g, trust: t}
 	w.now, w.known = g.standing(in, nil)
 	w.doubt()
@@ -204,7 +204,7 @@ func (w *watched) weigh() {
 	c.Mute = 0
 	w.trust.Change = &c
 	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back.
-	now, known := w.group.standing(w.in, func(m *member) bool { return m.weight() < c.Shares[m.ID]-leastShift(w.group) })
+	now, known := w.group.standing(w.in, func(m *Member) bool { return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) })
 	limit := math.Max(c.Before, now.Predicted)
 	switch {
 	case !known:
@@ -225,12 +225,12 @@ func (w *watched) weigh() {
 }
 
 // felt is the mean over the rated instances of the highest severity of a resource.
-func (g *group) felt() float64 {
+func (g *Group) felt() float64 {
 	var sum float64
 	for _, m := range g.rated {
 		highest := 0.0
-		for i := range m.senses {
-			highest = math.Max(highest, m.senses[i].measured)
+		for i := range m.Senses {
+			highest = math.Max(highest, m.Senses[i].measured)
 		}
 		sum += highest
 	}
@@ -238,11 +238,11 @@ func (g *group) felt() float64 {
 }
 
 // inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
-func (c *Change) inForce(g *group) bool {
+func (c *Change) inForce(g *Group) bool {
 	if len(c.Removed) > 0 {
-		return !slices.ContainsFunc(g.ready, func(m *member) bool { return slices.Contains(c.Removed, m.ID) })
+		return !slices.ContainsFunc(g.Ready, func(m *Member) bool { return slices.Contains(c.Removed, m.ID) })
 	}
-	return slices.ContainsFunc(g.ready, func(m *member) bool { return math.Abs(m.weight()-c.Shares[m.ID]) > leastShift(g) })
+	return slices.ContainsFunc(g.Ready, func(m *Member) bool { return math.Abs(m.WeightNow()-c.Shares[m.ID]) > leastShift(g) })
 }
 
 // objective names the objective. What was measured of another one cannot be compared.
@@ -251,11 +251,11 @@ func objective(in *Input) string {
 }
 
 // overtaken returns whether shares moved since for another reason than the change: a person set one, or an instance was lost.
-func (c *Change) overtaken(g *group) bool {
-	ready := make(map[string]bool, len(g.ready))
-	for _, m := range g.ready {
+func (c *Change) overtaken(g *Group) bool {
+	ready := make(map[string]bool, len(g.Ready))
+	for _, m := range g.Ready {
 		ready[m.ID] = true
-		if before, was := c.Shares[m.ID]; m.Override != nil && was && math.Abs(m.weight()-before) > leastShift(g) {
+		if before, was := c.Shares[m.ID]; m.Override != nil && was && math.Abs(m.WeightNow()-before) > leastShift(g) {
 			return true
 		}
 	}
@@ -268,7 +268,7 @@ func (c *Change) overtaken(g *group) bool {
 }
 
 // leastShift is how far a share must be from what it was before a change to count as moved by it.
-func leastShift(g *group) float64 { return leastMove / 2 / float64(max(1, len(g.ready))) }
+func leastShift(g *Group) float64 { return leastMove / 2 / float64(max(1, len(g.Ready))) }
 
 func (w *watched) rate() float64 {
 	if r := w.in.Snapshot.ArrivalRate; r != nil {
@@ -305,11 +305,11 @@ func (w *watched) restrict(plan *quell.Plan) {
 }
 
 // inForce returns the shares in force. A new instance gets an equal one.
-func (g *group) inForce() map[string]float64 {
-	shares := make(map[string]float64, len(g.ready))
-	for _, m := range g.ready {
-		if shares[m.ID] = m.weight(); m.isNew() {
-			shares[m.ID] = m.even(g.ready)
+func (g *Group) inForce() map[string]float64 {
+	shares := make(map[string]float64, len(g.Ready))
+	for _, m := range g.Ready {
+		if shares[m.ID] = m.WeightNow(); m.IsNew() {
+			shares[m.ID] = m.even(g.Ready)
 		}
 	}
 	return shares
@@ -317,10 +317,10 @@ func (g *group) inForce() map[string]float64 {
 
 // wish keeps in the plan what the policy wanted.
 func (w *watched) wish(plan *quell.Plan) {
-	would := &quell.Would{Weights: make(map[string]float64, len(w.group.ready)), Group: plan.Group}
-	for _, m := range w.group.ready {
+	would := &quell.Would{Weights: make(map[string]float64, len(w.group.Ready)), Group: plan.Group}
+	for _, m := range w.group.Ready {
 		if plan.Group == nil || !slices.Contains(plan.Group.Remove, m.ID) {
-			would.Weights[m.ID] = m.share
+			would.Weights[m.ID] = m.Planned
 		}
 	}
 	plan.Would = would
@@ -345,7 +345,7 @@ func (w *watched) onlyAdvise(plan *quell.Plan) {
 	case w.trust.Barred > 0:
 		text = fmt.Sprintf("a change was taken back: it only advises for %d more period(s)", w.trust.Barred)
 	}
-	addReason(plan, "authority", "", "policy %s: %s. `quell authority full` lets it act at once", w.in.Service.Policy.Name, text)
+	AddReason(plan, "authority", "", "policy %s: %s. `quell authority full` lets it act at once", w.in.Service.Policy.Name, text)
 }
 
 // unjudged says why a period tells nothing about the predictions, "" if it does.
@@ -357,8 +357,8 @@ func (w *watched) unjudged() string {
 }
 
 func (w *watched) setShares(shares map[string]float64) {
-	for _, m := range w.group.ready {
-		m.share = shares[m.ID]
+	for _, m := range w.group.Ready {
+		m.Planned = shares[m.ID]
 	}
 }
 
@@ -368,9 +368,9 @@ func (w *watched) smallSteps(plan *quell.Plan) {
 	w.in.stepPart = math.Min(1, 0.5*math.Exp2(float64(w.trust.Good)/stepFor))
 	if plan.Group != nil && len(plan.Group.Remove) > 1 {
 		for _, id := range plan.Group.Remove[:len(plan.Group.Remove)-1] {
-			for _, m := range w.group.ready {
+			for _, m := range w.group.Ready {
 				if m.ID == id {
-					m.share = m.weight()
+					m.Planned = m.WeightNow()
 				}
 			}
 		}
@@ -380,14 +380,14 @@ func (w *watched) smallSteps(plan *quell.Plan) {
 	}
 	name := w.in.Service.Policy.Name
 	if w.trust.Doubt.on() {
-		addReason(plan, "authority", "", "policy %s makes small steps while its predictions are doubtful", name)
+		AddReason(plan, "authority", "", "policy %s makes small steps while its predictions are doubtful", name)
 		return
 	}
 	if w.trust.ByHand != "" {
-		addReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.trust.ByHand)
+		AddReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.trust.ByHand)
 		return
 	}
-	addReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)%s",
+	AddReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)%s",
 		name, stepFor-w.trust.Good, w.unjudged())
 }
 
@@ -396,7 +396,7 @@ func (w *watched) undo(plan *quell.Plan) {
 	c := w.takeBack
 	w.wish(plan)
 	shares := w.group.inForce()
-	for _, m := range w.group.ready {
+	for _, m := range w.group.Ready {
 		if before, ok := c.Shares[m.ID]; ok {
 			shares[m.ID] = before
 		}
@@ -405,7 +405,7 @@ func (w *watched) undo(plan *quell.Plan) {
 	plan.Group, plan.Replace = nil, nil
 	missing := len(c.Removed)
 	if c.Size > 0 {
-		missing = min(missing, c.Size-len(w.group.ready)-w.group.starting)
+		missing = min(missing, c.Size-len(w.group.Ready)-w.group.Starting)
 	}
 	if missing > 0 {
 		plan.Group = &quell.GroupChange{Add: missing}
@@ -418,13 +418,13 @@ func (w *watched) undo(plan *quell.Plan) {
 	t.Harm = fmt.Sprintf("the change of %s was taken back: requests take %.2f times the objective; before it was %.2f, predicted were %.2f",
 		c.At.UTC().Format(time.TimeOnly), w.now.Measured, c.Before, w.now.Predicted)
 	plan.Authority = quell.AuthorityAdvise
-	addReason(plan, "taken_back", "", "%s. Policy %s only advises for %d period(s)", t.Harm, w.in.Service.Policy.Name, t.Barred)
+	AddReason(plan, "taken_back", "", "%s. Policy %s only advises for %d period(s)", t.Harm, w.in.Service.Policy.Name, t.Barred)
 }
 
 // follow begins to watch the plan if it changes something that can do harm: shares, or the number of instances downwards.
 func (w *watched) follow(plan *quell.Plan) Trust {
 	t := w.trust
-	if w.takeBack != nil || !w.in.Service.Guard.Undo || len(w.group.ready) == 0 {
+	if w.takeBack != nil || !w.in.Service.Guard.Undo || len(w.group.Ready) == 0 {
 		return t
 	}
 	var removed []string
@@ -432,9 +432,9 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 	if plan.Group != nil {
 		removed = plan.Group.Remove
 	}
-	least := leastMove / float64(len(w.group.ready))
-	for _, m := range w.group.ready {
-		if m.isNew() {
+	least := leastMove / float64(len(w.group.Ready))
+	for _, m := range w.group.Ready {
+		if m.IsNew() {
 			return t // shares move because an instance joins
 		}
 		planned, stays := plan.Weights[m.ID]
@@ -455,7 +455,7 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 	if !w.known || w.now.Measured > plainly {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
-	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.ready) + w.group.starting,
+	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.Ready) + w.group.Starting,
 		SLO: objective(w.in), Before: w.now.Measured, Rate: w.rate(), Felt: w.group.felt()}
 	return t
 }

@@ -22,7 +22,7 @@ func learnedFor(t *testing.T, e *Engine, periods int) (st State) {
 
 func learningEngine(t *testing.T, service quell.Service) *Engine {
 	t.Helper()
-	e, err := NewLearningEngine(service, nil)
+	e, err := all.NewLearningEngine(service, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func says(plan quell.Plan, code, text string) bool {
 func TestAnotherPolicyBeginsAnew(t *testing.T) {
 	harmful := Trust{Level: quell.AuthorityAdvise, Barred: 160, Harms: 5}
 	for _, name := range []string{"static", "hpa"} {
-		e, err := NewEngine(learningService(name), nil)
+		e, err := all.NewEngine(learningService(name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestAnotherPolicyBeginsAnew(t *testing.T) {
 // Who trains while models are learned in place, and then names the file, begins with its rows.
 func TestNewTrainedModelsAreUsed(t *testing.T) {
 	st := learnedFor(t, learningEngine(t, learningService("prima")), 30)
-	e, err := NewLearningEngine(learningService("prima"), goldenModels(t))
+	e, err := all.NewLearningEngine(learningService("prima"), goldenModels(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,16 +149,16 @@ func TestThePolicyIsNotBlamedForOthers(t *testing.T) {
 }
 
 // watching is a group of these instances with equal shares, all with n response times of that length.
-func watching(service *quell.Service, ids []string, n int, ms float64) (*Input, *group) {
+func watching(service *quell.Service, ids []string, n int, ms float64) (*Input, *Group) {
 	rate := 100.0
-	s, g := &quell.Snapshot{At: time.Unix(100, 0), ArrivalRate: &rate}, &group{}
+	s, g := &quell.Snapshot{At: time.Unix(100, 0), ArrivalRate: &rate}, &Group{}
 	for _, id := range ids {
 		share := 1 / float64(len(ids))
 		s.Instances = append(s.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: &share,
 			Observation: &quell.Observation{At: s.At, LatencyMS: &quell.Latency{Mean: &ms, N: n}}})
 	}
 	for i := range s.Instances {
-		g.ready = append(g.ready, &member{Instance: &s.Instances[i], fresh: true, settled: 1 / float64(len(ids))})
+		g.Ready = append(g.Ready, &Member{Instance: &s.Instances[i], Fresh: true, settled: 1 / float64(len(ids))})
 	}
 	return &Input{Service: service, Snapshot: s}, g
 }
@@ -233,14 +233,14 @@ func TestUnreadableLearningLosesNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back State
-	if err := json.Unmarshal([]byte(strings.Replace(string(text), `"seen":{`, `"seen":{"gpu":{},`, 1)), &back); err != nil {
+	if err := restore([]byte(strings.Replace(string(text), `"seen":{`, `"seen":{"gpu":{},`, 1)), &back); err != nil {
 		t.Fatal(err)
 	}
 	if back.Unread == nil || back.Learned != nil || back.Trust.Level != quell.AuthorityAdvise || back.Policy != "prima" ||
 		len(back.Instances) != 2 {
 		t.Errorf("%v, %+v", back.Unread, back)
 	}
-	if err := json.Unmarshal(text, &back); err != nil || back.Unread != nil || back.Learned == nil {
+	if err := restore(text, &back); err != nil || back.Unread != nil || back.Learned == nil {
 		t.Error(errors.Join(err, back.Unread))
 	}
 }

@@ -35,7 +35,7 @@ func learningService(name string) quell.Service {
 // A policy whose models are learned in place begins with equal weights, then advises, makes steps and at last acts fully. What it knows
 // survives being stored.
 func TestAuthorityGrows(t *testing.T) {
-	e, err := NewLearningEngine(learningService(Default()), nil)
+	e, err := all.NewLearningEngine(learningService(all.Default()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAuthorityGrows(t *testing.T) {
 			t.Fatal(err)
 		}
 		st = State{}
-		if err := json.Unmarshal(text, &st); err != nil {
+		if err := restore(text, &st); err != nil {
 			t.Fatal(err)
 		}
 		if again, _ := json.Marshal(st); string(again) != string(text) {
@@ -73,7 +73,7 @@ func TestAuthorityGrows(t *testing.T) {
 
 // With trained models to begin with, a policy acts from the first snapshot on, and goes on learning.
 func TestLearningGoesOnFromTrainedModels(t *testing.T) {
-	e, err := NewLearningEngine(learningService(Default()), goldenModels(t))
+	e, err := all.NewLearningEngine(learningService(all.Default()), goldenModels(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +127,11 @@ func TestReasonOfTheAuthority(t *testing.T) {
 			"small steps, as ann set it: `quell authority auto` ends that"},
 		"steps, and is too few": {Trust{Level: quell.AuthorityStep}, 9, "for 4 more period(s) (this period is not judged"},
 	} {
-		service := learningService(Default())
-		in, g := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{14, 14})}, &group{}
+		service := learningService(all.Default())
+		in, g := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{14, 14})}, &Group{}
 		for i := range in.Snapshot.Instances {
 			in.Snapshot.Instances[i].Observation.LatencyMS.N = c.responses
-			g.ready = append(g.ready, &member{Instance: &in.Snapshot.Instances[i], fresh: true})
+			g.Ready = append(g.Ready, &Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
 		}
 		var plan quell.Plan
 		w := watch(in, g, c.trust)
@@ -144,7 +144,7 @@ func TestReasonOfTheAuthority(t *testing.T) {
 }
 
 func TestTooLittleIsKnown(t *testing.T) {
-	e, err := NewLearningEngine(learningService(Default()), nil)
+	e, err := all.NewLearningEngine(learningService(all.Default()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,17 +159,17 @@ func TestTooLittleIsKnown(t *testing.T) {
 // A change of shares after which the service is plainly worse than before in two periods is taken back, for a policy without models too.
 func TestHarmIsTakenBack(t *testing.T) {
 	service := learningService("knapsack")
-	g := &group{}
+	g := &Group{}
 	in := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.9, 0.1}, [2]float64{90, 12})}
 	for i := range in.Snapshot.Instances {
-		g.ready = append(g.ready, &member{Instance: &in.Snapshot.Instances[i], fresh: true})
+		g.Ready = append(g.Ready, &Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
 	}
 	change := &Change{At: in.Snapshot.At, Shares: map[string]float64{"i1": 0.5, "i2": 0.5}, Before: 1, Rate: 100, Bad: 1}
 	w := watch(in, g, Trust{Change: change})
 	plan := quell.Plan{Group: &quell.GroupChange{Remove: []string{"i2"}}}
 	w.restrict(&plan)
-	if w.takeBack == nil || g.ready[0].share != 0.5 || g.ready[1].share != 0.5 || plan.Group != nil {
-		t.Fatalf("shares %v and %v, group %+v", g.ready[0].share, g.ready[1].share, plan.Group)
+	if w.takeBack == nil || g.Ready[0].Planned != 0.5 || g.Ready[1].Planned != 0.5 || plan.Group != nil {
+		t.Fatalf("shares %v and %v, group %+v", g.Ready[0].Planned, g.Ready[1].Planned, plan.Group)
 	}
 	if trust := w.follow(&plan); trust.Level != quell.AuthorityAdvise || trust.Barred != barredFor || trust.Harms != 1 {
 		t.Errorf("after the harm: %+v", trust)
@@ -191,9 +191,9 @@ func TestHarmIsTakenBack(t *testing.T) {
 		c := *change
 		s := reading(2, [2]float64{0.9, 0.1}, [2]float64{70, 12})
 		still(s, &c)
-		in, g := &Input{Service: &service, Snapshot: s}, &group{}
+		in, g := &Input{Service: &service, Snapshot: s}, &Group{}
 		for i := range s.Instances {
-			g.ready = append(g.ready, &member{Instance: &s.Instances[i], fresh: true})
+			g.Ready = append(g.Ready, &Member{Instance: &s.Instances[i], Fresh: true})
 		}
 		if w := watch(in, g, Trust{Change: &c}); w.takeBack != nil {
 			t.Errorf("%s, and the change is taken back", name)

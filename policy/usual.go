@@ -71,8 +71,8 @@ func (u *Usual) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) 
 
 // forgetUsual drops the usual capacity of every instance that is not in service.
 func (p *primaPlan) forgetUsual() {
-	for i := range p.group.members {
-		if m := &p.group.members[i]; !m.inService() {
+	for i := range p.group.Members {
+		if m := &p.group.Members[i]; !m.InService() {
 			m.prima().Usual = nil
 		}
 	}
@@ -82,7 +82,7 @@ func (p *primaPlan) forgetUsual() {
 func (p *primaPlan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
-		if m.fresh || m.prima().Usual == nil {
+		if m.Fresh || m.prima().Usual == nil {
 			m.prima().Usual = m.prima().Usual.with(m.carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
 	}
@@ -116,16 +116,16 @@ func (p *primaPlan) settle(part float64) {
 	wanted, whole := p.usualShares(rest, sum), rest/sum
 	p.explainGains(wanted, rest)
 	for i, m := range p.sorted {
-		moves = moves || math.Abs(wanted[i]-m.share) > math.Max(tolerance*m.share, whole*m.prima().Usual.doubt())+quell.SumTolerance
+		moves = moves || math.Abs(wanted[i]-m.Planned) > math.Max(tolerance*m.Planned, whole*m.prima().Usual.doubt())+quell.SumTolerance
 	}
 	if !moves {
 		return
 	}
-	if !slices.ContainsFunc(p.sorted, func(m *member) bool { return m.prima().Usual.N == 1 }) {
+	if !slices.ContainsFunc(p.sorted, func(m *Member) bool { return m.prima().Usual.N == 1 }) {
 		part = 1
 	}
 	for i, m := range p.sorted {
-		m.share += part * (wanted[i] - m.share)
+		m.Planned += part * (wanted[i] - m.Planned)
 	}
 }
 
@@ -156,7 +156,7 @@ func (p *primaPlan) explainGains(wanted []float64, rest float64) {
 	rooms, unit := make([]float64, len(wanted)), p.unit()
 	for i, m := range p.sorted {
 		if u := m.prima().Usual; u.Mean-m.carry/unit > u.stray(p.set.Tolerance) {
-			most := math.Max(m.share, rest*present[i])
+			most := math.Max(m.Planned, rest*present[i])
 			cut += math.Max(0, wanted[i]-most)
 			wanted[i] = math.Min(wanted[i], most)
 		}

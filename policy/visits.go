@@ -82,15 +82,12 @@ func (v visits) storm(late time.Duration, was bool) bool {
 	return false
 }
 
-// stormy returns whether what a policy remembers says that neighbours come too often for a small group.
-func stormy(memory any) bool {
-	m, ok := memory.(*primaMemory)
-	return ok && m.Storm
-}
+// Stormy returns whether neighbours come too often for a small group.
+func (mem *primaMemory) Stormy() bool { return mem.Storm }
 
 // visited adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
-func (m *member) visited(i int, bit uint8, period time.Duration, v *visitors) {
-	own, s := m.prima(), &m.senses[i]
+func (m *Member) visited(i int, bit uint8, period time.Duration, v *visitors) {
+	own, s := m.prima(), &m.Senses[i]
 	switch {
 	case s.out || s.own-s.others > tracesOfUse:
 	case s.interfering-s.others < model.SignificantUse:
@@ -120,7 +117,7 @@ func (v visitors) taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1
 
 // reserve returns how much less the members of a group carry if neighbours come beside as many of them as may happen before one more
 // instance is ready. It is that of the resource that then limits the group.
-func (p *stations) reserve(members []*member, rates []float64) (most float64) {
+func (p *stations) reserve(members []*Member, rates []float64) (most float64) {
 	for i, c := range p.in.contended {
 		g := gathered{least: math.Inf(1)}
 		for _, m := range members {
@@ -142,8 +139,8 @@ type gathered struct {
 	byThis     float64 // and what it would carry if only this resource were limited
 }
 
-func (g *gathered) add(m *member, i int) {
-	s := &m.senses[i]
+func (g *gathered) add(m *Member, i int) {
+	s := &m.Senses[i]
 	g.size++
 	g.carried += m.capacity
 	if !m.able || s.out {

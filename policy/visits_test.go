@@ -55,7 +55,7 @@ func TestVisitsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again State
-	if err := json.Unmarshal(text, &again); err != nil || !reflect.DeepEqual(again.Memory, st.Memory) {
+	if err := restore(text, &again); err != nil || !reflect.DeepEqual(again.Memory, st.Memory) {
 		t.Errorf("stored and read back: %+v, %v", again.Memory, err)
 	}
 }
@@ -64,7 +64,7 @@ func TestVisitsAreCounted(t *testing.T) {
 func TestReserve(t *testing.T) {
 	size := func(seen visitors) int {
 		mem := &primaMemory{Visits: visits{quell.Network: seen}}
-		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), State{Policy: Default(), Memory: mem})
+		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), State{Policy: all.Default(), Memory: mem})
 		if plan.Group == nil {
 			return 20
 		}
@@ -96,7 +96,7 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	mem := &primaMemory{Storm: true}
-	plan, st := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{Policy: Default(), Memory: mem})
+	plan, st := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{Policy: all.Default(), Memory: mem})
 	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 || st.Memory.(*primaMemory).Storm {
 		t.Errorf("in a storm an instance carries %.3f, want 0.75; it goes on: %v", got, st.Memory.(*primaMemory).Storm)
 	}
@@ -112,7 +112,7 @@ func TestARequestTakesTheSameTimeWithoutLoad(t *testing.T) {
 	slow.R0MS, slow.Together, slow.PerRequest = 45, &together, 0.001
 	together.R0MS = 45
 	live[quell.Memory] = map[string]*model.Law{model.AnyType: &slow}
-	service := learningService(Default())
+	service := learningService(all.Default())
 	tell(&service, "Resources", Resources{auto: true})
 	e := engine(t, service, models)
 	for i := range e.contended {

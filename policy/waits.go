@@ -15,10 +15,10 @@ type WaitsSettings struct {
 	Report float64       // a group is reported if it waits this fraction of the time in which it wants to run
 }
 
-var waitsSpec = hostSpec[WaitsSettings]{
-	name: "waits", about: "reports how long each control group waits for a processor, and for whom; changes nothing",
-	defaults: WaitsSettings{Window: time.Minute, Report: 0.1},
-	keys: func(s *WaitsSettings) setting.Table {
+var Waits = HostSpec[WaitsSettings]{
+	Name: "waits", About: "reports how long each control group waits for a processor, and for whom; changes nothing",
+	Defaults: WaitsSettings{Window: time.Minute, Report: 0.1},
+	Keys: func(s *WaitsSettings) setting.Table {
 		return setting.Table{
 			setting.Opt("window", setting.Duration(&s.Window).Between(time.Second, 24*time.Hour),
 				"time over which waiting is averaged; the weight of a value falls to 37% after one window"),
@@ -26,8 +26,8 @@ var waitsSpec = hostSpec[WaitsSettings]{
 				"a group is named when it waits this share of the time it wants to run, until it waits half of that"),
 		}
 	},
-	memory: empty[waitsMemory],
-	decide: decideWaits,
+	Memory: Empty[waitsMemory],
+	Decide: decideWaits,
 }
 
 // waitsMemory is what waits remembers: sums of seconds with exponential decay.
@@ -44,7 +44,7 @@ type waitsOf struct {
 
 // decideWaits reports which control groups wait for processors, and why. Its plans change nothing.
 func decideWaits(s *quell.Snapshot, set WaitsSettings, st *State) quell.Plan {
-	mem := remembered[waitsMemory](st)
+	mem := Remembered[waitsMemory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.CPU == nil || s.Machine.WindowS <= 0 {
 		return quell.Plan{Reasons: []quell.Reason{{Code: "machine_unread",
 			Text: "the machine's processor times are not known: nothing can be said of its groups"}}}

@@ -114,7 +114,7 @@ func TestWaitsTellsWhoIsWaitedFor(t *testing.T) {
 }
 
 func hostEngine(t interface{ Fatal(...any) }) *HostEngine {
-	e, err := NewHostEngine(quell.Policy{Name: waitsSpec.name})
+	e, err := all.NewHostEngine(quell.Policy{Name: Waits.Name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWaitsSaysWhy(t *testing.T) {
 	if plan.Reasons[0] != want {
 		t.Errorf("got  %+v\nwant %+v", plan.Reasons[0], want)
 	}
-	if plan.Host != "h" || plan.Service != "" || plan.Policy != waitsSpec.name ||
+	if plan.Host != "h" || plan.Service != "" || plan.Policy != Waits.Name ||
 		!plan.At.Equal(time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)) {
 		t.Errorf("of whom and when: %+v", plan)
 	}
@@ -249,12 +249,12 @@ func drawHost(t *rapid.T) *quell.Snapshot {
 }
 
 func TestPoliciesDecideInTheirScopeOnly(t *testing.T) {
-	s := golden(Default(), 75, 0)
-	s.Policy = quell.Policy{Name: waitsSpec.name}
-	if _, err := NewEngine(s, nil); err == nil || !strings.Contains(err.Error(), "it runs on each machine, as agent.policy") {
+	s := golden(all.Default(), 75, 0)
+	s.Policy = quell.Policy{Name: Waits.Name}
+	if _, err := all.NewEngine(s, nil); err == nil || !strings.Contains(err.Error(), "it runs on each machine, as agent.policy") {
 		t.Errorf("a host's policy for a service: %v", err)
 	}
-	if _, err := NewHostEngine(quell.Policy{Name: Default()}); err == nil ||
+	if _, err := all.NewHostEngine(quell.Policy{Name: all.Default()}); err == nil ||
 		!strings.Contains(err.Error(), "it decides for a service, as policy.name") {
 		t.Errorf("a service's policy for a host: %v", err)
 	}

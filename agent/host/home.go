@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // longestSocket is the longest path of a Unix socket that the kernel accepts, in bytes.
@@ -147,6 +148,9 @@ func (h *Home) remember() (st policy.State, err error) {
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &st)
+	}
+	if err == nil {
+		err = table.All.Restore(&st)
 	}
 	if err != nil {
 		return policy.State{}, fmt.Errorf("the memory in %s cannot be read, and is begun anew: %w", h.memory(), err)

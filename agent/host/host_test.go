@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -67,7 +68,7 @@ func open(t *testing.T, dir string) *Home {
 }
 
 // reports is a policy for control groups that needs no settings, so that every test can run it.
-var reports = quell.Policy{Name: policy.NamesOf(policy.HostScope)[0]}
+var reports = quell.Policy{Name: table.All.NamesOf(policy.HostScope)[0]}
 
 // homeless is a home without a socket, for tests with synthetic time.
 func homeless(t *testing.T) *Home {
@@ -300,7 +301,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 		"no reader": func(o *Options) { o.Reader = nil },
 		"no home":   func(o *Options) { o.Home = nil },
 		"a service's policy": func(o *Options) {
-			o.Policy.Name = policy.Default()
+			o.Policy.Name = table.All.Default()
 		},
 	} {
 		o := good

@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/sensor"
 )
 
@@ -79,7 +80,7 @@ func New(o Options) (*Loop, error) {
 	if o.Host == "" || o.Period <= 0 || o.Reader == nil || o.Home == nil {
 		return nil, errors.New("a host's loop needs Host, Period, Reader and Home")
 	}
-	engine, err := policy.NewHostEngine(o.Policy)
+	engine, err := table.All.NewHostEngine(o.Policy)
 	if err != nil {
 		return nil, err
 	}

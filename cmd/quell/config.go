@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 func configCommand() *cobra.Command {
@@ -94,7 +94,7 @@ func checkModels(file *config.File) error {
 	if err != nil {
 		return err
 	}
-	if _, err := policy.NewEngine(file.Service, models); err != nil {
+	if _, err := table.All.NewEngine(file.Service, models); err != nil {
 		return file.Problem("policy.resource", fmt.Sprintf("%s: %v", file.Models, err))
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -192,7 +192,7 @@ func running(r experiment.RunFrame) int {
 // thinking is the run whose decisions are shown: the last one that is not static.
 func thinking(f experiment.Frame) (experiment.RunFrame, bool) {
 	for _, r := range slices.Backward(f.Runs) {
-		if r.Run.Policy.Name != policy.Plain {
+		if r.Run.Policy.Name != table.All.Plain() {
 			return r, true
 		}
 	}
@@ -244,7 +244,7 @@ func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, group
 		next = slices.Insert(next, 0, quell+" model show "+models)
 	}
 	for i, g := range groups {
-		if sc.Runs[i].Policy.Name != policy.Plain {
+		if sc.Runs[i].Policy.Name != table.All.Plain() {
 			fmt.Fprintf(w, "Journal:  %s journal --dir %s\n", quell, g.StoreDir())
 		}
 	}

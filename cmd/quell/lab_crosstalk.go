@@ -13,7 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -48,7 +48,7 @@ func (o *labRun) matrix(ctx context.Context, program, dir string, machines exper
 	study := train.CrosstalkStudy{
 		Resource: experiment.Fullest(sc), Level: sc.Workload.Load, Baseline: baselineLoads, Neighbours: experiment.Neighbours(sc),
 		Period: sc.Service.Sampling, Periods: o.periods, WarmUp: 3 * time.Second, Seed: sc.Seed,
-		Confidence: policy.ConfidenceOf(sc.Service.Policy),
+		Confidence: table.All.ConfidenceOf(sc.Service.Policy),
 		Progress:   func(what string) { fmt.Fprintf(errs, "Measuring at %s.\n", what) },
 	}
 	var result train.Crosstalk

@@ -23,7 +23,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -447,7 +447,7 @@ func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int,
 		return result, err
 	}
 	err = g.Snapshots(ctx, zero, func(s quell.Snapshot) {
-		recorder.Snapshot(s.At.Sub(zero).Seconds(), s, policy.Resource(sc.Service.Policy))
+		recorder.Snapshot(s.At.Sub(zero).Seconds(), s, table.All.Resource(sc.Service.Policy))
 	})
 	if err != nil {
 		return result, err

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 func planCommand() *cobra.Command {
@@ -57,9 +58,9 @@ func loadEngine(service quell.Service, modelsPath string, learn bool) (*policy.E
 		return nil, err
 	}
 	if learn {
-		return policy.NewLearningEngine(service, models)
+		return table.All.NewLearningEngine(service, models)
 	}
-	engine, err := policy.NewEngine(service, models)
+	engine, err := table.All.NewEngine(service, models)
 	if errors.Is(err, quell.ErrNoData) {
 		return nil, userErrorf("%w; name the file with --models", err)
 	}

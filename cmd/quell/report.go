@@ -19,7 +19,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/atomicfile"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/report"
 )
 
@@ -109,7 +109,7 @@ func (f *reportFlags) open(file *config.File) (j journal, kept string, closeAll 
 
 // conclude reads the journal up to now.
 func (f *reportFlags) conclude(ctx context.Context, file *config.File, j journal, now time.Time) (*report.Report, error) {
-	engine, err := policy.NewLearningEngine(file.Service, nil)
+	engine, err := table.All.NewLearningEngine(file.Service, nil)
 	if err != nil {
 		return nil, err
 	}

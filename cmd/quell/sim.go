@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // simOptions are the flags of `quell sim`.
@@ -75,7 +75,7 @@ func (o *simOptions) load(path string, seeded bool) (*scenario.Scenario, error) 
 // withLearning adds to every run of a policy that can learn its models one that learns them.
 func withLearning(runs []scenario.Run) []scenario.Run {
 	for _, r := range slices.Clone(runs) {
-		if r.Models = scenario.Learn; policy.Learns(r.Policy.Name) && !slices.Contains(runs, r) {
+		if r.Models = scenario.Learn; table.All.Learns(r.Policy.Name) && !slices.Contains(runs, r) {
 			runs = append(runs, r)
 		}
 	}
@@ -148,7 +148,9 @@ func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io
 }
 
 // trained returns whether a run's policy needs trained models.
-func trained(r scenario.Run) bool { return policy.Trained(r.Policy.Name) && r.Models != scenario.Learn }
+func trained(r scenario.Run) bool {
+	return table.All.Trained(r.Policy.Name) && r.Models != scenario.Learn
+}
 
 // simulate plays all runs of all services, as many at once as there are processors. The results are in the order of the runs, and
 // within each run in the order of the services. Each service's seed is one larger than the previous one's; the first has the

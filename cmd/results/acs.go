@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/tenants"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // acsMeasured are the page's parts by name. The figures of parts that are not measured again are read from acs.json.
@@ -87,7 +88,7 @@ type acsContender struct {
 
 // acsWith returns policy acs with changed settings.
 func acsWith(change func(*policy.ACSSettings)) quell.Policy {
-	p := policy.Whole(quell.Policy{Name: "acs"})
+	p := table.All.Whole(quell.Policy{Name: "acs"})
 	set := p.Settings.(policy.ACSSettings)
 	change(&set)
 	p.Settings = set
@@ -269,7 +270,7 @@ func (d *acsData) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set := policy.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings)
+	set := table.All.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings)
 	d.Stability, d.Windows = nil, nil
 	fill := func(cells *[]acsCell, gain, window float64) error {
 		for _, c := range acsTroubles {
@@ -363,7 +364,7 @@ func newACSTable(size acsSize) acsTable {
 }
 
 func newACSFigures(d acsData) acsFigures {
-	f := acsFigures{acsData: d, Settings: policy.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings), Cores: acsCores,
+	f := acsFigures{acsData: d, Settings: table.All.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings), Cores: acsCores,
 		Noise: acsNoise, Least: acsLeast, Measured: acsDuration - acsSettle, MapMixes: acsMapMixes}
 	for _, size := range d.Simulated {
 		f.Sizes = append(f.Sizes, newACSTable(size))

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/report"
 )
 
@@ -103,7 +104,7 @@ func adviceCollector(service quell.Service) *report.Collector {
 func playAdvised(ctx context.Context, sc *scenario.Scenario, models *model.Models, seed uint64) (*report.Report, error) {
 	service := sc.Service
 	service.Mode = quell.Advise
-	engine, err := policy.NewEngine(service, models)
+	engine, err := table.All.NewEngine(service, models)
 	if err != nil {
 		return nil, err
 	}

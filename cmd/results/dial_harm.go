@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // harmRow compares DIAL with the scheduling alone in a scenario, seed by seed.
@@ -65,9 +65,9 @@ func playHarm(ctx context.Context, sc *scenario.Scenario, over quell.Scheduling,
 	p90 := func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(quell.P90); return v }
 	for seed := range uint64(shareSeeds) {
 		var results [2]quell.Result
-		for i, name := range []string{policy.Plain, "dial"} {
+		for i, name := range []string{table.All.Plain(), "dial"} {
 			o := sim.Options{Scenario: sc, Models: models, Seed: seed + 1, Run: scenario.Run{Scheduling: over,
-				Policy: policy.Whole(quell.Policy{Name: name})}}
+				Policy: table.All.Whole(quell.Policy{Name: name})}}
 			o.Plans = func(p *quell.Plan) {
 				if slices.ContainsFunc(p.Reasons, func(r quell.Reason) bool { return r.Code == "shift" }) {
 					row.Moves++

@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // dialScenario is a scenario with the results of every run.
@@ -39,18 +40,18 @@ func dialRuns() (list []dialRun) {
 		list = append(list, dialRun{fmt.Sprintf("%s, %s", title, s), scenario.Run{Policy: p, Scheduling: s}})
 	}
 	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2, quell.EWMA} {
-		add(policy.Plain, policy.Whole(quell.Policy{Name: policy.Plain}), s)
+		add(table.All.Plain(), table.All.Whole(quell.Policy{Name: table.All.Plain()}), s)
 	}
 	add("knapsack", quell.Policy{Name: "knapsack"}, quell.LeastConn)
 	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
-		add("dial", policy.Whole(quell.Policy{Name: "dial"}), s)
+		add("dial", table.All.Whole(quell.Policy{Name: "dial"}), s)
 	}
-	for _, v := range policy.Variants(policy.Whole(quell.Policy{Name: "dial"})) {
+	for _, v := range table.All.Variants(table.All.Whole(quell.Policy{Name: "dial"})) {
 		for _, s := range v.Schedulings {
 			add("dial with "+v.Change, v.Policy, s)
 		}
 	}
-	prima := policy.Whole(quell.Policy{Name: policy.Default()})
+	prima := table.All.Whole(quell.Policy{Name: table.All.Default()})
 	for _, headroom := range []float64{0.9, 1} {
 		for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
 			for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // groupCell is what one simulated group measured: its balancer's rule, its size and use, and the response times of all requests.
@@ -73,7 +73,7 @@ func (c *groupCell) play(ctx context.Context, seed uint64) error {
 
 func (c *groupCell) scenario() *scenario.Scenario {
 	service := quell.DefaultService()
-	service.Name, service.Sampling, service.Policy = "group", time.Second, quell.Policy{Name: policy.Plain}
+	service.Name, service.Sampling, service.Policy = "group", time.Second, quell.Policy{Name: table.All.Plain()}
 	service.SLO = quell.SLO{Metric: quell.P90, Threshold: time.Second}
 	service.Group = quell.Group{Min: c.Size, Max: c.Size, Initial: c.Size, Startup: time.Second}
 	sc := &scenario.Scenario{Name: "group", Duration: groupTime, Service: service, Judge: scenario.DefaultJudging(),

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // calmFleet is a fleet without neighbours: the smallest fixed group that holds the objective, and what PRIMA keeps
@@ -65,7 +65,7 @@ func playFleets(ctx context.Context) ([]calmFleet, error) {
 
 func (f *calmFleet) play(ctx context.Context, slo quell.SLO) (err error) {
 	for f.Smallest = int(math.Ceil(f.Load)); f.Smallest < fleetHosts; f.Smallest++ {
-		run, err := f.mean(ctx, slo, quell.Policy{Name: policy.Plain}, f.Smallest)
+		run, err := f.mean(ctx, slo, quell.Policy{Name: table.All.Plain()}, f.Smallest)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (f *calmFleet) play(ctx context.Context, slo quell.SLO) (err error) {
 func poolingPolicy(pooling string) (quell.Policy, error) {
 	text := fmt.Sprintf("scenario: pooled\nduration: 10s\nservice: {slo: {metric: mean, threshold: 40ms}, "+
 		"policy: {name: %[1]s, pooling: %[2]s}}\nhosts: [{id: h, count: 1, network: 40Mbps}]\ninstances: {start: 1, fixed: 1}\n"+
-		"workload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\nruns: [{policy: %[1]s}]\n", policy.Default(), pooling)
+		"workload: {kind: file, arrivals: poisson, size: 50KB, load: 0.1}\nruns: [{policy: %[1]s}]\n", table.All.Default(), pooling)
 	sc, err := scenario.Parse("pooled.yaml", []byte(text))
 	if err != nil {
 		return quell.Policy{}, err

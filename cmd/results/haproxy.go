@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // haproxyLab compares policies and schedulings behind HAProxy on three timelines.
@@ -56,7 +56,7 @@ func compare(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*exp
 		return err
 	}
 	for i, r := range plays[0] {
-		if r == nil || r.Run.Policy.Name != policy.Default() {
+		if r == nil || r.Run.Policy.Name != table.All.Default() {
 			continue
 		}
 		title := experiment.Title(sc, sc.Runs[i])
@@ -136,10 +136,10 @@ func contenders(sc *scenario.Scenario, plays [][]*experiment.Record) (all []cont
 	return all
 }
 
-func (c contender) isPRIMA() bool { return c.run.Policy.Name == policy.Default() }
+func (c contender) isPRIMA() bool { return c.run.Policy.Name == table.All.Default() }
 
 func (c contender) isLeastConn() bool {
-	return c.run.Policy.Name == policy.Plain && c.run.Scheduling == quell.LeastConn && c.run.Balancer == ""
+	return c.run.Policy.Name == table.All.Plain() && c.run.Scheduling == quell.LeastConn && c.run.Balancer == ""
 }
 
 // allBelow returns whether the value is smaller in every seed of c than in every seed of the other.

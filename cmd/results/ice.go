@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // iceSeeds is the number of simulated runs of each kind.
@@ -94,7 +95,7 @@ type iceFigures struct {
 
 // icePolicy returns ICE with a floor.
 func icePolicy(floor float64) quell.Policy {
-	p := policy.Whole(quell.Policy{Name: "ice"})
+	p := table.All.Whole(quell.Policy{Name: "ice"})
 	settings := p.Settings.(policy.ICESettings)
 	settings.Floor = floor
 	p.Settings = settings
@@ -109,5 +110,5 @@ func iceBesides(main quell.Policy, floor float64) quell.Policy {
 
 // iceFloor is the floor of the settings' defaults.
 func iceFloor() float64 {
-	return policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings).Floor
+	return table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings).Floor
 }

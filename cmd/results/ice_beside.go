@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -83,10 +83,10 @@ func trainedFor(ctx context.Context, sc *scenario.Scenario, models *model.Models
 func (f *iceFigures) besideAt(
 	ctx context.Context, sc *scenario.Scenario, part iceBeside, models, trained *model.Models,
 ) error {
-	prima := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: policy.Default()}})
+	prima := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: table.All.Default()}})
 	cutting := prima
 	cutting.Fast = quell.Fast{Name: "outlier"}
-	plain := policy.Whole(quell.Policy{Name: policy.Plain})
+	plain := table.All.Whole(quell.Policy{Name: table.All.Plain()})
 	foreseeing := quell.Policy{Name: sim.Clairvoyant}
 	var alone iceBeside
 	for _, run := range []struct {
@@ -101,7 +101,7 @@ func (f *iceFigures) besideAt(
 		{title: "prima, fast: ice, floor 20%, without training", policy: iceBesides(prima, 0.2), models: models},
 		{title: "prima, fast: ice, floor 60%, trained", policy: iceBesides(prima, 0.6), models: trained},
 		{title: "prima, fast: ice, floor 20%, trained", policy: iceBesides(prima, 0.2), models: trained},
-		{title: "prima, fast: outlier", policy: policy.Whole(cutting), models: models},
+		{title: "prima, fast: outlier", policy: table.All.Whole(cutting), models: models},
 		{title: "static, 3 servers", policy: plain, models: models, fixed: 3},
 		{title: "static, 4 servers", policy: plain, models: models, fixed: 4},
 		{title: "clairvoyant, up to 130%", policy: foreseeing, strain: 1.3},

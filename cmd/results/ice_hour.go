@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // iceHour is the row of a policy in the hour of 4 minutes with and 4 minutes without a neighbour.
@@ -29,7 +29,7 @@ func (f *iceFigures) hour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plain := policy.Whole(quell.Policy{Name: policy.Plain})
+	plain := table.All.Whole(quell.Policy{Name: table.All.Plain()})
 	cutting := plain
 	cutting.Fast = quell.Fast{Name: "outlier"}
 	f.Hours = nil
@@ -40,7 +40,7 @@ func (f *iceFigures) hour(ctx context.Context) error {
 			policy quell.Policy
 			models *model.Models
 		}{
-			{policy.Plain, plain, nil}, {"outlier beside static", policy.Whole(cutting), nil},
+			{table.All.Plain(), plain, nil}, {"outlier beside static", table.All.Whole(cutting), nil},
 			{"ice without training, floor 60%", icePolicy(0.6), nil}, {"ice without training, floor 20%", icePolicy(0.2), nil},
 			{"ice trained, floor 60%", icePolicy(0.6), models}, {"ice trained, floor 20%", icePolicy(0.2), models},
 		} {

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // iceLab has the page's experiments on the lab's machines. They are played one at a time, because neighbours on the processors of one lab
@@ -138,7 +139,7 @@ func iceTableLive(f *partFigures, plots string, sc *scenario.Scenario, plays [][
 			continue
 		}
 		row.Title, row.Scheduling = iceRunTitle(run), run.Scheduling
-		if run.Policy.Name == policy.Plain && run.Policy.Fast.Name == "" {
+		if run.Policy.Name == table.All.Plain() && run.Policy.Fast.Name == "" {
 			still[run.Scheduling] = row.DisturbedMS
 		}
 		row.Versus = against(row.DisturbedMS, still[run.Scheduling])
@@ -217,17 +218,17 @@ func iceRunTitle(run scenario.Run) string {
 	switch {
 	case tunes && settings.Floor == 1:
 		return "server parameters alone (IC²)"
-	case run.Policy.Name == policy.Plain && tunes && settings.Floor < iceFloor():
+	case run.Policy.Name == table.All.Plain() && tunes && settings.Floor < iceFloor():
 		return fmt.Sprintf("ICE, floor %.0f%%", 100*settings.Floor)
 	case tunes && settings.Parameters != (policy.Parameters{}):
 		return "ICE and server parameters"
 	case run.Policy.Fast.Name == "outlier":
 		return "outlier"
-	case run.Policy.Name == policy.Plain && run.Policy.Fast.Name != "":
+	case run.Policy.Name == table.All.Plain() && run.Policy.Fast.Name != "":
 		return "ICE"
 	case run.Policy.Fast.Name != "":
 		return "PRIMA with ICE"
-	case run.Policy.Name == policy.Plain:
+	case run.Policy.Name == table.All.Plain():
 		return "static"
 	}
 	return "PRIMA"

@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // What reactions are measured with.
@@ -88,7 +88,7 @@ func iceDelays(ctx context.Context, use float64, models *model.Models) (delays [
 
 // besideStatic is a run with ICE beside the policy static.
 func besideStatic(s quell.Scheduling) scenario.Run {
-	return scenario.Run{Policy: iceBesides(policy.Whole(quell.Policy{Name: policy.Plain}), iceFloor()), Scheduling: s}
+	return scenario.Run{Policy: iceBesides(table.All.Whole(quell.Policy{Name: table.All.Plain()}), iceFloor()), Scheduling: s}
 }
 
 func titleOfTraining(models *model.Models) string {

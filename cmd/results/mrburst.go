@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // mrburstSeeds is how many seeds each run is played with.
@@ -217,7 +218,7 @@ func mrburstRuns(sc *scenario.Scenario, f mrburstFigures) []mrburstRun {
 		p.Settings = settings
 		return p
 	}
-	static := quell.Policy{Name: policy.Plain}
+	static := quell.Policy{Name: table.All.Plain()}
 	list := []mrburstRun{
 		{Title: "PRIMA, balances shown, earning and spending learned", run: scenario.Run{Policy: prima(policy.CreditSettings{Last: time.Hour})},
 			shown: true},
@@ -292,7 +293,7 @@ func mrburstBills(ctx context.Context, sc *scenario.Scenario, models *model.Mode
 			settings.Credits.Unlimited = new(true)
 			r.run.Policy.Settings = settings
 		}
-		if !r.shown && r.run.Policy.Name != policy.Plain {
+		if !r.shown && r.run.Policy.Name != table.All.Plain() {
 			continue
 		}
 		b := mrburstBill{Title: r.Title, Least: (f.Hours - f.Pooled()) * (f.Use - f.Baseline) * mrburstPrice}

@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // outlierPart measures one part of the page's figures.
@@ -168,7 +168,7 @@ func outlierScenarios() (list []*scenario.Scenario, err error) {
 
 // outlierContenders are the runs of each simulated scenario.
 func outlierContenders() (runs []scenario.Run) {
-	plain := quell.Policy{Name: policy.Plain}
+	plain := quell.Policy{Name: table.All.Plain()}
 	cutting := plain
 	cutting.Fast = quell.Fast{Name: "outlier"}
 	for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Random2} {

@@ -20,7 +20,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -51,7 +51,7 @@ func plansPage(ctx context.Context, dir string) error {
 	}
 	machines := []train.Machine{&sim.Trainer{Scenario: sc}, &sim.Trainer{Scenario: sc}}
 	truth, err := train.Run(ctx, train.Options{
-		Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), Resource: policy.Resource(sc.Service.Policy),
+		Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), Resource: table.All.Resource(sc.Service.Policy),
 		Machines: machines, Seed: 1_000_003,
 	})
 	if err != nil {

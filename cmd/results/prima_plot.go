@@ -13,7 +13,7 @@ import (
 	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // plotRun draws a run over time: at the top the response time and its threshold, below each instance's utilisation and its
@@ -156,7 +156,7 @@ func (c contender) rule() string {
 	switch {
 	case c.run.Balancer == scenario.Envoy:
 		return "envoy least request"
-	case c.run.Policy.Name == policy.Plain:
+	case c.run.Policy.Name == table.All.Plain():
 		return "haproxy " + string(c.run.Scheduling)
 	}
 	return c.run.Policy.Name + " " + string(c.run.Scheduling)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // brief is a scenario of half a minute with four machines, one of which gets a neighbour. Its runs need no models.
@@ -186,7 +186,7 @@ func TestOwnRunsEnterOnce(t *testing.T) {
 	for _, e := range entrants(sc, []string{"knapsack", "hpa"}) {
 		titles[e.Title()] = true
 	}
-	if len(titles) != len(weighted)+len(policy.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) ||
+	if len(titles) != len(weighted)+len(table.All.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) ||
 		!titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
 		t.Errorf("entrants %v", titles)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Entrant is one contender in a scenario: a run, and what it changes of the settings that the scenario gives the run's policy.
@@ -27,8 +28,8 @@ type Entrant struct {
 // Two policies that the arena treats specially: subject is the one that is judged, PRIMA; plain is the one that leaves all to the
 // balancer.
 var (
-	subject = policy.Default()
-	plain   = policy.Plain
+	subject = table.All.Default()
+	plain   = table.All.Plain()
 )
 
 // strains are the utilisations up to which bounds may load machines, tried in addition to the one that turns out best. The law of the
@@ -86,11 +87,11 @@ func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
 // forms are what the arena tries of a policy: its variants, and each setting of it in the scenario's runs.
 func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	base := sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}})
-	list := policy.Variants(base)
+	list := table.All.Variants(base)
 	for _, r := range sc.Runs {
 		own := sc.PolicyOf(r)
 		if r.Policy.Name == name && !slices.ContainsFunc(list, func(v policy.Variant) bool { return v.Policy == own }) {
-			list = append(list, policy.Variant{Change: policy.Difference(base, own), Policy: own})
+			list = append(list, policy.Variant{Change: table.All.Difference(base, own), Policy: own})
 		}
 	}
 	return list
@@ -141,14 +142,14 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 		return list
 	}
 	schedulings := weighted
-	if policy.EqualShares(name) || name == subject {
+	if table.All.EqualShares(name) || name == subject {
 		schedulings = quell.Schedulings // Prequal too, though it ignores weights: shares are equal, or the group's size alone is of use
 	}
 	if name == subject {
 		list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.EWMA}, Entrant{Policy: name, Models: scenario.Learn})...)
 	}
 	e := Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
-	further := policy.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
+	further := table.All.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
 	if !slices.ContainsFunc(further, func(v policy.Variant) bool { return v.Step != "" }) {
 		list = append(list, over(schedulings, e)...)
 	}
@@ -173,7 +174,7 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 }
 
 // untrained says whether the entrant needs no models.
-func (e Entrant) untrained() bool { return !policy.Trained(e.Policy) || e.Models == scenario.Learn }
+func (e Entrant) untrained() bool { return !table.All.Trained(e.Policy) || e.Models == scenario.Learn }
 
 // checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {

@@ -24,6 +24,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	processscaler "github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/train"
 )
@@ -40,7 +41,7 @@ func noisyNeighbour(t *testing.T) *scenario.Scenario {
 // TestConfigIsWhatTheDaemonsRead: the configuration file of a run has exactly the values of the scenario.
 func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
-	settings := policy.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
+	settings := table.All.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
 	settings.Spare, settings.Headroom = 1, 0.873
 	sc.Service.Policy.Settings = settings
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa",
@@ -60,7 +61,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 			want.Group.Min, want.Group.Max = n, n
 		}
 		got := file.Service
-		if got.Policy != policy.Whole(want.Policy) || got.Guard != want.Guard || got.SLO != want.SLO || got.Sampling != want.Sampling ||
+		if got.Policy != table.All.Whole(want.Policy) || got.Guard != want.Guard || got.SLO != want.SLO || got.Sampling != want.Sampling ||
 			got.Group.Min != want.Group.Min || got.Group.Max != want.Group.Max || got.Group.Initial != want.Group.Initial {
 			t.Errorf("%s: got %+v, want %+v", Title(sc, run), got, want)
 		}
@@ -393,7 +394,7 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 
 func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 	for _, run := range noisyNeighbour(t).Runs {
-		if !slices.Contains(policy.Names(), run.Policy.Name) {
+		if !slices.Contains(table.All.Names(), run.Policy.Name) {
 			t.Errorf("%s is no policy", run.Policy.Name)
 		}
 	}

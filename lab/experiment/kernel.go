@@ -21,7 +21,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe/local"
 	processscaler "github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
@@ -264,8 +264,8 @@ const labProbeRun = 100 * time.Microsecond
 // Felt lists the resources for which a scenario's instances are probed: those that its policy names; if the policy uses all resources
 // that the models know (auto), those that requests use.
 func Felt(sc *scenario.Scenario) []quell.Resource {
-	if !policy.GoesByAll(sc.Service.Policy) {
-		return policy.ResourcesFor(sc.Service.Policy)
+	if !table.All.GoesByAll(sc.Service.Policy) {
+		return table.All.ResourcesFor(sc.Service.Policy)
 	}
 	used := sc.Workload.Demands(sc.Hosts[0])
 	return slices.DeleteFunc(slices.Clone(quell.Resources), func(r quell.Resource) bool { return used[r] == 0 })
@@ -274,7 +274,7 @@ func Felt(sc *scenario.Scenario) []quell.Resource {
 // Contended says whether a scenario uses a resource: its policy names it, its requests need it, or a neighbour takes some of it. A lab
 // limits its hosts only in such resources.
 func Contended(sc *scenario.Scenario, r quell.Resource) bool {
-	return slices.Contains(policy.ResourcesFor(sc.Service.Policy), r) || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
+	return slices.Contains(table.All.ResourcesFor(sc.Service.Policy), r) || sc.Workload.Demands(sc.Hosts[0])[r] > 0 ||
 		slices.ContainsFunc(sc.Timeline, func(e scenario.Event) bool { return e.Interfere != nil && e.Interfere.Resource == r })
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Learning returns the runs of a scenario for which nothing is trained: every policy that can learn its models does so. A run that is
@@ -17,7 +17,7 @@ import (
 func Learning(runs []scenario.Run) (list []scenario.Run) {
 	for _, r := range runs {
 		trained := r
-		if policy.Learns(r.Policy.Name) {
+		if table.All.Learns(r.Policy.Name) {
 			r.Models = scenario.Learn
 		}
 		if r == trained || !slices.Contains(runs, r) {

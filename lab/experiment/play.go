@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/loadgen"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Group is a running group of instances with its own balancer and controller. Neighbours can be put beside the instances.
@@ -455,7 +455,7 @@ func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
 // Title names a run for people.
 func Title(sc *scenario.Scenario, run scenario.Run) string {
 	name := run.Policy.Name
-	if own := policy.Difference(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}), sc.PolicyOf(run)); own != "" {
+	if own := table.All.Difference(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}), sc.PolicyOf(run)); own != "" {
 		name += " (" + own + ")"
 	}
 	title := fmt.Sprintf("%s/%s", name, run.Scheduling)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // WriteTable prints one line for each result. Violation time and cost are in neighbouring columns, because a run can buy less of one with
@@ -81,7 +81,7 @@ func ms(v *float64) string {
 func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var prima *quell.Result
 	for i := range results {
-		if results[i].Policy == policy.Default() {
+		if results[i].Policy == table.All.Default() {
 			prima = &results[i]
 		}
 	}
@@ -91,7 +91,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	var lines []string
 	largest := 0
 	for i, r := range results {
-		if r.Policy != policy.Plain {
+		if r.Policy != table.All.Plain() {
 			continue
 		}
 		lines = append(lines, verdict(Title(sc, sc.Runs[i]), r, prima))
@@ -99,7 +99,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 			largest = i
 		}
 	}
-	if r := results[largest]; r.Policy == policy.Plain && r.SLO.ViolationS > 0 {
+	if r := results[largest]; r.Policy == table.All.Plain() && r.SLO.ViolationS > 0 {
 		lines = append(lines, fmt.Sprintf("%s did not keep the threshold (%.0f s): the fixed size that does costs more still.",
 			Title(sc, sc.Runs[largest]), r.SLO.ViolationS))
 	}

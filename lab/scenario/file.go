@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/config/yaml"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -152,7 +152,7 @@ func creditsKeys(c *Credits) setting.Table {
 
 func runKeys(r *Run) setting.Table {
 	return setting.Table{
-		setting.Req("policy", setting.ShortOr(policy.Name(&r.Policy.Name), policy.Keys(&r.Policy)),
+		setting.Req("policy", setting.ShortOr(table.All.Name(&r.Policy.Name), table.All.Keys(&r.Policy)),
 			"its name, or a map of its name and its own settings"),
 		setting.Opt("scheduling", config.Scheduling(&r.Scheduling),
 			"of the balancer: roundrobin, leastconn, random2, ewma, leasttime or prequal"),
@@ -194,7 +194,7 @@ func (f *file) complete(d *setting.Decoder) {
 			n.Use = 1
 		}
 	}
-	if named := policy.ResourcesFor(f.Service.Policy); !d.Given("probing.resources") && !slices.Equal(named, Probing{}.Probed()) {
+	if named := table.All.ResourcesFor(f.Service.Policy); !d.Given("probing.resources") && !slices.Equal(named, Probing{}.Probed()) {
 		f.Probing.Resources = named
 	}
 	if slices.Contains(f.Probing.Resources, everyResource) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 func readFile(t testing.TB, path string) []byte {
@@ -104,7 +104,7 @@ func TestDefaults(t *testing.T) {
 	if s.Seed != 1 || !reflect.DeepEqual(s.Instances, Instances{Start: 2, Fixed: 2}) || s.Judge != DefaultJudging() {
 		t.Errorf("seed %d, instances %+v, judge %+v", s.Seed, s.Instances, s.Judge)
 	}
-	if want := []Run{{Policy: policy.Whole(quell.Policy{Name: "lr"}), Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
+	if want := []Run{{Policy: table.All.Whole(quell.Policy{Name: "lr"}), Scheduling: quell.LeastConn}}; !slices.Equal(s.Runs, want) {
 		t.Errorf("runs %+v, want %+v", s.Runs, want)
 	}
 	if s.Service.Name != "short" {

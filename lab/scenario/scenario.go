@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Scenario is one experiment. The zero value is not valid; see Validate.
@@ -261,12 +261,12 @@ func (s *Scenario) PolicyOf(run Run) quell.Policy {
 			p.Fast = run.Policy.Fast
 		}
 	}
-	return policy.Whole(p)
+	return table.All.Whole(p)
 }
 
 // Size is the group's size in a run whose policy does not scale; otherwise 0.
 func (s *Scenario) Size(run Run) int {
-	if run.Fixed > 0 || !policy.KeepsSize(run.Policy.Name) {
+	if run.Fixed > 0 || !table.All.KeepsSize(run.Policy.Name) {
 		return run.Fixed
 	}
 	return s.Instances.Fixed

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Validate checks that the parts of a scenario are valid and fit together. It returns all errors, joined. Each is a *quell.InvalidError
@@ -298,8 +298,8 @@ func (c *checker) runs(s *Scenario) {
 		c.need(len(s.Hosts) == 0 || r.Fixed <= len(s.Hosts), path+".fixed",
 			"%d instances need a host each, there are %d", r.Fixed, len(s.Hosts))
 		envoys := r.Scheduling == quell.Random2 || r.Scheduling == quell.RoundRobin
-		c.need(r.Balancer != Envoy || r.Policy.Name == policy.Plain && r.Policy.Fast.Name == "" && envoys, path+".balancer",
-			"envoy plays only policy %s with scheduling random2, its least request, or roundrobin", policy.Plain)
+		c.need(r.Balancer != Envoy || r.Policy.Name == table.All.Plain() && r.Policy.Fast.Name == "" && envoys, path+".balancer",
+			"envoy plays only policy %s with scheduling random2, its least request, or roundrobin", table.All.Plain())
 		c.need(r.Ejection == "" || slices.Contains(Ejections, r.Ejection), path+".ejection", "unknown ejection %q", r.Ejection)
 		c.need(r.Ejection == "" || r.Balancer == Envoy, path+".ejection", "is Envoy's: give the run balancer: envoy")
 		c.need(r.Models == "" || r.Models == Learn, path+".models", "unknown source of models %q", r.Models)
@@ -315,8 +315,8 @@ func (c *checker) runs(s *Scenario) {
 
 // learning checks that a run does not wait for models that are never learned.
 func (c *checker) learning(r Run, path string) {
-	if name := r.Policy.Name; r.Models == Learn && policy.Trained(name) {
-		c.need(policy.Learns(name), path, "policy %s cannot learn its models in place: leave models out, and it plays with trained ones", name)
+	if name := r.Policy.Name; r.Models == Learn && table.All.Trained(name) {
+		c.need(table.All.Learns(name), path, "policy %s cannot learn its models in place: leave models out, and it plays with trained ones", name)
 	} else {
 		c.need(r.Models != Learn, path, "policy %s needs no models: leave models out", name)
 	}

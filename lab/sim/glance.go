@@ -8,6 +8,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // hurry is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
@@ -45,7 +46,7 @@ func (k *mark) keep(m *meter) {
 }
 
 func (s *simulation) newHurry() error {
-	fast, err := policy.NewFast(s.service, s.Models)
+	fast, err := table.All.NewFast(s.service, s.Models)
 	if err != nil || fast == nil {
 		return err
 	}

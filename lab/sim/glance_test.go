@@ -8,7 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // If a fast policy runs beside a policy with equal weights, a stuck server loses its share within two seconds, so fewer requests wait for
@@ -20,7 +20,7 @@ func TestAFastPolicyCutsInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		sc.Service.Sampling, sc.Timeline = 10*time.Second, sc.Timeline[:1]
-		run := scenario.Run{Policy: quell.Policy{Name: policy.Plain}, Scheduling: quell.RoundRobin}
+		run := scenario.Run{Policy: quell.Policy{Name: table.All.Plain()}, Scheduling: quell.RoundRobin}
 		alone := played(t, Options{Scenario: sc, Run: run})
 		run.Policy.Fast = quell.Fast{Name: "outlier"}
 		cut := played(t, Options{Scenario: sc, Run: run})
@@ -53,7 +53,7 @@ func TestAFastPolicyIsCalmInCalm(t *testing.T) {
 	}
 	sc.Service.SLO.Threshold = 6 * time.Millisecond // nearly every window misses it, so only the policy's bands prevent cuts
 	for _, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
-		run := scenario.Run{Policy: quell.Policy{Name: policy.Plain, Fast: quell.Fast{Name: "outlier"}}, Scheduling: scheduling}
+		run := scenario.Run{Policy: quell.Policy{Name: table.All.Plain(), Fast: quell.Fast{Name: "outlier"}}, Scheduling: scheduling}
 		if calm := played(t, Options{Scenario: sc, Run: run}); calm.Decisions > 0 || calm.Requests < 500_000 {
 			t.Errorf("%s: %d decisions in an hour of calm, of %d requests", scheduling, calm.Decisions, calm.Requests)
 		}

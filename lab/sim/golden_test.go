@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // TestDecisionsAreTheSame plays every example under each of its runs, and the demo's scenario under every policy. Models, decisions and
@@ -64,12 +65,12 @@ func decisions(t *testing.T, sc *scenario.Scenario) (lines []byte, all []golden.
 	fmt.Fprintf(&out, "models %s\n", digest(t, written.String()))
 	runs := slices.Clone(sc.Runs)
 	if sc.Name == "noisy-neighbour" {
-		for _, name := range slices.Sorted(slices.Values(policy.Names())) {
+		for _, name := range slices.Sorted(slices.Values(table.All.Names())) {
 			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.EWMA})
 		}
-		for _, name := range policy.NamesOf(policy.FastScope) {
+		for _, name := range table.All.NamesOf(policy.FastScope) {
 			fast := quell.Fast{Name: name, Sampling: 500 * time.Millisecond}
-			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: policy.Plain, Fast: fast}, Scheduling: quell.RoundRobin})
+			runs = append(runs, scenario.Run{Policy: quell.Policy{Name: table.All.Plain(), Fast: fast}, Scheduling: quell.RoundRobin})
 		}
 		runs = append(runs, scenario.Run{Policy: quell.Policy{Name: Clairvoyant}, Scheduling: quell.LeastConn})
 	}

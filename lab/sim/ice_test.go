@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -23,9 +24,9 @@ func iceHour(t *testing.T) *scenario.Scenario {
 
 // iceBeside is ICE beside equal weights, with a parameter of each server that it may change.
 func iceBeside() quell.Policy {
-	settings := policy.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
+	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
 	settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
-	return quell.Policy{Name: policy.Plain, Fast: quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}}
+	return quell.Policy{Name: table.All.Plain(), Fast: quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}}
 }
 
 // In an hour in which a neighbour is there for 4 minutes and away for 4 minutes, the share of the disturbed server is cut once in each

@@ -10,12 +10,13 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // PRIMA that begins without models learns them and acts.
 func TestLearnsDuringTheRun(t *testing.T) {
 	sc := exampleScenario(t, "noisy-neighbour")
-	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn, Models: scenario.Learn}
+	run := scenario.Run{Policy: quell.Policy{Name: table.All.Default()}, Scheduling: quell.LeastConn, Models: scenario.Learn}
 	acted := 0
 	var last policy.State
 	r, err := Run(t.Context(), Options{Scenario: sc, Run: run, Plans: func(p *quell.Plan) {
@@ -94,7 +95,7 @@ func TestWrongModelsAreTakenBack(t *testing.T) {
 	for _, factor := range []float64{4, 2, 0.5} {
 		for seed := range uint64(20) {
 			taken := 0
-			run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+			run := scenario.Run{Policy: quell.Policy{Name: table.All.Default()}, Scheduling: quell.LeastConn}
 			count := func(p *quell.Plan) {
 				for _, why := range p.Reasons {
 					if why.Code == "taken_back" {
@@ -133,7 +134,7 @@ func TestSwappedModelsDoLittleHarm(t *testing.T) {
 	sc.Service.Sampling, sc.Service.SLO = period, quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}
 	sc.Instances.Start, sc.Instances.Fixed, sc.Instances.Startup = 6, 6, time.Second
 	sc.Judge = scenario.Judging{Window: period, Requests: 30}
-	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+	run := scenario.Run{Policy: quell.Policy{Name: table.All.Default()}, Scheduling: quell.LeastConn}
 	sc.WarmUp = 4 * period
 	wrong := swapped(t, sc, run)
 	for seed := range uint64(20) {
@@ -185,7 +186,7 @@ func swapped(t *testing.T, sc *scenario.Scenario, run scenario.Run) *model.Model
 func TestLearnsADisk(t *testing.T) {
 	sc := exampleScenario(t, "changing-disk")
 	models := prepared(t, sc)
-	run := scenario.Run{Policy: quell.Policy{Name: policy.Default()}, Scheduling: quell.LeastConn}
+	run := scenario.Run{Policy: quell.Policy{Name: table.All.Default()}, Scheduling: quell.LeastConn}
 	learning := run
 	learning.Models = scenario.Learn
 	const seeds = 3

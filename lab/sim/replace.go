@@ -6,7 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/life"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Renewal replaces the instance on a host by a fresh one, at a moment of the scenario.
@@ -82,7 +82,7 @@ func (s *simulation) leave(id string) (began bool) {
 
 // rules are the rules of the live controller for replacements.
 func (s *simulation) rules() *life.Replacing {
-	feels := policy.Feels(s.service.Policy.Name)
+	feels := table.All.Feels(s.service.Policy.Name)
 	return &life.Replacing{
 		Startup: s.service.Group.Startup, SlowStart: s.service.Guard.SlowStart, Patience: life.Patience(&s.service),
 		Probed: func(id string) bool { return !feels || s.state.Instances[id].Severity != nil },

@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // oneSlow is Envoy's test: one of ten machines is ten times slower, and the other nine can carry the load.
@@ -116,7 +117,7 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 		t.Errorf("the clairvoyant violates for %v s at %.0f instance-seconds, PRIMA for %v s at %.0f", violation.bound, cost.bound,
 			violation.prima, cost.prima)
 	}
-	if slices.Contains(policy.Names(), Clairvoyant) || !slices.Contains(Policies(), Clairvoyant) {
+	if slices.Contains(table.All.Names(), Clairvoyant) || !slices.Contains(Policies(), Clairvoyant) {
 		t.Error("only the simulator has the clairvoyant policy")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
 
@@ -115,7 +115,7 @@ func TestDialIsTrainedInTheSimulator(t *testing.T) {
 			}
 			return *r.LatencyMS.P90
 		}
-		ratios = append(ratios, p90("dial")/p90(policy.Plain))
+		ratios = append(ratios, p90("dial")/p90(table.All.Plain()))
 	}
 	if float64(right) < 0.88*float64(n) {
 		t.Errorf("only %d of %d runs are classified right", right, n)

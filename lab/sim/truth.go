@@ -9,11 +9,12 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Policies lists what Run can play: the policies that can be configured, and the bounds, which only a simulator can have.
 func Policies() []string {
-	names := append(policy.Names(), Bounds...)
+	names := append(table.All.Names(), Bounds...)
 	slices.Sort(names)
 	return names
 }
@@ -28,9 +29,9 @@ func (s *simulation) newEngine() (*policy.Engine, error) {
 		return newBound(s.service, name, func() *outlooks { return s.foresight.coming() }), nil
 	}
 	if s.Run.Models == scenario.Learn {
-		return policy.NewLearningEngine(s.service, nil)
+		return table.All.NewLearningEngine(s.service, nil)
 	}
-	return policy.NewEngine(s.service, s.Models)
+	return table.All.NewEngine(s.service, s.Models)
 }
 
 // Strains are the values of Options.Strain that hindsight tries.

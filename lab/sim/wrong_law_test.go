@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // wrongLawPeriod is the sampling period of the scenario of wrongLaw.
@@ -29,7 +30,7 @@ instances: {start: 6, fixed: 6, startup: 1s}
 workload: {kind: users, users: 440, think: 2s, classes: [{name: page, share: 1, network: 50KB}]}
 judge: {window: %[2]v, requests: 20}
 runs: [{policy: %[1]s, models: learn}, {policy: %[1]s}, {policy: %[4]s}]
-`, policy.Default(), wrongLawPeriod, pooling, policy.Plain)
+`, table.All.Default(), wrongLawPeriod, pooling, table.All.Plain())
 	sc, err := scenario.Parse("wrong-law.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)

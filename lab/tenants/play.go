@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // Options describe a run.
@@ -106,7 +107,7 @@ func newPlayer(o Options) (*player, error) {
 		return p, nil
 	}
 	var err error
-	p.engine, err = policy.NewHostEngine(o.Policy)
+	p.engine, err = table.All.NewHostEngine(o.Policy)
 	return p, err
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 func play(t interface{ Fatal(...any) }, o Options) Outcome {
@@ -24,7 +25,7 @@ func play(t interface{ Fatal(...any) }, o Options) Outcome {
 
 // acs returns policy acs with its default settings, changed.
 func acs(change func(*policy.ACSSettings)) quell.Policy {
-	p := policy.Whole(quell.Policy{Name: "acs"})
+	p := table.All.Whole(quell.Policy{Name: "acs"})
 	set := p.Settings.(policy.ACSSettings)
 	if change != nil {
 		change(&set)
