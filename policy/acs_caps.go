@@ -83,11 +83,11 @@ func (d *hostCaps) damped() {
 			spare = acsSated
 		}
 		fractions[i] = fraction{want, least, max(min(1, t.want*spare/d.free), least)}
-		bounds += fractions[i].high
+		bounds += fractions[i].High
 	}
 	if bounds < 1 { // they want less than the machine has: nobody needs to be held back
 		for i := range fractions {
-			fractions[i].want, fractions[i].high = fractions[i].high, 1
+			fractions[i].Want, fractions[i].High = fractions[i].High, 1
 		}
 	}
 	got := within(fractions)
@@ -110,7 +110,7 @@ func within(fractions []fraction) []float64 {
 	got := make([]float64, len(fractions))
 	sum := func(factor float64) (sum float64) {
 		for i, f := range fractions {
-			got[i] = min(max(factor*f.want, f.low), f.high)
+			got[i] = min(max(factor*f.Want, f.Low), f.High)
 			sum += got[i]
 		}
 		return sum

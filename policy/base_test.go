@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // weighed is a snapshot of two instances of which people gave the second twice the weight.
@@ -31,7 +32,7 @@ func TestPoliciesKeepBaseWeights(t *testing.T) {
 	for _, name := range []string{"static", "hpa", "prima", "ice", "lsf", "lr"} {
 		for _, weights := range [][]float64{{1. / 3, 2. / 3}, {0, 0}} {
 			e := engine(t, guarding(name, func(s *quell.Service) { s.Group.Min, s.Group.Max = 2, 2 }), goldenModels(t))
-			var st State
+			var st policy.State
 			var plan quell.Plan
 			for k := range 8 {
 				plan, st = e.Decide(weighed(k, weights...), st)
@@ -47,7 +48,7 @@ func TestPoliciesKeepBaseWeights(t *testing.T) {
 // An instance without readings goes to its even share, not to an equal one, and a new one starts with at most that.
 func TestGuardIsRelativeToBaseWeights(t *testing.T) {
 	e := engine(t, guarding("static", func(s *quell.Service) { s.Guard.StaleAfter, s.Guard.Fade = 1, 2 }), goldenModels(t))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 8 {
 		s := weighed(k, 0.6, 0.4)

@@ -28,8 +28,8 @@ func (gd *guarded) setShares() {
 	gd.explain(list, shares, give)
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
 	for i, m := range gd.staying {
-		if m.settled = m.WeightNow(); gd.base != nil {
-			m.settled = gd.base[i]
+		if m.Settled = m.WeightNow(); gd.base != nil {
+			m.Settled = gd.base[i]
 		}
 		if m.Planned = shares[i]; m.uncut == 0 && m.Planned < exactly {
 			m.Planned = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
@@ -152,16 +152,16 @@ func (gd *guarded) settled(give eased) []fraction {
 		case m.Fixed != nil:
 			f = fraction{*m.Fixed, *m.Fixed, *m.Fixed}
 		case m.IsNew():
-			if f.want = min(m.Planned, m.even(gd.staying), gd.ramp(m)); m.Failing && !give.errors {
-				f.want = 0
+			if f.Want = min(m.Planned, m.even(gd.staying), gd.ramp(m)); m.Failing && !give.errors {
+				f.Want = 0
 			}
 			if !give.slowStart {
-				f.low, f.high = f.want, f.want
+				f.Low, f.High = f.Want, f.Want
 			}
 		case m.kept && !give.stale:
-			f.low, f.high = f.want, f.want
+			f.Low, f.High = f.Want, f.Want
 		case m.Failing && !give.errors:
-			f.high = f.want
+			f.High = f.Want
 		}
 		list[i] = f
 	}
@@ -306,7 +306,7 @@ func (gd *guarded) reasonOfErrors(i int, m *Member) {
 // explain records what the rules changed, and which rules were relaxed.
 func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 	for i, m := range gd.staying {
-		want := list[i].want
+		want := list[i].Want
 		if m.Fixed != nil {
 			continue
 		}
@@ -365,11 +365,11 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 	var named []string
 	count, sizes := 0, gd.sizes()
 	for i, m := range gd.staying {
-		if math.Abs(shares[i]-list[i].want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step*sizes[i]-quell.SumTolerance {
+		if math.Abs(shares[i]-list[i].Want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step*sizes[i]-quell.SumTolerance {
 			continue
 		}
 		if count++; count <= mostNamed {
-			named = append(named, fmt.Sprintf("%s %.3f", m.ID, list[i].want))
+			named = append(named, fmt.Sprintf("%s %.3f", m.ID, list[i].Want))
 		}
 	}
 	if count > mostNamed {

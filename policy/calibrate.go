@@ -48,40 +48,40 @@ func (m *Member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	s := &m.Senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := m.newLatency(in.Service)
-	mem.doubt(m.explain(in, by, s.use, latency), n, set.Confirm)
+	mem.doubt(m.explain(in, by, s.Use, latency), n, set.Confirm)
 	if mem.Offset < leastOffset {
 		mem.Offset = 0
 	}
 	s.Severity += mem.Offset
 	predicted, longest := m.predict(in)
 	if longest != by {
-		s.Severity = s.measured
-		mem.correct(in.contended[longest].resource)
+		s.Severity = s.Measured
+		mem.correct(in.contended[longest].Resource)
 		return false
 	}
 	confirm, near := set.Confirm, math.Abs(predicted-threshold) <= set.Calibrate*threshold
 	switch {
 	case near:
-	case in.contended[by].of(m.Type).predictor.Deaf() && predicted < threshold && (n == 0 || latency > farMissed*threshold):
+	case in.contended[by].of(m.Type).Predictor.Deaf() && predicted < threshold && (n == 0 || latency > farMissed*threshold):
 		confirm += farMissedFor
 	default:
 		mem.forgetCollected()
 		return false
 	}
-	if n == 0 || !mem.collect(latency, s.use, n, confirm) {
+	if n == 0 || !mem.collect(latency, s.Use, n, confirm) {
 		return false
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
-	s.Severity = s.measured
+	s.Severity = s.Measured
 	offset := m.explain(in, by, use, least)
 	s.Severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
 		return false
 	}
-	mem.Offset, s.Severity = offset, s.measured+offset
+	mem.Offset, s.Severity = offset, s.Measured+offset
 	AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
-		m.ID, least, predicted, in.of(by), s.Severity, s.measured)
+		m.ID, least, predicted, in.of(by), s.Severity, s.Measured)
 	return true
 }
 
@@ -92,10 +92,10 @@ func (m *Member) corrected(in *Input) int {
 	if !in.several() && mem.Of == "" {
 		return 0
 	}
-	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.resource == mem.Of })
+	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.Resource == mem.Of })
 	if i < 0 {
 		i = 0
-		mem.correct(in.contended[i].resource)
+		mem.correct(in.contended[i].Resource)
 	}
 	return i
 }
@@ -123,19 +123,19 @@ func (m *Member) predict(in *Input) (longest float64, by int) {
 
 // predictBy is predict for one resource.
 func (m *Member) predictBy(in *Input, i int) float64 {
-	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).predictor
+	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).Predictor
 	station := predictor.Station()
 	if station == nil || m.now == nil {
-		return predictor.ResponseTime(s.use, s.Severity)
+		return predictor.ResponseTime(s.Use, s.Severity)
 	}
 	s.interfering = s.takenOf(predictor)
-	return station.ResponseMS(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, s.use*m.rates[i]), s.interfering)
+	return station.ResponseMS(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, s.Use*m.rates[i]), s.interfering)
 }
 
 // explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
 // range.
 func (m *Member) explain(in *Input, i int, use, latencyMS float64) float64 {
-	predictor := in.contended[i].of(m.Type).predictor
+	predictor := in.contended[i].of(m.Type).Predictor
 	if station := predictor.Station(); station != nil && m.now != nil {
 		taken := station.TakenExplaining(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, use*m.rates[i]), latencyMS)
 		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.Senses[i].Severity)

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // calibrating is the golden service with a delta of 10%. Under the golden models the predicted time is 150 U + 75 SF; calibration allows
@@ -23,11 +24,11 @@ func calibrating(confirm int) quell.Service {
 func offsets(t *testing.T, s quell.Service, rows ...string) []float64 {
 	t.Helper()
 	e := engine(t, s, goldenModels(t))
-	var st State
+	var st policy.State
 	var out []float64
 	for k, row := range rows {
 		_, st = e.Decide(snap(t, k, "i1 weight=1 "+row), st)
-		out = append(out, st.Instances["i1"].Memory.(*primaInstance).Offset)
+		out = append(out, st.Instances["i1"].Memory.(*policy.PrimaInstance).Offset)
 	}
 	return out
 }
@@ -106,7 +107,7 @@ func TestCalibrationIsBounded(t *testing.T) {
 		for _, r := range models.Prima().ResponseTime[quell.Network] {
 			most = max(most, r.Severity)
 		}
-		var st State
+		var st policy.State
 		capacities := make([]float64, 80)
 		for k := range capacities {
 			row := fmt.Sprintf("i1 weight=1 use=0.58 sf=0 lat=%d", ms)
@@ -151,7 +152,7 @@ func TestCalibrationShiftsLoad(t *testing.T) {
 }
 
 func TestCalibrationSaysWhy(t *testing.T) {
-	plan, _ := engine(t, calibrating(0), goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.46 cap=0.5 lat=90"), State{})
+	plan, _ := engine(t, calibrating(0), goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.46 cap=0.5 lat=90"), policy.State{})
 	for _, r := range plan.Reasons {
 		if r.Code == "calibrated" {
 			if r.Instance != "i1" || !strings.Contains(r.Text,
@@ -171,7 +172,7 @@ func TestCalibrationCollectsTheMetric(t *testing.T) {
 	in := snap(t, 0, "i1 weight=1 use=0.46 cap=0.5 lat=90")
 	l := in.Instances[0].Observation.LatencyMS
 	l.Mean, l.P90 = nil, l.Mean
-	if _, st := e.Decide(in, State{}); st.Instances["i1"].Memory.(*primaInstance).Offset != 0 {
+	if _, st := e.Decide(in, policy.State{}); st.Instances["i1"].Memory.(*policy.PrimaInstance).Offset != 0 {
 		t.Error("a percentile was taken for the mean")
 	}
 }

@@ -132,7 +132,7 @@ func (p *primaPlan) presentShares() []float64 {
 func (m *Member) alone(in *Input) float64 {
 	least := math.Inf(1)
 	for i := range m.Senses {
-		least = math.Min(least, in.contended[i].of(m.Type).predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*m.rates[i])
+		least = math.Min(least, in.contended[i].of(m.Type).Predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*m.rates[i])
 	}
 	return least
 }

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // visit is a fleet of three whose third instance had a neighbour. It plays ten minutes without neighbours after that.
@@ -46,7 +47,7 @@ func (v *visit) run(t *testing.T) (plan quell.Plan, wanted map[string]float64) {
 	service.Name, service.SLO = "video", quell.SLO{Metric: quell.Mean, Threshold: 75 * time.Millisecond}
 	service.Group.Min, service.Group.Max = 3, 3
 	e := engine(t, service, v.models)
-	var st State
+	var st policy.State
 	force := map[string]float64{}
 	worst := 1.0
 	for k := range visitOver {
@@ -135,7 +136,7 @@ func TestSharesOfTypesComeBack(t *testing.T) {
 	service.Group = quell.Group{Min: 2, Max: 2}
 	service.Sampling = period * time.Second
 	e := engine(t, service, lawModels(0))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	small := 0.8
 	for k := range 60 {
@@ -156,7 +157,7 @@ func TestSharesOfTypesComeBack(t *testing.T) {
 // A neighbour who stays, or a machine that answers with errors, ends the return of shares within a minute.
 func TestNoReturnBesideANeighbour(t *testing.T) {
 	e := engine(t, guarding("prima", func(s *quell.Service) { s.Group.Min, s.Group.Max = 3, 3 }), goldenModels(t))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 60 {
 		s := equals(k)

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // cutTo writes into a snapshot that a fast policy has cut an instance's share to a factor.
@@ -20,16 +21,6 @@ func cutTo(s *quell.Snapshot, id string, left float64, seconds int) {
 	}
 }
 
-func weighs(t *testing.T, what string, got, want map[string]float64) {
-	t.Helper()
-	for id, w := range want {
-		if math.Abs(got[id]-w) > 1e-9 {
-			t.Errorf("%s: %v, want %v", what, got, want)
-			return
-		}
-	}
-}
-
 // If an instance's share is cut, the other instances get the rest in proportion to their shares. The next decision keeps the cut. When the
 // cut ends, the instance gets its share back.
 func TestCompose(t *testing.T) {
@@ -37,7 +28,7 @@ func TestCompose(t *testing.T) {
 	e := engine(t, s, goldenModels(t))
 	rows := []string{"a weight=0.5 use=0.2 cap=0.5", "b weight=0.25 use=0.1 cap=0.5", "c weight=0.25 use=0.1 cap=0.5"}
 	first := snap(t, 0, rows...)
-	plan, st := e.Decide(first, State{})
+	plan, st := e.Decide(first, policy.State{})
 	wanted := plan.Weights
 	between := snap(t, 0, rows...)
 	follow(between, plan)
@@ -75,19 +66,19 @@ func TestCutsYield(t *testing.T) {
 	e := engine(t, s, nil)
 	in := snap(t, 0, "a weight=0.5 use=0.2", "b weight=0.5 use=0.2 hand=0.6")
 	cutTo(in, "b", 0.1, 5)
-	plan, _ := e.Compose(in, State{Policy: "static"})
+	plan, _ := e.Compose(in, policy.State{Policy: "static"})
 	weighs(t, "what a person set", plan.Weights, map[string]float64{"a": .4, "b": .6})
 
 	in = snap(t, 0, "a weight=0.5 use=0.2", "b weight=0.5 use=0.2")
 	cutTo(in, "a", 0, 5)
 	cutTo(in, "b", 0, 5)
-	plan, _ = e.Compose(in, State{Policy: "static"})
+	plan, _ = e.Compose(in, policy.State{Policy: "static"})
 	weighs(t, "nothing would be left", plan.Weights, map[string]float64{"a": .5, "b": .5})
 
 	guarded := engine(t, guarding("static", func(s *quell.Service) { s.Guard.Floor, s.Guard.Step = 0.1, 0.5 }), nil)
 	in = snap(t, 0, "a weight=0.5 use=0.2", "b weight=0.5 use=0.2")
 	cutTo(in, "a", 0.01, 5)
-	plan, st := guarded.Compose(in, State{Policy: "static"})
+	plan, st := guarded.Compose(in, policy.State{Policy: "static"})
 	weighs(t, "guard.step", plan.Weights, map[string]float64{"a": .25, "b": .75})
 	follow(in, plan)
 	floored, _ := guarded.Compose(in, st)
@@ -98,7 +89,7 @@ func TestCutsYield(t *testing.T) {
 
 	in = snap(t, 0, "a weight=0.25 use=0.2", "b weight=0.25 use=0.2", "c weight=0.25 use=0.2", "d weight=0.25 use=0.2")
 	cutTo(in, "a", 0, 5)
-	plan, _ = guarded.Compose(in, State{Policy: "static"})
+	plan, _ = guarded.Compose(in, policy.State{Policy: "static"})
 	weighs(t, "taken out: guard.step bounds what the others gain", plan.Weights,
 		map[string]float64{"a": 0, "b": 1. / 3, "c": 1. / 3, "d": 1. / 3})
 }
@@ -116,10 +107,10 @@ func TestComposedWeightsAreWhole(t *testing.T) {
 			}
 			in.Instances = append(in.Instances, instance)
 		}
-		plan, _ := engine(t, guarding("static", func(*quell.Service) {}), nil).Compose(in, State{Policy: "static"})
+		plan, _ := engine(t, guarding("static", func(*quell.Service) {}), nil).Compose(in, policy.State{Policy: "static"})
 		var sum float64
 		for _, i := range in.Instances {
-			if w := plan.Weights[i.ID]; i.Factor != nil && i.Factor.Value == 0 && w > 0 && w < exactly {
+			if w := plan.Weights[i.ID]; i.Factor != nil && i.Factor.Value == 0 && w > 0 && w < policy.Exactly {
 				rt.Fatalf("%s has a share of %g, which is rounding", i.ID, w)
 			}
 			sum += plan.Weights[i.ID]

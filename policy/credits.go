@@ -240,8 +240,8 @@ const slowWithout = 1
 // isSlow returns whether probes of a resource take much longer than its use explains.
 func (m *Member) isSlow(in *Input, r quell.Resource) bool {
 	for i := range m.Senses {
-		if s := &m.Senses[i]; in.contended[i].resource == r {
-			return s.HasSeverity && !s.numb && s.measured >= slowWithout
+		if s := &m.Senses[i]; in.contended[i].Resource == r {
+			return s.HasSeverity && !s.numb && s.Measured >= slowWithout
 		}
 	}
 	return false

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // micros is a snapshot of three instances of type t2.micro with these processor credits. Each answers in 8.4 ms / (1 - use).
@@ -31,13 +32,13 @@ func TestTheMicroWithFewCreditsGoes(t *testing.T) {
 		for _, unlimited := range []bool{false, true} {
 			service := learningService("prima")
 			service.Group.Min, service.Group.Max, service.Group.Fixed = 1, 3, false
-			tell(&service, "Credits", CreditSettings{Last: time.Hour, Unlimited: &unlimited})
-			tell(&service, "Resources", ResourcesOf(quell.CPU))
+			tell(&service, "Credits", policy.CreditSettings{Last: time.Hour, Unlimited: &unlimited})
+			tell(&service, "Resources", policy.ResourcesOf(quell.CPU))
 			e, err := all.NewLearningEngine(service, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var st State
+			var st policy.State
 			for k := range 60 {
 				_, st = e.Decide(micros(k, 0.3+0.02*float64(k%11), [3]float64{100, 100, 100}), st)
 			}

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/policy"
 )
 
 // ownTypes has one type: a link of 1 Gbit/s, of which 100 Mbit/s are always there. A full link spends 1,000 credits in a second and earns
@@ -27,7 +28,7 @@ func crediting(t *testing.T, instanceType string) quell.Service {
 		t.Fatal(err)
 	}
 	s := golden("prima", 75, 0)
-	tell(&s, "Credits", CreditSettings{Last: time.Hour, Type: instanceType, Own: own})
+	tell(&s, "Credits", policy.CreditSettings{Last: time.Hour, Type: instanceType, Own: own})
 	groupMax(2)(&s)
 	s.Group.Replace.Below = 0.1
 	return s
@@ -55,7 +56,7 @@ func TestCreditsLimitCapacity(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			e := engine(t, crediting(t, "mine"), goldenModels(t))
-			plan, _ := e.Decide(snap(t, 0, tc.rows...), State{})
+			plan, _ := e.Decide(snap(t, 0, tc.rows...), policy.State{})
 			if got := brief(plan); got != tc.want {
 				t.Errorf("got %s, want %s\n%v", got, tc.want, plan.Reasons)
 			}
@@ -71,7 +72,7 @@ func TestALateBalanceInPRIMA(t *testing.T) {
 	e := engine(t, crediting(t, "mine"), goldenModels(t))
 	s := snap(t, 0, "i1 weight=1 use=0.3 cap=0.5 credits=360000")
 	s.Instances[0].Observation.CreditsPast = map[quell.Resource]quell.CreditPast{quell.Network: {AgeS: 600, SeenS: 600, Used: 180}}
-	plan, _ := e.Decide(s, State{})
+	plan, _ := e.Decide(s, policy.State{})
 	// 0.3 of 1 Gbit/s takes 200 credits in a second from the balance, measured within 2%, for 5 to 10 minutes.
 	b := plan.Credits["i1"][quell.Network]
 	if low, high := 360000-206*600.0, 360000-194*300.0; math.Abs(b.Low-low) > 1 || math.Abs(b.High-high) > 1 {
@@ -82,7 +83,7 @@ func TestALateBalanceInPRIMA(t *testing.T) {
 // An instance that is slow although it uses no more than its baseline has no credits left; when it rests, it earns.
 func TestASlowInstanceHasNoCredits(t *testing.T) {
 	e := engine(t, crediting(t, "mine"), goldenModels(t))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 3 {
 		plan, st = e.Decide(snap(t, k, "i1 weight=0.5 use=0.1 sf=1.5", "i2 weight=0.5 use=0.2 cap=0.5"), st)
@@ -104,10 +105,10 @@ func TestCreditsAreIgnored(t *testing.T) {
 	s := crediting(t, "")
 	play(t, engine(t, s, goldenModels(t)), at("i1=0.5 i2=0.5", rows...))
 	s = crediting(t, "mine")
-	tell(&s, "Credits", CreditSettings{Type: "t3.nano"})
+	tell(&s, "Credits", policy.CreditSettings{Type: "t3.nano"})
 	e := engine(t, s, goldenModels(t))
 	play(t, e, at("i1=0.5 i2=0.5", rows...))
-	plan, _ := e.Decide(snap(t, 0, rows...), State{})
+	plan, _ := e.Decide(snap(t, 0, rows...), policy.State{})
 	if len(plan.Credits) > 0 {
 		t.Errorf("credits are told: %v", plan.Credits)
 	}
@@ -119,7 +120,7 @@ func TestCreditsAreLearned(t *testing.T) {
 	e := engine(t, s, goldenModels(t))
 	truth := credit.Bucket{Baseline: 0.2, Burst: 1, PerUse: 0.05}
 	balances, shown := []float64{900, 300}, []float64{900, 300}
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 120 {
 		uses := []float64{0.25 + 0.01*float64(k%7), 0.3 + 0.015*float64(k%5)}
@@ -140,7 +141,7 @@ func TestCreditsAreLearned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if st = (State{}); restore(data, &st) != nil {
+			if st = (policy.State{}); restore(data, &st) != nil {
 				t.Fatal("the memory cannot be read")
 			}
 		}
@@ -192,9 +193,9 @@ func TestInstancesWithFewCreditsAreReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell(&s, "Credits", CreditSettings{Last: time.Hour, Type: "mine", Own: own})
+		tell(&s, "Credits", policy.CreditSettings{Last: time.Hour, Type: "mine", Own: own})
 		orNothing(tc.change)(&s)
-		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, tc.rows...), State{})
+		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, tc.rows...), policy.State{})
 		if got := strings.Join(plan.Replace, " "); got != tc.want {
 			t.Errorf("%s: replaces %q, want %q: %v", tc.why, got, tc.want, plan.Reasons)
 		}
@@ -209,12 +210,12 @@ func TestCreditsAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := "i1 weight=1 use=0.2 cap=0.5 credits=150000"
-	tell(&s, "Credits", CreditSettings{Last: time.Hour, Type: "mine", Own: own})
-	plan, st := engine(t, s, goldenModels(t)).Decide(snap(t, 0, row), State{})
+	tell(&s, "Credits", policy.CreditSettings{Last: time.Hour, Type: "mine", Own: own})
+	plan, st := engine(t, s, goldenModels(t)).Decide(snap(t, 0, row), policy.State{})
 	if len(plan.Replace) != 1 {
 		t.Fatalf("replaces %v", plan.Replace)
 	}
-	tell(&s, "Credits", CreditSettings{Type: "mine", Own: own})
+	tell(&s, "Credits", policy.CreditSettings{Type: "mine", Own: own})
 	if plan, _ = engine(t, s, goldenModels(t)).Decide(snap(t, 1, row), st); len(plan.Replace)+len(plan.Credits) > 0 {
 		t.Errorf("replaces %v, %v", plan.Replace, plan.Credits)
 	}
@@ -229,10 +230,10 @@ func TestScaleInKeepsTheCredits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tell(&s, "Credits", CreditSettings{Last: time.Minute, Type: "mine", Own: own, Unlimited: &unlimited})
+		tell(&s, "Credits", policy.CreditSettings{Last: time.Minute, Type: "mine", Own: own, Unlimited: &unlimited})
 		s.Group.Max = 3
 		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.34 use=0.2 cap=0.5 credits=60000",
-			"i2 weight=0.33 use=0.2 cap=0.495 credits=1800000", "i3 weight=0.33 use=0.2 cap=0.495 credits=1800000"), State{})
+			"i2 weight=0.33 use=0.2 cap=0.495 credits=1800000", "i3 weight=0.33 use=0.2 cap=0.495 credits=1800000"), policy.State{})
 		if plan.Group == nil || strings.Join(plan.Group.Remove, " ") != "i1" || len(plan.Replace) > 0 {
 			t.Fatalf("unlimited %v: %+v, replaces %v: %v", unlimited, plan.Group, plan.Replace, plan.Reasons)
 		}
@@ -253,7 +254,7 @@ func TestScaleInWithCreditsPredictsNoMiss(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := crediting(t, "mine")
 		s.Group.Max = 8
-		tell(&s, "Credits", CreditSettings{Type: "mine", Own: own, Unlimited: new(rapid.Bool().Draw(rt, "unlimited")),
+		tell(&s, "Credits", policy.CreditSettings{Type: "mine", Own: own, Unlimited: new(rapid.Bool().Draw(rt, "unlimited")),
 			Last: rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 10 * time.Hour}).Draw(rt, "last")})
 		n := rapid.IntRange(2, 6).Draw(rt, "instances")
 		rows := make([]string, n)
@@ -261,7 +262,7 @@ func TestScaleInWithCreditsPredictsNoMiss(t *testing.T) {
 			rows[i] = fmt.Sprintf("i%d weight=%v use=%.3f cap=%.3f credits=%d", i, 1/float64(n), rapid.Float64Range(0, 0.4).Draw(rt, "use"),
 				rapid.Float64Range(0.2, 0.5).Draw(rt, "capacity"), rapid.IntRange(0, 1_800_000).Draw(rt, "credits"))
 		}
-		plan, _ := engine(t, s, models).Decide(snap(t, 0, rows...), State{})
+		plan, _ := engine(t, s, models).Decide(snap(t, 0, rows...), policy.State{})
 		if plan.Group == nil || len(plan.Group.Remove) == 0 {
 			return
 		}

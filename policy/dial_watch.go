@@ -274,7 +274,7 @@ func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
 		return
 	}
 	excess := dial.Exceeded(m.Observation, rate)
-	if len(excess) == 0 || m.bound().measured == 0 && !slices.ContainsFunc(excess, isClear) {
+	if len(excess) == 0 || m.bound().Measured == 0 && !slices.ContainsFunc(excess, isClear) {
 		return
 	}
 	features := dial.Features(m.Observation)

@@ -38,8 +38,8 @@ func (d Doubt) with(off float64, at time.Time) Doubt {
 	return d
 }
 
-// on returns whether the predictions are doubtful, stays whether they have been for long.
-func (d Doubt) on() bool    { return !d.Since.IsZero() }
+// On returns whether the predictions are doubtful, stays whether they have been for long.
+func (d Doubt) On() bool    { return !d.Since.IsZero() }
 func (d Doubt) stays() bool { return d.For >= doubtWindows }
 
 func (d Doubt) middle() float64 {
@@ -49,7 +49,7 @@ func (d Doubt) middle() float64 {
 
 // Text says by how much predictions are off, and since when; "" if they are not.
 func (d Doubt) Text() string {
-	if !d.on() {
+	if !d.On() {
 		return ""
 	}
 	return fmt.Sprintf("predictions are off: response times are %.2f times as long as predicted, since %s", math.Exp(d.middle()),
@@ -77,10 +77,10 @@ func (g *Group) errors(in *Input) (off float64, known bool) {
 // doubt judges the predictions by the newest period.
 func (w *watched) doubt() {
 	if !w.in.byCapacity || !w.in.stationed() {
-		w.trust.Doubt = Doubt{}
+		w.Trust.Doubt = Doubt{}
 		return
 	}
 	if off, known := w.group.errors(w.in); known {
-		w.trust.Doubt = w.trust.Doubt.with(off, w.in.Snapshot.At)
+		w.Trust.Doubt = w.Trust.Doubt.with(off, w.in.Snapshot.At)
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // doubted decides on a group whose response times are ms.
-func doubted(t *testing.T, st State, period int, ms float64) (quell.Plan, State) {
+func doubted(t *testing.T, st policy.State, period int, ms float64) (quell.Plan, policy.State) {
 	t.Helper()
 	s := together(4, 0.3)
 	s.At = s.At.Add(time.Duration(period) * 10 * time.Second)
@@ -34,18 +35,18 @@ func doubtfulText(plan *quell.Plan) string {
 // If they stay so, authority falls to small steps and no further; if they hold again, it grows again. About 10 ms are predicted.
 func TestDoubt(t *testing.T) {
 	for _, off := range []float64{20, 5} {
-		st := State{Trust: Trust{Level: quell.Full}}
+		st := policy.State{Trust: policy.Trust{Level: quell.Full}}
 		var plan quell.Plan
 		for period := range 40 {
 			plan, st = doubted(t, st, period, off)
 			text := doubtfulText(&plan)
-			if (period >= doubtWindows-1) != (text != "") {
+			if (period >= policy.DoubtWindows-1) != (text != "") {
 				t.Fatalf("%v ms, period %d: %q", off, period, text)
 			}
 			if text != "" && (!strings.Contains(text, "since 1970-01-01 00:01:30 UTC") || !strings.Contains(text, " times as long")) {
 				t.Errorf("%v ms: %s", off, text)
 			}
-			if want := period >= 2*doubtWindows-2; want != (st.Trust.Level == quell.AuthorityStep) {
+			if want := period >= 2*policy.DoubtWindows-2; want != (st.Trust.Level == quell.AuthorityStep) {
 				t.Errorf("%v ms, period %d: authority %s", off, period, st.Trust.Level)
 			}
 		}
@@ -53,7 +54,7 @@ func TestDoubt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again State
+		var again policy.State
 		if err := restore(stored, &again); err != nil || !reflect.DeepEqual(again.Trust.Doubt, st.Trust.Doubt) {
 			t.Errorf("stored and read back: %+v, %v", again.Trust.Doubt, err)
 		}
@@ -69,10 +70,10 @@ func TestDoubt(t *testing.T) {
 // TestNoDoubtOfTheLawOfSingleInstances: that law is on the safe side, and whoever sets a level keeps it.
 func TestNoDoubtOfTheLawOfSingleInstances(t *testing.T) {
 	service := learningService(all.Default())
-	tell(&service, "Pooling", Pooling{})
+	tell(&service, "Pooling", policy.Pooling{})
 	e := engine(t, service, pooledModels(0.9, 0.9))
-	st := State{Trust: Trust{Level: quell.Full}}
-	hand := State{Trust: Trust{Level: quell.Full, ByHand: "eva"}}
+	st := policy.State{Trust: policy.Trust{Level: quell.Full}}
+	hand := policy.State{Trust: policy.Trust{Level: quell.Full, ByHand: "eva"}}
 	for period := range 30 {
 		ms := 4.0
 		s := together(4, 0.3)
@@ -83,10 +84,10 @@ func TestNoDoubtOfTheLawOfSingleInstances(t *testing.T) {
 		_, st = e.Decide(s, st)
 		_, hand = doubted(t, hand, period, 5)
 	}
-	if st.Trust.Doubt.on() || st.Trust.Level != quell.Full {
+	if st.Trust.Doubt.On() || st.Trust.Level != quell.Full {
 		t.Errorf("%+v", st.Trust)
 	}
-	if hand.Trust.Level != quell.Full || !hand.Trust.Doubt.on() {
+	if hand.Trust.Level != quell.Full || !hand.Trust.Doubt.On() {
 		t.Errorf("set by hand: %+v", hand.Trust)
 	}
 }

@@ -22,7 +22,7 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 		plan.Capacity[m.ID] = m.capacity
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.capacity)
 		if m.stays {
-			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.expected(m)*g.Load)
+			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.Expected(m)*g.Load)
 		}
 		if m.marginMS > 0 {
 			if plan.MarginMS == nil {
@@ -36,7 +36,7 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 			}
 			plan.Limiter[m.ID] = name
 		}
-		if m.bound().measured > 0 {
+		if m.bound().Measured > 0 {
 			m.blame(in, plan)
 		}
 		m.blameByClassifier(in, plan)
@@ -73,21 +73,21 @@ func noteProbing(in *Input, g *Group, plan *quell.Plan) {
 		var found quell.Probing
 		for k := range g.Members {
 			if m := &g.Members[k]; m.Senses[i].otherwise {
-				ids, found = append(ids, m.ID), *m.Observation.Probe[c.resource].By
+				ids, found = append(ids, m.ID), *m.Observation.Probe[c.Resource].By
 			}
 		}
 		if len(ids) > 0 {
 			AddReason(plan, "probed_otherwise", "",
 				"the models%s were made with probes of %s, and %s: %s tell no severity by them. %s, or train again",
-				in.of(i), c.baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
+				in.of(i), c.Baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
 		}
 	}
 }
 
 // probeAs says how to probe a resource in the way in which it was probed for the models.
 func probeAs(c contended) string {
-	by := c.baseline.By()
-	switch c.resource {
+	by := c.Baseline.By()
+	switch c.Resource {
 	case quell.Network:
 		return fmt.Sprintf("Set probe.size to %d", by.Bytes)
 	case quell.CPU:
@@ -113,7 +113,7 @@ func noteUntold(in *Input, g *Group, plan *quell.Plan) {
 		}
 		if len(ids) > 0 {
 			AddReason(plan, "untold", "", "no severity or no utilisation of the %s for more than %d period(s): %s judged without it",
-				c.resource, in.patience(), Named(ids))
+				c.Resource, in.patience(), Named(ids))
 		}
 	}
 }
@@ -136,13 +136,13 @@ func noteSeverity(g *Group, plan *quell.Plan) {
 
 // blame reports how neighbours slow an instance, with the measured values that show it.
 func (m *Member) blame(in *Input, plan *quell.Plan) {
-	s, resource := m.bound(), in.contended[m.binds].resource
+	s, resource := m.bound(), in.contended[m.binds].Resource
 	if s.own > 0 && s.supposed-s.own < model.SignificantUse {
 		return // its own work is told apart
 	}
 	if s.suspected() {
 		AddReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
-			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.use, s.supposed, resource)
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.supposed, resource)
 		return
 	}
 	if plan.Cause == nil {
@@ -153,7 +153,7 @@ func (m *Member) blame(in *Input, plan *quell.Plan) {
 	switch {
 	case s.held:
 		severity = "severity, held from before,"
-	case s.taken != nil:
+	case s.Taken != nil:
 		severity = "severity, by its own waiting,"
 	}
 	amount := ""
@@ -162,15 +162,15 @@ func (m *Member) blame(in *Input, plan *quell.Plan) {
 	}
 	AddReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.Severity, s.use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+		severity, s.Severity, s.Use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
 }
 
 // besides names the other resources in which neighbours slow the instance.
 func (m *Member) besides(in *Input) string {
 	var felt []string
 	for i := range m.Senses {
-		if s := &m.Senses[i]; i != int(m.binds) && !s.out && s.measured > 0 {
-			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.supposed, in.contended[i].resource))
+		if s := &m.Senses[i]; i != int(m.binds) && !s.out && s.Measured > 0 {
+			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.supposed, in.contended[i].Resource))
 		}
 	}
 	if len(felt) == 0 {

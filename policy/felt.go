@@ -34,15 +34,15 @@ func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[qu
 		x := Interference{Severity: f.Severity, At: f.SeverityAt, Held: f.Held > 0, Use: f.Utilization}
 		if f.Taken != nil {
 			x.Hidden = f.Taken
-		} else if c.predictor != nil && f.Utilization != nil {
-			hidden := c.predictor.Supposed(*f.Utilization, *f.Severity)
+		} else if c.Predictor != nil && f.Utilization != nil {
+			hidden := c.Predictor.Supposed(*f.Utilization, *f.Severity)
 			x.Hidden = &hidden
 		}
-		if probe, ok := probeOf(o, c.resource); ok && c.baseline != nil && f.Utilization != nil && c.baseline.By().Alike(probe.By) {
-			expected, _, _ := c.baseline.Isolation(*f.Utilization)
+		if probe, ok := probeOf(o, c.Resource); ok && c.Baseline != nil && f.Utilization != nil && c.Baseline.By().Alike(probe.By) {
+			expected, _, _ := c.Baseline.Isolation(*f.Utilization)
 			x.ProbeMS, x.ExpectedMS = &probe.MeanMS, &expected
 		}
-		all[c.resource] = x
+		all[c.Resource] = x
 	}
 	if waits, ok := Origin(o, st.Usual[id]); ok {
 		x := all[quell.CPU]

@@ -1,8 +1,11 @@
 package policy
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"pgregory.net/rapid"
 )
 
 // all is the table of the policies in this package.
@@ -205,4 +209,74 @@ func tell(s *quell.Service, field string, value any) {
 		f.Set(reflect.ValueOf(value).Convert(f.Type()))
 		s.Policy.Settings = own.Interface()
 	}
+}
+
+// golden is the configuration of the published sequences: headroom 1, margin 0, tolerance 0, no guard.
+func golden(name string, thresholdMS float64, confirm int) quell.Service {
+	s := quell.DefaultService()
+	s.Name = "video"
+	s.SLO = quell.SLO{Metric: quell.Mean, Threshold: time.Duration(thresholdMS * float64(time.Millisecond))}
+	s.Policy.Name = name
+	tell(&s, "Headroom", 1)
+	tell(&s, "ScaleInMargin", 0)
+	tell(&s, "Confirm", confirm)
+	tell(&s, "Tolerance", 0)
+	tell(&s, "Calibrate", 0)
+	s.Guard = quell.Guard{}
+	return s
+}
+
+// guarding is a service with the golden policy and one rule of the guard.
+func guarding(policy string, change func(*quell.Service)) quell.Service {
+	s := golden(policy, 75, 0)
+	s.Sampling = period * time.Second
+	change(&s)
+	return s
+}
+
+func weighs(t *testing.T, what string, got, want map[string]float64) {
+	t.Helper()
+	for id, w := range want {
+		if math.Abs(got[id]-w) > 1e-9 {
+			t.Errorf("%s: %v, want %v", what, got, want)
+			return
+		}
+	}
+}
+
+func throughJSON(t *testing.T, st State) (back State) {
+	t.Helper()
+	data, err := json.Marshal(st)
+	if err == nil {
+		err = restore(data, &back)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// restore reads a stored memory, as the controller does.
+func restore(data []byte, into *State) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return err
+	}
+	return all.Restore(into)
+}
+
+func text(t rapid.TB, v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatalf("cannot be written: %v", err)
+	}
+	return string(data)
+}
+
+// reread returns the memory as it is after it was stored and read back.
+func reread(t rapid.TB, st State) State {
+	var out State
+	if err := errors.Join(quell.DecodeStrict([]byte(text(t, st)), &out), all.Restore(&out)); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }

@@ -23,8 +23,8 @@ const (
 // unfollowed returns whether it is said that requests do not follow the weights.
 func (f Following) unfollowed() bool { return f.Apart >= apartFor }
 
-// follow judges the last window. Rules that look for idle or fast instances choose those whatever the weights are: nothing is said of them.
-func (f Following) follow(g *Group, rule quell.Scheduling) Following {
+// Follow judges the last window. Rules that look for idle or fast instances choose those whatever the weights are: nothing is said of them.
+func (f Following) Follow(g *Group, rule quell.Scheduling) Following {
 	if rule != "" && rule != quell.RoundRobin {
 		return Following{}
 	}
@@ -78,9 +78,9 @@ func distances(list []*Member, requests float64) (apart, chance, part float64) {
 	return apart, chance, math.Min(1, math.Max(0, along/all))
 }
 
-// expected returns the share that an instance is likely to get under the plan. If requests do not follow the weights, only a part of the
+// Expected returns the share that an instance is likely to get under the plan. If requests do not follow the weights, only a part of the
 // change is expected.
-func (f Following) expected(m *Member) float64 {
+func (f Following) Expected(m *Member) float64 {
 	if !f.unfollowed() || m.Share == nil {
 		return m.Planned
 	}

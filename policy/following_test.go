@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // played makes decisions over windows in which instances have these weights and get these shares of n requests.
-func played(t *testing.T, rows [][]string) (said []string, last State) {
+func played(t *testing.T, rows [][]string) (said []string, last policy.State) {
 	t.Helper()
 	e, err := all.NewEngine(guarding("static", func(*quell.Service) {}), nil)
 	if err != nil {
@@ -46,7 +47,7 @@ func TestFollowing(t *testing.T) {
 		part float64
 	}{
 		"they follow":                {repeated(20, follows...), nil, 0},
-		"stuck for too short a time": {append(repeated(apartFor-1, stuck...), follows), nil, 0},
+		"stuck for too short a time": {append(repeated(policy.ApartFor-1, stuck...), follows), nil, 0},
 		"stuck, and said once":       {repeated(20, stuck...), []string{"unfollowed"}, 0},
 		"half of it":                 {repeated(20, half...), []string{"unfollowed"}, 0.5},
 		"stuck, and then no more":    {append(repeated(10, stuck...), follows), []string{"unfollowed", "followed"}, 0},
@@ -60,7 +61,7 @@ func TestFollowing(t *testing.T) {
 			t.Errorf("%s: said %q, part %v; want %q, %v", why, said, st.Following.Part, c.said, c.part)
 		}
 		data, err := json.Marshal(&st)
-		var again State
+		var again policy.State
 		if err == nil {
 			err = restore(data, &again)
 		}
@@ -75,16 +76,17 @@ func TestFollowingNeedsRequests(t *testing.T) {
 	weight, other, share, rest := 0.3, 0.7, 0.45, 0.55
 	for requests, want := range map[float64]int32{20: 0, 60: 0, 2000: 1} {
 		rate := requests / 2
-		g := &Group{}
+		g := &policy.Group{}
 		for _, x := range [][2]*float64{{&weight, &share}, {&other, &rest}} {
-			m := &Member{Instance: &quell.Instance{Weight: x[0], Share: x[1], Observation: &quell.Observation{RequestRate: &rate, WindowS: 1}}}
+			m := &policy.Member{Instance: &quell.Instance{Weight: x[0], Share: x[1],
+				Observation: &quell.Observation{RequestRate: &rate, WindowS: 1}}}
 			m.Fresh = true
 			g.Ready = append(g.Ready, m)
 		}
-		if got := (Following{}).follow(g, quell.RoundRobin); got.Apart != want {
+		if got := (policy.Following{}).Follow(g, quell.RoundRobin); got.Apart != want {
 			t.Errorf("of %v requests %+v, want %d", requests, got, want)
 		}
-		if got := (Following{}).follow(g, quell.LeastConn); got.Apart != 0 {
+		if got := (policy.Following{}).Follow(g, quell.LeastConn); got.Apart != 0 {
 			t.Errorf("over leastconn %+v", got)
 		}
 	}
@@ -93,11 +95,12 @@ func TestFollowingNeedsRequests(t *testing.T) {
 // Of a change of weights only the part is expected that was seen.
 func TestExpectedShare(t *testing.T) {
 	weight, got := 0.2, 0.5
-	m := &Member{Instance: &quell.Instance{Weight: &weight, Share: &got}}
+	m := &policy.Member{Instance: &quell.Instance{Weight: &weight, Share: &got}}
 	m.Planned = 0.1
-	for f, want := range map[Following]float64{{}: 0.1, {Apart: apartFor, Part: 0}: 0.5, {Apart: apartFor, Part: 0.5}: 0.45,
-		{Apart: apartFor - 1, Part: 0.5}: 0.1} {
-		if have := f.expected(m); math.Abs(have-want) > 1e-9 {
+	for f, want := range map[policy.Following]float64{{}: 0.1, {Apart: policy.ApartFor, Part: 0}: 0.5,
+		{Apart: policy.ApartFor, Part: 0.5}:     0.45,
+		{Apart: policy.ApartFor - 1, Part: 0.5}: 0.1} {
+		if have := f.Expected(m); math.Abs(have-want) > 1e-9 {
 			t.Errorf("%+v: %v, want %v", f, have, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"errors"
@@ -8,37 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
-
-// golden is the configuration of the published sequences: headroom 1, margin 0, tolerance 0, no guard.
-func golden(name string, thresholdMS float64, confirm int) quell.Service {
-	s := quell.DefaultService()
-	s.Name = "video"
-	s.SLO = quell.SLO{Metric: quell.Mean, Threshold: time.Duration(thresholdMS * float64(time.Millisecond))}
-	s.Policy.Name = name
-	tell(&s, "Headroom", 1)
-	tell(&s, "ScaleInMargin", 0)
-	tell(&s, "Confirm", confirm)
-	tell(&s, "Tolerance", 0)
-	tell(&s, "Calibrate", 0)
-	s.Guard = quell.Guard{}
-	return s
-}
-
-// goldenModels are the shipped models, and those of a lawful group for the policy that needs them.
-func goldenModels(t testing.TB) *model.Models {
-	t.Helper()
-	m, err := model.Load(filepath.Join("..", "examples", "golden", "models.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.Sections = append(m.Sections, lawfulDial())
-	return m
-}
 
 // replay runs a service over the shipped snapshots and returns the plans.
 func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
@@ -53,7 +26,7 @@ func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
 		t.Fatal(err)
 	}
 	var plans []quell.Plan
-	var st State
+	var st policy.State
 	for r := quell.NewSnapshotReader(file, f); ; {
 		snapshot, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -65,18 +38,6 @@ func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
 		var plan quell.Plan
 		plan, st = e.Decide(snapshot, st)
 		plans = append(plans, plan)
-	}
-}
-
-func wantWeights(t *testing.T, p quell.Plan, want map[string]float64) {
-	t.Helper()
-	if len(p.Weights) != len(want) {
-		t.Errorf("weights %v, want %v", p.Weights, want)
-	}
-	for id, w := range want {
-		if math.Abs(p.Weights[id]-w) > 5e-4 {
-			t.Errorf("weight of %s is %.5f, want %.5f", id, p.Weights[id], w)
-		}
 	}
 }
 

@@ -23,7 +23,7 @@ type Group struct {
 	outstanding int                   // starting, or ready without a first severity
 	Weightless  bool                  // no ready instance has a weight yet
 	handingOver bool                  // the weights in force are from another policy
-	rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
+	Rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
 	mixed       [maxContended]float64 // by resource: the service's recent use, from blend
 	Load        float64
 	due         float64           // the part of the load that the rated instances must carry
@@ -51,8 +51,8 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 	g.probed = g.doubtProber(in, probed)
 	used := g.used(in)
 	g.mixed = in.blend(used)
-	g.rates = exchange(in, g.mixed)
-	sized := in.sized(g.rates)
+	g.Rates = exchange(in, g.mixed)
+	sized := in.sized(g.Rates)
 	for i := range g.Members {
 		m := &g.Members[i]
 		m.rates = sized.of(m.Type)
@@ -85,7 +85,7 @@ func (g *Group) used(in *Input) (sum [maxContended]float64) {
 			continue
 		}
 		for j := range m.Senses {
-			sum[j] += m.Senses[j].use * in.contended[j].size(m.Type)
+			sum[j] += m.Senses[j].Use * in.contended[j].size(m.Type)
 		}
 	}
 	return sum
@@ -107,7 +107,7 @@ func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
 		part = math.Min(1, *rate*in.Service.Sampling.Seconds()/MixRequests)
 	}
 	for i, c := range in.contended {
-		used[i] += (1 - part) * in.used[c.resource]
+		used[i] += (1 - part) * in.used[c.Resource]
 	}
 	return used
 }
@@ -131,11 +131,11 @@ func exchange(in *Input, used [maxContended]float64) []float64 {
 
 // trainedRate returns how much of the resource first is used per unit of other according to the training, or 1 if that is unknown.
 func trainedRate(first, other *contended) float64 {
-	if first.predictor == nil || other.predictor == nil {
+	if first.Predictor == nil || other.Predictor == nil {
 		return 1
 	}
-	a, knowsA := first.predictor.PerRequest()
-	b, knowsB := other.predictor.PerRequest()
+	a, knowsA := first.Predictor.PerRequest()
+	b, knowsB := other.Predictor.PerRequest()
 	if !knowsA || !knowsB {
 		return 1
 	}
@@ -146,12 +146,12 @@ func trainedRate(first, other *contended) float64 {
 // uses it, the load is converted from the other resources.
 func (m *Member) carries(byFirst bool) {
 	if first := &m.Senses[0]; first.hasUse && (byFirst || len(m.rates) == 1) {
-		m.Use, m.HasUse = first.use*m.rates[0], true
+		m.Use, m.HasUse = first.Use*m.rates[0], true
 		return
 	}
 	for i := range m.Senses {
 		if s := &m.Senses[i]; s.hasUse {
-			m.Use, m.HasUse = math.Max(m.Use, s.use*m.rates[i]), true
+			m.Use, m.HasUse = math.Max(m.Use, s.Use*m.rates[i]), true
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (g *Group) uses(in *Input) map[quell.Resource]float64 {
 	}
 	uses := make(map[quell.Resource]float64, len(in.contended))
 	for i, c := range in.contended {
-		uses[c.resource] = g.mixed[i]
+		uses[c.Resource] = g.mixed[i]
 	}
 	return uses
 }
@@ -251,7 +251,7 @@ func (in *Input) offered() (load float64, ok bool) {
 	if !in.byCapacity || in.Snapshot.ArrivalRate == nil {
 		return 0, false
 	}
-	perRequest, ok := in.contended[0].predictor.PerRequest()
+	perRequest, ok := in.contended[0].Predictor.PerRequest()
 	return *in.Snapshot.ArrivalRate * perRequest, ok
 }
 

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"slices"
@@ -6,15 +6,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
-
-// guarding is a service with the golden policy and one rule of the guard.
-func guarding(policy string, change func(*quell.Service)) quell.Service {
-	s := golden(policy, 75, 0)
-	s.Sampling = period * time.Second
-	change(&s)
-	return s
-}
 
 func TestGuardOnce(t *testing.T) {
 	for _, tc := range []struct {
@@ -140,7 +133,7 @@ func TestNothingGoesToTheUnknown(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.Floor, s.Guard.Step = .05, .5
 	rows := []string{"a weight=0.02 use=0.02 sf=3", "b weight=0.21 use=0.2 sf=3", "c weight=0.77 use=0.4 sf=0", "d", "e"}
-	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, rows...), State{})
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, rows...), policy.State{})
 	if plan.Weights["d"] != 0 || plan.Weights["e"] != 0 || plan.Weights["c"] <= .77 {
 		t.Errorf("weights %v", plan.Weights)
 	}
@@ -194,24 +187,25 @@ func TestGuardHoldsAnyPolicy(t *testing.T) {
 	e := engine(t, service, nil)
 	for _, tc := range []struct {
 		why    string
-		decide decide
+		decide policy.Decide
 		want   string
 	}{
-		{"removes all: the protected one and, to the minimum, the last of its list stay", func(_ *Input, g *Group, _ *State) quell.Plan {
-			g.Equal()
-			return quell.Plan{Group: &quell.GroupChange{Remove: []string{"i1", "i2", "i3", "i4"}}}
-		}, "i1=0.5 i2=0.5 -i3 -i4 group_min"},
-		{"adds without end", func(in *Input, g *Group, _ *State) quell.Plan {
+		{"removes all: the protected one and, to the minimum, the last of its list stay",
+			func(_ *policy.Input, g *policy.Group, _ *policy.State) quell.Plan {
+				g.Equal()
+				return quell.Plan{Group: &quell.GroupChange{Remove: []string{"i1", "i2", "i3", "i4"}}}
+			}, "i1=0.5 i2=0.5 -i3 -i4 group_min"},
+		{"adds without end", func(in *policy.Input, g *policy.Group, _ *policy.State) quell.Plan {
 			g.Equal()
 			return quell.Plan{Group: &quell.GroupChange{Add: 1000}}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25 +6 group_max"},
-		{"gives no weights", func(in *Input, g *Group, _ *State) quell.Plan {
+		{"gives no weights", func(in *policy.Input, g *policy.Group, _ *policy.State) quell.Plan {
 			for _, m := range g.Ready {
 				m.Planned = 0
 			}
 			return quell.Plan{}
 		}, "i1=0.25 i2=0.25 i3=0.25 i4=0.25"},
-		{"gives half of them", func(in *Input, g *Group, _ *State) quell.Plan {
+		{"gives half of them", func(in *policy.Input, g *policy.Group, _ *policy.State) quell.Plan {
 			for _, m := range g.Ready {
 				m.Planned /= 2
 			}
@@ -219,7 +213,7 @@ func TestGuardHoldsAnyPolicy(t *testing.T) {
 		}, "i1=0.4 i2=0.2 i3=0.2 i4=0.2"},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			e.decides = tc.decide
+			e.DecideBy(tc.decide)
 			play(t, e, at(tc.want, "i1 weight=0.4", "i2 weight=0.2", "i3 weight=0.2", "i4 weight=0.2"))
 		})
 	}
@@ -250,13 +244,13 @@ func TestStaleFades(t *testing.T) {
 
 	t.Run("carried out", func(t *testing.T) {
 		e := engine(t, service, goldenModels(t))
-		var st State
+		var st policy.State
 		var last quell.Plan
 		for k, s := range advise {
-			in := snap(t, k, s.rows...)
+			in := snap(t, k, s.Rows...)
 			follow(in, last)
-			if last, st = e.Decide(in, st); brief(last) != s.want {
-				t.Errorf("snapshot %d: got %s, want %s", k, brief(last), s.want)
+			if last, st = e.Decide(in, st); brief(last) != s.Want {
+				t.Errorf("snapshot %d: got %s, want %s", k, brief(last), s.Want)
 			}
 		}
 	})
@@ -280,7 +274,7 @@ func TestStaleKeepsItsWeightWhileOthersShift(t *testing.T) {
 
 func TestSilentInstanceOfStaticIsStale(t *testing.T) {
 	e := engine(t, guarding("static", stale(3, 10)), nil)
-	var st State
+	var st policy.State
 	for k := range 6 {
 		_, st = e.Decide(snap(t, k, "i1 weight=1 silent"), st)
 		if got, want := st.Instances["i1"].StaleFor, max(0, k+1-3); got != want {
@@ -321,13 +315,13 @@ func TestGuardLetsThePolicyArrive(t *testing.T) {
 	} {
 		t.Run(tc.why, func(t *testing.T) {
 			e := engine(t, guarding("prima", tc.change), goldenModels(t))
-			var st State
+			var st policy.State
 			var last quell.Plan
 			for k, s := range tc.steps {
-				in := snap(t, k, s.rows...)
+				in := snap(t, k, s.Rows...)
 				follow(in, last)
-				if last, st = e.Decide(in, st); brief(last) != s.want {
-					t.Errorf("snapshot %d:\n got %s\nwant %s", k, brief(last), s.want)
+				if last, st = e.Decide(in, st); brief(last) != s.Want {
+					t.Errorf("snapshot %d:\n got %s\nwant %s", k, brief(last), s.Want)
 				}
 			}
 		})
@@ -350,7 +344,7 @@ func TestASeverityAges(t *testing.T) {
 		want   []int
 	}{{"prima", []int{0, 0, 0, 1, 2}}, {"lsf", []int{0, 0, 0, 1, 2}}, {"lr", []int{0, 0, 0, 0, 0}}} {
 		e := engine(t, guarding(tc.policy, stale(2, 10)), goldenModels(t))
-		var st State
+		var st policy.State
 		rows := []string{"i1 weight=1 use=0.2 sf=0.1", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2", "i1 weight=1 use=0.2"}
 		for k, row := range rows {
 			_, st = e.Decide(snap(t, k, row), st)
@@ -367,9 +361,9 @@ func TestWhyInstancesAreGivenUp(t *testing.T) {
 	snapshot := snap(t, 0, "i1 weight=1", "i2 failed", "i3 failed")
 	snapshot.Instances[1].Health = "GET /healthz: 500"
 	e := engine(t, service, nil)
-	var st State
+	var st policy.State
 	var plan quell.Plan
-	for range failedFor {
+	for range policy.FailedFor {
 		plan, st = e.Decide(snapshot, st)
 	}
 	var given []string
@@ -390,13 +384,13 @@ func TestFailedMachineOfAFixedFleet(t *testing.T) {
 	snapshot := snap(t, 0, "i1 weight=0.5", "i2 weight=0.5 failed")
 	snapshot.Instances[1].Health = `GET /healthz: 404 Not Found, body "no such file"`
 	e := engine(t, service, nil)
-	var st State
+	var st policy.State
 	var plan quell.Plan
-	for range failedFor {
+	for range policy.FailedFor {
 		plan, st = e.Decide(snapshot, st)
 	}
 	want := `health checks fail at i2 (GET /healthz: 404 Not Found, body "no such file"): no request goes there, and the fleet is fixed, so nothing is started in its place`
-	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want || plan.Group != nil || st.Instances["i2"].FailedFor < failedFor {
+	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want || plan.Group != nil || st.Instances["i2"].FailedFor < policy.FailedFor {
 		t.Errorf("group %v, reasons %q", plan.Group, plan.Reasons)
 	}
 }

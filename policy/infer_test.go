@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // waitingModels are the golden models of the processor, whose training showed that waiting tells the neighbours' use.
@@ -50,8 +51,8 @@ func TestTheOwnWaitingTellsTheNeighboursUse(t *testing.T) {
 		{"two are", []reading{{.3, .4, calm}, {.3, .4, calm}, {.3, 0, calm}, {.3, 0, calm}}, 1, 0, true},
 	} {
 		s := golden("prima", 75, tc.confirm)
-		tell(&s, "Resources", ResourcesOf(quell.CPU))
-		e, st := engine(t, s, waitingModels(t)), State{}
+		tell(&s, "Resources", policy.ResourcesOf(quell.CPU))
+		e, st := engine(t, s, waitingModels(t)), policy.State{}
 		for k, r := range tc.readings {
 			in := snap(t, k, "i1 weight=1")
 			at := in.Instances[0].Observation.At
@@ -82,16 +83,16 @@ func TestCapacityByTheOwnWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	sf := p.SeverityAt(.3, .4)
-	told := Sense{use: .3, Severity: sf, measured: sf, taken: new(.4)}
-	if got := told.neighbours(p); got != .4 {
+	told := policy.Sense{Use: .3, Severity: sf, Measured: sf, Taken: new(.4)}
+	if got := told.Neighbours(p); got != .4 {
 		t.Errorf("%v", got)
 	}
 	told.Severity = 2 * sf
-	if got := told.neighbours(p); got <= .4 {
+	if got := told.Neighbours(p); got <= .4 {
 		t.Errorf("a correction to twice the severity gives %v", got)
 	}
 	told.Severity = sf / 2
-	if got := told.neighbours(p); got != .4 {
+	if got := told.Neighbours(p); got != .4 {
 		t.Errorf("a lower severity gives %v", got)
 	}
 }

@@ -161,7 +161,8 @@ func (t Table) currents(p quell.Policy) map[string]string {
 // Keys that several policies have.
 
 func ResourceKey(dst *quell.Resource) setting.Key {
-	return setting.Opt("resource", setting.OneOf(dst, quell.Resources), "the resource for which neighbours compete: cpu, network, disk or memory")
+	return setting.Opt("resource", setting.OneOf(dst, quell.Resources),
+		"the resource for which neighbours compete: cpu, network, disk or memory")
 }
 
 func ConfidenceKey(dst *float64) setting.Key {
@@ -175,5 +176,6 @@ func ConfirmKey(dst *int) setting.Key {
 }
 
 func ToleranceKey(dst *float64) setting.Key {
-	return setting.Opt("tolerance", setting.Share(dst).AtLeast(0).Below(1), "a weight is not changed if the change is less than this share of it")
+	return setting.Opt("tolerance", setting.Share(dst).AtLeast(0).Below(1),
+		"a weight is not changed if the change is less than this share of it")
 }

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"slices"
@@ -6,20 +6,21 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // An instance that has been starting for two hours is no reason to wait: others are started, it is given up, and the plan says so.
 func TestStartingForEver(t *testing.T) {
-	for policy, change := range map[string]func(*quell.Service){
+	for name, change := range map[string]func(*quell.Service){
 		"hpa":    orNothing(nil),
 		"static": func(s *quell.Service) { tell(s, "Utilization", 0.3) },
 		"prima":  func(s *quell.Service) { tell(s, "ScaleOut", quell.One) },
 	} {
-		s := golden(policy, 75, 0)
+		s := golden(name, 75, 0)
 		s.Group.Max = 4
 		change(&s)
 		e := engine(t, s, goldenModels(t))
-		var st State
+		var st policy.State
 		added, given := 0, ""
 		for k := range 50 {
 			var plan quell.Plan
@@ -32,7 +33,7 @@ func TestStartingForEver(t *testing.T) {
 			}
 		}
 		if want := "i2 has been starting for 2h"; added == 0 || !strings.HasPrefix(given, want) || !strings.HasSuffix(given, "giving it up") {
-			t.Errorf("%s: added %d, given up because %q", policy, added, given)
+			t.Errorf("%s: added %d, given up because %q", name, added, given)
 		}
 	}
 }
@@ -52,7 +53,7 @@ func TestALateStart(t *testing.T) {
 	s.Group.Max, s.Group.Startup = 4, 30e9
 	tell(&s, "ScaleOut", quell.One)
 	for age, want := range map[string]bool{"29": false, "31": true, "59": true} {
-		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.9 cap=0.3", "i2 starting age="+age), State{})
+		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.9 cap=0.3", "i2 starting age="+age), policy.State{})
 		if adds := plan.Group != nil && plan.Group.Add > 0; adds != want || plan.Group != nil && len(plan.Group.Remove) > 0 {
 			t.Errorf("at the age of %s s: %+v %v", age, plan.Group, plan.Reasons)
 		}
@@ -80,7 +81,7 @@ func TestALateStartIsNotInTheWay(t *testing.T) {
 	} {
 		s := golden(c.policy, 75, 0)
 		s.Group.Min, s.Group.Max, s.Group.Startup = c.min, c.max, 30e9
-		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, c.rows...), State{})
+		plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, c.rows...), policy.State{})
 		if got := brief(plan); got != c.want {
 			t.Errorf("%s: %s, want %s; %v", why, got, c.want, plan.Reasons)
 		}
@@ -93,7 +94,7 @@ func TestAStartBeginsAnew(t *testing.T) {
 		s := golden("static", 75, 0)
 		s.Group.Startup = period * 3e9
 		e := engine(t, s, nil)
-		_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.2", "i2 held age=7190"), State{})
+		_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.2", "i2 held age=7190"), policy.State{})
 		var given []int
 		for k := range 12 {
 			var plan quell.Plan
@@ -109,7 +110,7 @@ func TestAStartBeginsAnew(t *testing.T) {
 	s := golden("static", 75, 0)
 	s.Group.Protected = []string{"i2"}
 	e := engine(t, s, nil)
-	var st State
+	var st policy.State
 	for k := range 5 {
 		var plan quell.Plan
 		plan, st = e.Decide(snap(t, k, "i1 weight=1 use=0.2", "i2 starting age=7200"), st)
@@ -142,7 +143,7 @@ func TestInstancesThatMayCome(t *testing.T) {
 		tell(&s, "Utilization", 0.3)
 		in := snap(t, 0, c.rows...)
 		in.MayCome = c.may
-		if plan, _ := engine(t, s, goldenModels(t)).Decide(in, State{}); brief(plan) != c.want {
+		if plan, _ := engine(t, s, goldenModels(t)).Decide(in, policy.State{}); brief(plan) != c.want {
 			t.Errorf("%s with %d that may come: %s, want %s; %v", c.policy, c.may, brief(plan), c.want, plan.Reasons)
 		}
 	}

@@ -38,7 +38,7 @@ func (t Table) NewLearningEngine(service quell.Service, prior *model.Models) (*E
 	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain(), models: &model.Models{}}
 	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
 	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
-	e.contended = []contended{{resource: e.senses.Resources.list()[0]}}
+	e.contended = []contended{{Resource: e.senses.Resources.List()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))
 	if err != nil && !errors.Is(err, quell.ErrNoData) {
 		return nil, err
@@ -153,7 +153,7 @@ const tellDriftFor = 10
 // missingReadings says which readings have not come, or that more are needed.
 func missingReadings(learned *model.Learner, senses Senses) string {
 	var parts []string
-	for _, r := range senses.Resources.list() {
+	for _, r := range senses.Resources.List() {
 		windows, answered := learned.Count(r)
 		switch {
 		case windows == 0:

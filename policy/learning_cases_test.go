@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // fleet is a group in a closed loop with a policy that learns in place: its plans set the weights and the size of the next period.
 type fleet struct {
 	rng    *rand.Rand
-	engine *Engine
-	st     State
+	engine *policy.Engine
+	st     policy.State
 	load   float64 // requests per second; each uses 0.01 of a small machine
 	sizes  []float64
 	hidden []float64 // use by neighbours, by machine

@@ -1,9 +1,10 @@
-package policy
+package policy_test
 
 import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // The threshold is 75 ms; "lat" is the measured mean response time.
@@ -157,7 +158,7 @@ func TestLeastSequences(t *testing.T) {
 // still violates the objective.
 func TestLRDoesNotStarveANewInstance(t *testing.T) {
 	e := engine(t, guarding("lr", confirm(1)), nil)
-	var st State
+	var st policy.State
 	var last quell.Plan
 	for k, rows := range [][]string{
 		{"i1 weight=1 lat=200"}, {"i1 weight=1 lat=200"}, {"i1 weight=1 lat=200", "i2 starting"}, {"i1 weight=1 lat=200", "i2 weight=0"},

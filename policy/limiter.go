@@ -29,10 +29,10 @@ func (m *Member) rate(in *Input) {
 		if s.out {
 			continue
 		}
-		predictor := in.contended[i].of(m.Type).predictor
-		s.interfering = s.neighbours(predictor)
-		if s.supposed = s.interfering; s.taken == nil {
-			s.supposed = predictor.Supposed(s.use, s.Severity)
+		predictor := in.contended[i].of(m.Type).Predictor
+		s.interfering = s.Neighbours(predictor)
+		if s.supposed = s.interfering; s.Taken == nil {
+			s.supposed = predictor.Supposed(s.Use, s.Severity)
 		}
 		s.interfering = s.takenOf(predictor)
 		s.capacity = predictor.Capacity(s.interfering, threshold) // if the group is a station, stations.capacities sets it anew
@@ -45,24 +45,24 @@ func (m *Member) rate(in *Input) {
 
 // takenOf returns what neighbours, or work of the machine that is no request, take of the resource.
 func (s *Sense) takenOf(predictor *model.Predictor) float64 {
-	return math.Max(s.neighbours(predictor), math.Min(s.own, 1-s.use))
+	return math.Max(s.Neighbours(predictor), math.Min(s.own, 1-s.Use))
 }
 
-// neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
-func (s *Sense) neighbours(predictor *model.Predictor) float64 {
+// Neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
+func (s *Sense) Neighbours(predictor *model.Predictor) float64 {
 	switch {
-	case s.taken == nil:
-		return predictor.Interfering(s.use, s.Severity)
-	case s.Severity > s.measured:
-		return math.Max(*s.taken, predictor.Interfering(s.use, s.Severity))
+	case s.Taken == nil:
+		return predictor.Interfering(s.Use, s.Severity)
+	case s.Severity > s.Measured:
+		return math.Max(*s.Taken, predictor.Interfering(s.Use, s.Severity))
 	}
-	return *s.taken
+	return *s.Taken
 }
 
 // knowsMargins returns whether the models say how far response times exceed predictions. Only models that were learned in place do.
 func (in *Input) knowsMargins() bool {
 	lacks := func(c *contended) bool {
-		_, known := c.predictor.WithMargin(in.Service.SLO.ThresholdMS())
+		_, known := c.Predictor.WithMargin(in.Service.SLO.ThresholdMS())
 		return !known
 	}
 	for i := range in.contended {
@@ -99,7 +99,7 @@ func (p *primaPlan) leaveRoom(m *Member) {
 		if s.out {
 			continue
 		}
-		predictor := p.in.contended[i].of(m.Type).predictor
+		predictor := p.in.contended[i].of(m.Type).Predictor
 		ms := p.within(predictor)
 		if ms == threshold {
 			continue
@@ -151,7 +151,7 @@ func (m *Member) limitedBy(in *Input) string {
 	case !in.several():
 		return ""
 	}
-	return string(in.contended[m.binds].resource)
+	return string(in.contended[m.binds].Resource)
 }
 
 // carriesAt returns the utilisation that an instance would carry if the threshold were thresholdMS, at most what its neighbours leave.
@@ -167,7 +167,7 @@ func (p *primaPlan) carriesAt(m *Member, thresholdMS float64) float64 {
 
 // carriesBy is carriesAt by one resource, in utilisation of it.
 func (p *primaPlan) carriesBy(m *Member, i int, thresholdMS float64) float64 {
-	s, predictor := &m.Senses[i], p.in.contended[i].of(m.Type).predictor
+	s, predictor := &m.Senses[i], p.in.contended[i].of(m.Type).Predictor
 	if p.stations == nil {
 		return predictor.Capacity(s.interfering, thresholdMS)
 	}
@@ -193,12 +193,12 @@ func (m *Member) responseAt(in *Input, all *crowds, load float64) float64 {
 // fresh returns the usable capacity of an instance without neighbours.
 func (p *primaPlan) fresh() float64 {
 	if p.stations != nil {
-		return p.stations.fresh(max(len(p.group.rated), 1), p.group.rates)
+		return p.stations.fresh(max(len(p.group.rated), 1), p.group.Rates)
 	}
-	least := p.in.freshCapacity(p.group.rates)
+	least := p.in.freshCapacity(p.group.Rates)
 	for i := range p.in.contended {
-		predictor := p.in.contended[i].predictor
-		least = math.Min(least, predictor.FreshCapacity(p.within(predictor))*p.group.rates[i]/p.set.Headroom)
+		predictor := p.in.contended[i].Predictor
+		least = math.Min(least, predictor.FreshCapacity(p.within(predictor))*p.group.Rates[i]/p.set.Headroom)
 	}
 	return least
 }
@@ -207,7 +207,7 @@ func (p *primaPlan) fresh() float64 {
 func (in *Input) freshCapacity(rates []float64) float64 {
 	least := math.Inf(1)
 	for i := range in.contended {
-		least = math.Min(least, in.contended[i].predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*rates[i])
+		least = math.Min(least, in.contended[i].Predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*rates[i])
 	}
 	return least
 }
@@ -216,7 +216,7 @@ func (in *Input) freshCapacity(rates []float64) float64 {
 func (in *Input) unloadedMS() float64 {
 	longest := 0.0
 	for i := range in.contended {
-		longest = math.Max(longest, in.contended[i].predictor.ResponseTime(0, 0))
+		longest = math.Max(longest, in.contended[i].Predictor.ResponseTime(0, 0))
 	}
 	return longest
 }

@@ -30,7 +30,7 @@ type Member struct {
 	limiter  string    // what limits counted, if it is not a resource
 	Fixed    *float64  // its share, if a person set it
 	uncut    float64   // factor of a fast policy: 1 if there is no cut
-	settled  float64   // its present share, scaled for shares that people set and instances that joined or left
+	Settled  float64   // its present share, scaled for shares that people set and instances that joined or left
 
 	purses     []purse // its credits
 	uncredited float64 // capacity if credits did not matter
@@ -56,17 +56,17 @@ type Member struct {
 
 // Sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
 type Sense struct {
-	use         float64 // U_m, for requests
+	Use         float64 // U_m, for requests
 	own         float64 // the instance's own use that is not for the service's requests
 	others      float64 // the part of own that is for other services' requests
 	Severity    float64 // SF_m after calibration
-	measured    float64 // SF_m before calibration
+	Measured    float64 // SF_m before calibration
 	interfering float64 // U_int
 	supposed    float64 // U_int as it is told to people
 	capacity    float64 // U_m^max by this resource
 	waits       float64 // how long requests may wait, as a multiple of their service time (model.Station.Patience)
 
-	taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
+	Taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
 
 	hasUse, HasSeverity bool
 	numb                bool // no severity was reported for longer than a reading may be old
@@ -127,7 +127,7 @@ func (m *Member) perceive(in *Input) {
 	m.mem.of(in.contended, felt)
 	if m.Fresh = isFresh(in, m.Observation); m.Fresh {
 		for i := range felt {
-			r := in.contended[i].resource
+			r := in.contended[i].Resource
 			m.Senses[i].own, m.Senses[i].others = m.Observation.OwnWork[r], m.Observation.Others[r]
 			m.Senses[i].otherwise, m.Senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
 		}
@@ -153,11 +153,11 @@ const maxContended = 4
 // recall copies the last readings from felt, and returns whether severity has been missing for too long.
 func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
 	if u := felt.Utilization; u != nil {
-		s.use, s.hasUse = *u, true
+		s.Use, s.hasUse = *u, true
 	}
 	if sf := felt.Severity; sf != nil {
-		s.Severity, s.measured, s.HasSeverity, s.held = *sf, *sf, true, felt.Held > 0
-		s.taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
+		s.Severity, s.Measured, s.HasSeverity, s.held = *sf, *sf, true, felt.Held > 0
+		s.Taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
 	}
 	s.numb = felt.isNumb(in)
 	return s.numb
@@ -274,10 +274,10 @@ func orNone(fraction *float64) float64 {
 // severity is not confirmed yet and so high that it needs no confirmation.
 func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
-	if u, ok := o.ForRequests(c.resource); ok {
+	if u, ok := o.ForRequests(c.Resource); ok {
 		f.Utilization = &u
 	}
-	if sf, ok := o.Severity[c.resource]; ok {
+	if sf, ok := o.Severity[c.Resource]; ok {
 		f.Severity, f.SeverityAt, f.Significant, f.Taken = &sf, &at, sf > 0, nil
 		f.Passed, f.Held, f.FoundAt = 0, 0, 0
 		return false, false
@@ -285,21 +285,21 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	if taken, ok := f.infer(c, o); ok {
 		return false, f.believe(in, c, taken, &at)
 	}
-	probe, ok := o.Probe[c.resource]
-	if !ok || c.baseline == nil || f.Utilization == nil {
+	probe, ok := o.Probe[c.Resource]
+	if !ok || c.Baseline == nil || f.Utilization == nil {
 		return false, false
 	}
-	if !c.baseline.By().Alike(probe.By) {
+	if !c.Baseline.By().Alike(probe.By) {
 		return true, false
 	}
 	if f.isNumb(in) {
 		f.Passed, f.Held, f.FoundAt = 0, 0, 0 // readings from before a gap do not count
 	}
 	confirm := int32(in.confirm)
-	sf, significant := c.baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
+	sf, significant := c.Baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
 	f.SeverityAt = &at
-	clear = significant && f.Passed <= confirm && c.baseline.Clear(*f.Utilization, probe, in.confirm+1)
-	if !f.holds(significant, confirm, f.evidence(c.resource)) {
+	clear = significant && f.Passed <= confirm && c.Baseline.Clear(*f.Utilization, probe, in.confirm+1)
+	if !f.holds(significant, confirm, f.evidence(c.Resource)) {
 		f.Severity, f.Significant, f.Taken = &sf, significant, nil
 	}
 	return false, clear
@@ -331,10 +331,10 @@ const (
 // infer returns the neighbours' use of the instance's processors if its own waiting tells it. All its tasks wait, so that is known better
 // than from the few probes of a period. The less the tasks ran, the less the new value counts beside the last one.
 func (f *Felt) infer(c *contended, o *quell.Observation) (taken float64, ok bool) {
-	if c.resource != quell.CPU || c.baseline == nil || c.predictor == nil || f.Utilization == nil {
+	if c.Resource != quell.CPU || c.Baseline == nil || c.Predictor == nil || f.Utilization == nil {
 		return 0, false
 	}
-	taken, ok = c.baseline.NeighboursUse(*f.Utilization, o)
+	taken, ok = c.Baseline.NeighboursUse(*f.Utilization, o)
 	if !ok {
 		return 0, false
 	}
@@ -354,7 +354,7 @@ func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (c
 	f.SeverityAt = at
 	clear = taken >= clearlyTaken && f.Passed <= int32(in.confirm)
 	if !f.holds(significant, int32(in.confirm), 1) {
-		sf := c.predictor.SeverityAt(*f.Utilization, taken)
+		sf := c.Predictor.SeverityAt(*f.Utilization, taken)
 		f.Severity, f.Significant, f.Taken = &sf, significant, &taken
 	}
 	return clear

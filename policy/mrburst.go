@@ -57,7 +57,8 @@ var MRburst = HostSpec[MRburstSettings]{
 				"what of the interface's traffic costs credits and is limited: sent or received; the latter needs a kernel with ifb"),
 			setting.Opt("volume", setting.Ident(&s.Volume), "type of the volume that the group uses, such as gp2").Or("none"),
 			setting.Opt("gib", setting.Decimal(&s.GiB).Above(0).Between(0, 1e6), "size of that volume in GiB").Or("none"),
-			setting.Opt("fresh", setting.Bool(&s.Fresh), "the instance is new when the agent starts for the first time: it has the type's launch credits"),
+			setting.Opt("fresh", setting.Bool(&s.Fresh),
+				"the instance is new when the agent starts for the first time: it has the type's launch credits"),
 			setting.Opt("unlimited", setting.Pointer(&s.Unlimited, func(b *bool) setting.Value { return setting.Bool(b) }),
 				"use beyond the credits costs money instead of being refused: limits save money").Or("as the table says of the type"),
 		}

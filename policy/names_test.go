@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"go/ast"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // A policy's name appears only in its own files and in no other Go file. The only exception is the default policy of a service.
@@ -49,7 +50,7 @@ func TestAPolicysNameIsItsOwn(t *testing.T) {
 }
 
 func everyName() []string {
-	return slices.Concat(all.Names(), all.NamesOf(FastScope), all.NamesOf(HostScope))
+	return slices.Concat(all.Names(), all.NamesOf(policy.FastScope), all.NamesOf(policy.HostScope))
 }
 
 func mayName(path, name string) bool {
@@ -89,12 +90,12 @@ func TestPoliciesAreDocumented(t *testing.T) {
 
 func TestAPolicyTakesItsOwnSettingsOnly(t *testing.T) {
 	s := golden(all.Default(), 75, 0)
-	s.Policy.Settings = HPASettings{Utilization: .5}
+	s.Policy.Settings = policy.HPASettings{Utilization: .5}
 	if _, err := all.NewEngine(s, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "settings of another one") {
 		t.Errorf("got %v", err)
 	}
 	if got := all.Difference(quell.Policy{Name: "hpa"},
-		quell.Policy{Name: "hpa", Settings: HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
+		quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: .65}}); got != "utilization 65%" {
 		t.Errorf("the difference is %q", got)
 	}
 }

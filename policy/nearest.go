@@ -3,7 +3,7 @@ package policy
 import "math"
 
 // fraction is one instance's part of the traffic: the wanted value and its bounds.
-type fraction struct{ want, low, high float64 }
+type fraction struct{ Want, Low, High float64 }
 
 // leastScale is a multiple of an equal fraction. Wanted fractions below it weigh as if they were that large in nearest.
 const leastScale = 1e-9
@@ -30,8 +30,8 @@ func nearest(fractions []fraction) ([]float64, bool) {
 	least := leastScale / float64(len(fractions))
 	from, to := 0.0, 0.0
 	for _, f := range fractions {
-		scale := math.Max(f.want, least)
-		from, to = math.Min(from, (f.low-f.want)/scale), math.Max(to, (f.high-f.want)/scale)
+		scale := math.Max(f.Want, least)
+		from, to = math.Min(from, (f.Low-f.Want)/scale), math.Max(to, (f.High-f.Want)/scale)
 	}
 	s := 0.0
 	for i := range rounds {
@@ -58,13 +58,13 @@ func nearest(fractions []fraction) ([]float64, bool) {
 // moveBy sets x for one s, and returns the sum and its derivative in s.
 func moveBy(x []float64, fractions []fraction, s, least float64) (sum, slope float64) {
 	for i, f := range fractions {
-		scale := math.Max(f.want, least)
-		x[i] = f.want + s*scale
+		scale := math.Max(f.Want, least)
+		x[i] = f.Want + s*scale
 		switch {
-		case x[i] <= f.low:
-			x[i] = f.low
-		case x[i] >= f.high:
-			x[i] = f.high
+		case x[i] <= f.Low:
+			x[i] = f.Low
+		case x[i] >= f.High:
+			x[i] = f.High
 		default:
 			slope += scale
 		}
@@ -77,10 +77,10 @@ func moveBy(x []float64, fractions []fraction, s, least float64) (sum, slope flo
 func feasible(fractions []fraction) bool {
 	var low, high float64
 	for _, f := range fractions {
-		if f.low > f.high {
+		if f.Low > f.High {
 			return false
 		}
-		low, high = low+f.low, high+f.high
+		low, high = low+f.Low, high+f.High
 	}
 	return low <= 1+nearly && high >= 1-nearly
 }

@@ -1,44 +1,45 @@
-package policy
+package policy_test
 
 import (
 	"math"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/quellhq/quell/policy"
 	"pgregory.net/rapid"
 )
 
 // byExchange solves the same problem as nearest by another method. It repeatedly moves traffic between the two instances for which this
 // reduces the distance most, until no pair reduces it.
-func byExchange(fractions []fraction) []float64 {
+func byExchange(fractions []policy.Fraction) []float64 {
 	n := len(fractions)
 	x := make([]float64, n)
 	rest := 1.0
 	for i, f := range fractions {
-		x[i] = f.low
-		rest -= f.low
+		x[i] = f.Low
+		rest -= f.Low
 	}
 	for i, f := range fractions { // any shares within the bounds
-		more := math.Min(rest, f.high-f.low)
+		more := math.Min(rest, f.High-f.Low)
 		x[i] += more
 		rest -= more
 	}
-	scale := func(i int) float64 { return math.Max(fractions[i].want, leastScale/float64(n)) }
-	slope := func(i int) float64 { return (x[i] - fractions[i].want) / scale(i) }
+	scale := func(i int) float64 { return math.Max(fractions[i].Want, policy.LeastScale/float64(n)) }
+	slope := func(i int) float64 { return (x[i] - fractions[i].Want) / scale(i) }
 	for range 200_000 {
 		up, down := -1, -1
 		for i, f := range fractions {
-			if x[i] < f.high && (up < 0 || slope(i) < slope(up)) {
+			if x[i] < f.High && (up < 0 || slope(i) < slope(up)) {
 				up = i
 			}
-			if x[i] > f.low && (down < 0 || slope(i) > slope(down)) {
+			if x[i] > f.Low && (down < 0 || slope(i) > slope(down)) {
 				down = i
 			}
 		}
 		if up < 0 || down < 0 || slope(down)-slope(up) < 1e-9 {
 			break
 		}
-		most := math.Min(fractions[up].high-x[up], x[down]-fractions[down].low)
+		most := math.Min(fractions[up].High-x[up], x[down]-fractions[down].Low)
 		by := math.Min(most, (slope(down)-slope(up))/(1/scale(up)+1/scale(down)))
 		x[up] += by
 		x[down] -= by
@@ -46,28 +47,28 @@ func byExchange(fractions []fraction) []float64 {
 	return x
 }
 
-func drawFractions(rng *rand.Rand, n int) []fraction {
-	list := make([]fraction, n)
+func drawFractions(rng *rand.Rand, n int) []policy.Fraction {
+	list := make([]policy.Fraction, n)
 	var sum float64
 	for i := range list {
-		list[i].want = math.Pow(rng.Float64(), 3)
+		list[i].Want = math.Pow(rng.Float64(), 3)
 		if rng.IntN(10) == 0 {
-			list[i].want = 0
+			list[i].Want = 0
 		}
-		sum += list[i].want
+		sum += list[i].Want
 	}
 	for i := range list {
 		f := &list[i]
 		if sum > 0 && rng.IntN(8) > 0 {
-			f.want /= sum
+			f.Want /= sum
 		}
 		switch a, b := rng.Float64()*2/float64(n), rng.Float64()*4/float64(n); rng.IntN(5) {
 		case 0:
-			f.low, f.high = 0, 1
+			f.Low, f.High = 0, 1
 		case 1:
-			f.low, f.high = math.Min(a, 1), math.Min(a, 1)
+			f.Low, f.High = math.Min(a, 1), math.Min(a, 1)
 		default:
-			f.low, f.high = math.Min(math.Min(a, b), 1), math.Min(math.Max(a, b), 1)
+			f.Low, f.High = math.Min(math.Min(a, b), 1), math.Min(math.Max(a, b), 1)
 		}
 	}
 	return list
@@ -81,9 +82,9 @@ func TestNearestIsNearest(t *testing.T) {
 		fractions := drawFractions(rng, rapid.IntRange(1, 50).Draw(t, "n"))
 		var low, high float64
 		for _, f := range fractions {
-			low, high = low+f.low, high+f.high
+			low, high = low+f.Low, high+f.High
 		}
-		x, ok := nearest(fractions)
+		x, ok := policy.Nearest(fractions)
 		if ok != (low <= 1 && high >= 1) {
 			t.Fatalf("bounds from %v to %v, and found: %v", low, high, ok)
 		}
@@ -95,12 +96,12 @@ func TestNearestIsNearest(t *testing.T) {
 		var sum, distance, least float64
 		for i, f := range fractions {
 			sum += x[i]
-			if x[i] < f.low || x[i] > f.high {
+			if x[i] < f.Low || x[i] > f.High {
 				t.Fatalf("%v is not within %+v", x[i], f)
 			}
-			scale := math.Max(f.want, leastScale/float64(len(fractions)))
-			distance += (x[i] - f.want) * (x[i] - f.want) / scale
-			least += (want[i] - f.want) * (want[i] - f.want) / scale
+			scale := math.Max(f.Want, policy.LeastScale/float64(len(fractions)))
+			distance += (x[i] - f.Want) * (x[i] - f.Want) / scale
+			least += (want[i] - f.Want) * (want[i] - f.Want) / scale
 		}
 		if math.Abs(sum-1) > 1e-9 {
 			t.Fatalf("they sum to %v", sum)
@@ -117,19 +118,19 @@ func TestNearestIsNearest(t *testing.T) {
 func TestNearestOnce(t *testing.T) {
 	for _, tc := range []struct {
 		why       string
-		fractions []fraction
+		fractions []policy.Fraction
 		want      []float64
 	}{
-		{"within the bounds: as wanted", []fraction{{.3, 0, 1}, {.7, .5, .8}}, []float64{.3, .7}},
-		{"what is left over goes in proportion", []fraction{{.5, 0, .2}, {.1, 0, 1}, {.4, 0, 1}}, []float64{.2, .16, .64}},
-		{"as far as there is room", []fraction{{.5, 0, .2}, {.1, 0, 1}, {.4, 0, .5}}, []float64{.2, .3, .5}},
-		{"nothing for those that were to have nothing", []fraction{{.5, 0, .2}, {0, 0, 1}, {.5, 0, 1}}, []float64{.2, 0, .8}},
-		{"unless there is nobody else", []fraction{{.5, 0, .2}, {0, 0, 1}, {.5, 0, .6}, {0, 0, 1}}, []float64{.2, .1, .6, .1}},
-		{"what is lacking comes in proportion", []fraction{{.1, .4, 1}, {.3, 0, 1}, {.6, 0, 1}}, []float64{.4, .2, .4}},
-		{"all at their bounds", []fraction{{.9, .25, .25}, {.1, .75, .75}}, []float64{.25, .75}},
-		{"nothing wanted", []fraction{{0, 0, 1}, {0, 0, 1}}, []float64{.5, .5}},
+		{"within the bounds: as wanted", []policy.Fraction{{.3, 0, 1}, {.7, .5, .8}}, []float64{.3, .7}},
+		{"what is left over goes in proportion", []policy.Fraction{{.5, 0, .2}, {.1, 0, 1}, {.4, 0, 1}}, []float64{.2, .16, .64}},
+		{"as far as there is room", []policy.Fraction{{.5, 0, .2}, {.1, 0, 1}, {.4, 0, .5}}, []float64{.2, .3, .5}},
+		{"nothing for those that were to have nothing", []policy.Fraction{{.5, 0, .2}, {0, 0, 1}, {.5, 0, 1}}, []float64{.2, 0, .8}},
+		{"unless there is nobody else", []policy.Fraction{{.5, 0, .2}, {0, 0, 1}, {.5, 0, .6}, {0, 0, 1}}, []float64{.2, .1, .6, .1}},
+		{"what is lacking comes in proportion", []policy.Fraction{{.1, .4, 1}, {.3, 0, 1}, {.6, 0, 1}}, []float64{.4, .2, .4}},
+		{"all at their bounds", []policy.Fraction{{.9, .25, .25}, {.1, .75, .75}}, []float64{.25, .75}},
+		{"nothing wanted", []policy.Fraction{{0, 0, 1}, {0, 0, 1}}, []float64{.5, .5}},
 	} {
-		x, ok := nearest(tc.fractions)
+		x, ok := policy.Nearest(tc.fractions)
 		if !ok {
 			t.Errorf("%s: nothing found", tc.why)
 			continue
@@ -141,7 +142,7 @@ func TestNearestOnce(t *testing.T) {
 			}
 		}
 	}
-	if x, ok := nearest([]fraction{{.5, .6, .5}, {.5, 0, 1}}); ok {
+	if x, ok := policy.Nearest([]policy.Fraction{{.5, .6, .5}, {.5, 0, 1}}); ok {
 		t.Errorf("%v within bounds that cross", x)
 	}
 }

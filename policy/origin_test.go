@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // tenant is an instance of one processor in a window of ten seconds: how long its tasks ran, waited and were stopped by its own quota, and
@@ -32,7 +33,7 @@ func TestOrigin(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		o      *quell.Observation
-		usual  *UsualWaits
+		usual  *policy.UsualWaits
 		shares string // share, own, quota, neighbours, hypervisor
 		cause  string
 		hidden float64 // -1: absent
@@ -45,9 +46,10 @@ func TestOrigin(t *testing.T) {
 		{"the hypervisor", tenant(false, 4, 2, 0, 0.4), nil, "60.0 10.0 0.0 0.0 50.0", "hypervisor", -1},
 		{"a machine of its own has no neighbours", tenant(false, 2.5, 7.5, 0, 0), nil, "75.0 75.0 0.0 0.0 0.0", "own", -1},
 		{"nothing to speak of", tenant(true, 5, 0.2, 0, 0), nil, "3.8 3.8 0.0 0.0 0.0", "", 0},
-		{"as usual", tenant(true, 2.5, 7.5, 0, 0), &UsualWaits{N: 5, Neighbours: 0.3}, "75.0 25.0 0.0 50.0 0.0", "", 0.5},
-		{"more than usual", tenant(true, 2.5, 7.5, 0, 0), &UsualWaits{N: 5, Neighbours: 0.2}, "75.0 25.0 0.0 50.0 0.0", "neighbours", 0.5},
-		{"too few windows to know what is usual", tenant(true, 2.5, 7.5, 0, 0), &UsualWaits{N: 4, Neighbours: 0.3}, "75.0 25.0 0.0 50.0 0.0",
+		{"as usual", tenant(true, 2.5, 7.5, 0, 0), &policy.UsualWaits{N: 5, Neighbours: 0.3}, "75.0 25.0 0.0 50.0 0.0", "", 0.5},
+		{"more than usual", tenant(true, 2.5, 7.5, 0, 0), &policy.UsualWaits{N: 5, Neighbours: 0.2}, "75.0 25.0 0.0 50.0 0.0", "neighbours", 0.5},
+		{"too few windows to know what is usual", tenant(true, 2.5, 7.5, 0, 0), &policy.UsualWaits{N: 4, Neighbours: 0.3},
+			"75.0 25.0 0.0 50.0 0.0",
 			"neighbours", 0.5},
 		{"no waiting time is told", &quell.Observation{WindowS: 10, Sched: &quell.Sched{Cores: 1, RunS: 4, ThrottledS: new(6.)}}, nil,
 			"- - 60.0 - 0.0", "quota", -1},
@@ -55,7 +57,7 @@ func TestOrigin(t *testing.T) {
 			Sched: &quell.Sched{Cores: 1, Group: true, RunS: 2.5}}, nil, "75.0 0.0 0.0 75.0 0.0", "neighbours", 0.5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, ok := Origin(c.o, c.usual)
+			got, ok := policy.Origin(c.o, c.usual)
 			if !ok || shares(got) != c.shares || got.Cause != c.cause {
 				t.Errorf("%t, %s, cause %q; want %s, %q", ok, shares(got), got.Cause, c.shares, c.cause)
 			}
@@ -68,7 +70,7 @@ func TestOrigin(t *testing.T) {
 		"no observation": nil, "no scheduling": {WindowS: 10}, "no window": {Sched: &quell.Sched{Cores: 1, RunS: 1}},
 		"no processors": {WindowS: 10, Sched: &quell.Sched{RunS: 1}}, "idle": tenant(true, 0.01, 0.01, 0, 0),
 	} {
-		if got, ok := Origin(o, nil); ok {
+		if got, ok := policy.Origin(o, nil); ok {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -78,11 +80,12 @@ func TestOrigin(t *testing.T) {
 func TestOriginOnAPartOfAProcessor(t *testing.T) {
 	o := tenant(true, 1, 4, 0, 0)
 	o.Sched.Cores = 0.2
-	if got, _ := Origin(o, nil); *got.Hidden != 0 || shares(got) != "80.0 0.0 80.0 0.0 0.0" || got.Cause != quell.QuotaCause {
+	if got, _ := policy.Origin(o, nil); *got.Hidden != 0 || shares(got) != "80.0 0.0 80.0 0.0 0.0" || got.Cause != quell.QuotaCause {
 		t.Errorf("%s, hidden %v", shares(got), *got.Hidden)
 	}
 	*o.Sched.WaitS = 19
-	if got, _ := Origin(o, nil); math.Abs(*got.Hidden-0.25) > 1e-6 || got.Cause != quell.OwnCause { // 4 times as long: 75% busy, 50% by itself
+	// 4 times as long: 75% busy, 50% by itself
+	if got, _ := policy.Origin(o, nil); math.Abs(*got.Hidden-0.25) > 1e-6 || got.Cause != quell.OwnCause {
 		t.Errorf("%s, hidden %v, cause %q", shares(got), *got.Hidden, got.Cause)
 	}
 }
@@ -94,7 +97,7 @@ func TestOriginAddsUp(t *testing.T) {
 		o := tenant(rapid.Bool().Draw(t, "group"), seconds.Draw(t, "run"), seconds.Draw(t, "wait"), seconds.Draw(t, "throttled"),
 			rapid.Float64Range(0, 1).Draw(t, "steal"))
 		o.Sched.Cores = rapid.Float64Range(0.01, 64).Draw(t, "cores")
-		got, ok := Origin(o, nil)
+		got, ok := policy.Origin(o, nil)
 		if !ok {
 			return
 		}
@@ -109,7 +112,7 @@ func TestOriginAddsUp(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 		*o.Sched.WaitS += seconds.Draw(t, "more")
-		if more, ok := Origin(o, nil); ok && got.Hidden != nil && *more.Hidden < *got.Hidden-1e-9 {
+		if more, ok := policy.Origin(o, nil); ok && got.Hidden != nil && *more.Hidden < *got.Hidden-1e-9 {
 			t.Fatalf("waiting longer, hidden falls from %v to %v", *got.Hidden, *more.Hidden)
 		}
 	})
@@ -136,7 +139,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var st State
+	var st policy.State
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	decide := func(o *quell.Observation) quell.Plan {
 		at = at.Add(10 * time.Second)
@@ -146,7 +149,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 		plan, st = engine.Decide(&quell.Snapshot{At: at, Service: "s", Instances: []quell.Instance{in}}, st)
 		return plan
 	}
-	for range knownUsual + 1 {
+	for range policy.KnownUsual + 1 {
 		if plan := decide(tenant(true, 5, 5.4, 0, 0)); len(plan.Waits) > 0 {
 			t.Fatalf("own load is reported: %+v", plan.Waits)
 		}
@@ -155,7 +158,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kept State
+	var kept policy.State
 	if err := restore(text, &kept); err != nil || kept.Usual["a"] == nil || !reflect.DeepEqual(kept.Usual, st.Usual) {
 		t.Fatalf("%s, %v", text, err)
 	}
@@ -169,7 +172,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 		!strings.HasSuffix(got, "; neighbours use about 0.50 of its processors") {
 		t.Errorf("reason %q", got)
 	}
-	if n := st.Usual["a"].N; n != knownUsual+1 {
+	if n := st.Usual["a"].N; n != policy.KnownUsual+1 {
 		t.Errorf("a window with neighbours counts as usual: %d windows", n)
 	}
 	if plan := decide(&quell.Observation{}); len(plan.Waits) > 0 || st.Usual["a"] == nil {
@@ -185,7 +188,7 @@ func FuzzOrigin(f *testing.F) {
 		if o.Validate() != nil {
 			return
 		}
-		got, ok := Origin(o, nil)
+		got, ok := policy.Origin(o, nil)
 		if _, err := json.Marshal(got); err != nil {
 			t.Errorf("%t, %+v: %v", ok, got, err)
 		}

@@ -19,7 +19,7 @@ type flock struct {
 	fast    *Fast
 	st      State
 	now     time.Time
-	windows []shown
+	Windows []shown
 }
 
 // shown is the measurements of an instance in one second.
@@ -41,25 +41,25 @@ func newFlock(t *testing.T, n int, change func(*OutlierSettings)) *flock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &flock{t: t, fast: fast, now: start, windows: make([]shown, n)}
+	c := &flock{t: t, fast: fast, now: start, Windows: make([]shown, n)}
 	c.calm()
 	return c
 }
 
 // calm makes every instance answer 50 requests a second in 20 ms.
 func (c *flock) calm() {
-	for i := range c.windows {
-		c.windows[i] = shown{ms: 20, open: 1, n: 50}
+	for i := range c.Windows {
+		c.Windows[i] = shown{ms: 20, open: 1, n: 50}
 	}
 }
 
-// second plays one second, and returns the policy's plan.
-func (c *flock) second() quell.Plan {
+// Second plays one second, and returns the policy's plan.
+func (c *flock) Second() quell.Plan {
 	c.t.Helper()
 	c.now = c.now.Add(time.Second)
 	s := &quell.Snapshot{At: c.now, Service: "video"}
-	for i, w := range c.windows {
-		rate, weight, failed := 50.0, 1/float64(len(c.windows)), w.errors
+	for i, w := range c.Windows {
+		rate, weight, failed := 50.0, 1/float64(len(c.Windows)), w.errors
 		o := &quell.Observation{At: c.now, WindowS: 1, RequestRate: &rate, InFlight: &w.open, ErrorRate: &failed}
 		if w.shed > 0 {
 			o.ShedRate, o.LimitedRate = &w.shed, &w.limited
@@ -85,7 +85,7 @@ func (c *flock) second() quell.Plan {
 func (c *flock) after(most int) (seconds int, plan quell.Plan) {
 	c.t.Helper()
 	for seconds = 1; seconds <= most; seconds++ {
-		if plan = c.second(); len(plan.Factor) > 0 {
+		if plan = c.Second(); len(plan.Factor) > 0 {
 			return seconds, plan
 		}
 	}
@@ -135,11 +135,11 @@ func TestOutlierCuts(t *testing.T) {
 			}
 			c := newFlock(t, tc.n, tc.settle)
 			for range 2 * bandKnown {
-				if plan := c.second(); len(plan.Factor) > 0 {
+				if plan := c.Second(); len(plan.Factor) > 0 {
 					t.Fatalf("calm, and %v", plan.Reasons)
 				}
 			}
-			tc.change(c.windows)
+			tc.change(c.Windows)
 			seconds, plan := c.after(10)
 			var ids []string
 			for id, f := range plan.Factor {
@@ -169,7 +169,7 @@ func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 	c := newFlock(t, 4, func(*OutlierSettings) {})
 	left := func(seconds int) (trace []float64) {
 		for range seconds {
-			f, ok := c.second().Factor["i1"]
+			f, ok := c.Second().Factor["i1"]
 			if !ok {
 				f.Value = 1
 			}
@@ -180,13 +180,13 @@ func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 		return trace
 	}
 	left(30)
-	c.windows[0].ms = 400
+	c.Windows[0].ms = 400
 	left(1)
 	c.calm()
 	if got := left(30); !slices.Equal(got, []float64{.1, .2, .4, .8, 1}) {
 		t.Errorf("the share comes back as %v", got)
 	}
-	c.windows[0].ms = 400
+	c.Windows[0].ms = 400
 	left(1)
 	c.calm()
 	if got := left(19); !slices.Equal(got, []float64{.1}) {
@@ -196,7 +196,7 @@ func TestOutlierLetsSharesGrowAgain(t *testing.T) {
 		t.Errorf("the share comes back as %v", got)
 	}
 	left(100)
-	c.windows[0].ms = 400
+	c.Windows[0].ms = 400
 	left(1)
 	c.calm()
 	if got := left(12); !slices.Equal(got, []float64{.1, .2}) {
@@ -211,19 +211,19 @@ func TestOutlierTriesWhatFailsEverLess(t *testing.T) {
 	var left float64
 	second := func() {
 		left = 1
-		if f, ok := c.second().Factor["i1"]; ok {
+		if f, ok := c.Second().Factor["i1"]; ok {
 			left = f.Value
 		}
 		if c.calm(); left > 0 {
-			c.windows[0] = shown{errors: 1, open: 1}
+			c.Windows[0] = shown{errors: 1, open: 1}
 		} else {
-			c.windows[0] = shown{}
+			c.Windows[0] = shown{}
 		}
 	}
 	for range 30 {
-		c.second()
+		c.Second()
 	}
-	c.windows[0] = shown{errors: 1, open: 1}
+	c.Windows[0] = shown{errors: 1, open: 1}
 	var tries []int
 	for at := range 240 {
 		before := left
@@ -236,7 +236,7 @@ func TestOutlierTriesWhatFailsEverLess(t *testing.T) {
 	}
 	c.calm()
 	for range 300 {
-		plan := c.second()
+		plan := c.Second()
 		c.calm()
 		if left = 1; len(plan.Factor) > 0 {
 			left = plan.Factor["i1"].Value
@@ -255,11 +255,11 @@ func TestOutlierIsCalmInCalm(t *testing.T) {
 		c := newFlock(t, 8, func(*OutlierSettings) {})
 		for second := range 3600 {
 			load := 2 + math.Sin(float64(second)/300)
-			for i := range c.windows {
+			for i := range c.Windows {
 				n := int(50*load*(0.8+0.4*rng.Float64())) / 4
-				c.windows[i] = shown{ms: meanOf(rng, n, 18*load), open: 1, n: n, errors: float64(chance(rng, n, 0.002)) / float64(n)}
+				c.Windows[i] = shown{ms: meanOf(rng, n, 18*load), open: 1, n: n, errors: float64(chance(rng, n, 0.002)) / float64(n)}
 			}
-			if plan := c.second(); len(plan.Factor) > 0 {
+			if plan := c.Second(); len(plan.Factor) > 0 {
 				t.Fatalf("seed %d, second %d: %v", seed, second, plan.Reasons)
 			}
 		}
@@ -297,6 +297,32 @@ func TestMedianOfOthers(t *testing.T) {
 	} {
 		if got := medianOfOthers(tc.list, tc.value, tc.among); got != tc.want {
 			t.Errorf("%v without %g (%v): %g, want %g", tc.list, tc.value, tc.among, got, tc.want)
+		}
+	}
+}
+
+// Outlier detection never ejects all hosts, nor nearly all. (envoyproxy/envoy#2671, istio/istio#20135)
+func TestNotAllAreOutliers(t *testing.T) {
+	for why, change := range map[string]func([]shown){
+		"all are slow":        func(w []shown) { each(w, func(s *shown) { s.ms = 900 }) },
+		"all but one is slow": func(w []shown) { each(w[1:], func(s *shown) { s.ms = 900 }) },
+		"all fail":            func(w []shown) { each(w, func(s *shown) { s.errors = 1 }) },
+		"all but one fail":    func(w []shown) { each(w[1:], func(s *shown) { s.errors = 1 }) },
+		"half fail":           func(w []shown) { each(w[5:], func(s *shown) { s.errors = 0.5 }) },
+	} {
+		c := newFlock(t, 10, func(*OutlierSettings) {})
+		for range 30 {
+			c.Second()
+		}
+		change(c.Windows)
+		for range 120 {
+			plan := c.Second()
+			if len(plan.Factor) > 3 { // outlier.most is 0.3
+				t.Fatalf("%s: %d of 10 are cut: %v", why, len(plan.Factor), plan.Reasons)
+			}
+			if slices.Contains([]string{"all are slow", "all fail"}, why) && len(plan.Factor) > 0 {
+				t.Fatalf("%s: cut %+v: %v", why, plan.Factor, plan.Reasons)
+			}
 		}
 	}
 }

@@ -17,7 +17,7 @@ type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Pla
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{
-		service: service, protected: SetOf(service.Group.Protected), contended: []contended{{resource: DefaultResource}},
+		service: service, protected: SetOf(service.Group.Protected), contended: []contended{{Resource: DefaultResource}},
 		decides: func(in *Input, g *Group, _ *State) quell.Plan {
 			candidates := make([]Candidate, len(g.Members))
 			for i := range g.Members {

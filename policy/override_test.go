@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"maps"
@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // A weight that a person sets is in force at once, whatever guard.step is. The other instances share the rest in the proportions of the
@@ -42,7 +43,7 @@ func TestOverride(t *testing.T) {
 				s.Guard = quell.Guard{Step: .01, ErrorRate: .05, SlowStart: 100e9, StaleAfter: 3, Fade: 10}
 			})
 			keep := engine(t, s, nil)
-			keep.decides = func(*Input, *Group, *State) quell.Plan { return quell.Plan{} } // the shares stay as they are
+			keep.DecideBy(func(*policy.Input, *policy.Group, *policy.State) quell.Plan { return quell.Plan{} }) // the shares stay as they are
 			play(t, keep, at(tc.want, tc.rows...))
 		})
 	}
@@ -56,7 +57,7 @@ func TestOverrideSaysWhatIsInForce(t *testing.T) {
 		"set by hand: b=0.000":                            {"a", "b hand=0"},
 		"set by hand: a=0.333, b=0.667":                   {"a hand=0.5", "b hand=1", "c"},
 	} {
-		plan, _ := e.Decide(snap(t, 0, rows...), State{})
+		plan, _ := e.Decide(snap(t, 0, rows...), policy.State{})
 		if !slices.Contains(plan.Reasons, quell.Reason{Code: "override", Text: want}) {
 			t.Errorf("reasons %v, want %q", plan.Reasons, want)
 		}
@@ -66,10 +67,10 @@ func TestOverrideSaysWhatIsInForce(t *testing.T) {
 // If a person clears a weight that was set, the instance returns to the policy's weight by steps. Meanwhile the policy continues to confirm
 // what it observes.
 func TestAClearedOverrideReturnsBySteps(t *testing.T) {
-	for _, policy := range []string{"prima", "static", "lr", "hpa"} {
-		s := guarding(policy, func(s *quell.Service) { maxStep(.3)(s); s.Group.Min = 3 })
+	for _, name := range []string{"prima", "static", "lr", "hpa"} {
+		s := guarding(name, func(s *quell.Service) { maxStep(.3)(s); s.Group.Min = 3 })
 		e := engine(t, s, goldenModels(t))
-		var st State
+		var st policy.State
 		var last quell.Plan
 		want := []string{
 			"a=0.333 b=0.333 c=0.333", "a=0 b=0.5 c=0.5 override", "a=0 b=0.5 c=0.5 override", "a=0 b=0.5 c=0.5 override",
@@ -89,7 +90,7 @@ func TestAClearedOverrideReturnsBySteps(t *testing.T) {
 			last, st = e.Decide(in, st)
 			last.Reasons = slices.DeleteFunc(last.Reasons, func(r quell.Reason) bool { return r.Code == "join" || r.Code == "stabilizing" })
 			if got := brief(last); got != want[k] {
-				t.Errorf("%s, snapshot %d:\n got %s\nwant %s", policy, k, got, want[k])
+				t.Errorf("%s, snapshot %d:\n got %s\nwant %s", name, k, got, want[k])
 			}
 		}
 	}
@@ -184,7 +185,7 @@ func TestOverrideHoldsItsPromises(t *testing.T) {
 		fixed := rapid.MapOf(rapid.SampledFrom(ids), rapid.OneOf(rapid.Float64Range(0, 1), rapid.SampledFrom([]float64{0, 5e-324}))).Draw(t,
 			"fixed")
 		in.Set(fixed)
-		plan, _ := e.Decide(in, State{})
+		plan, _ := e.Decide(in, policy.State{})
 		checkWeights(t, in, plan)
 		var sum float64
 		others := 0

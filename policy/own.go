@@ -225,8 +225,8 @@ func (e *Engine) learnedCost(known *model.Learner) func(quell.Resource, string) 
 	}
 	return func(r quell.Resource, instanceType string) float64 {
 		for i := range contended {
-			if c := &contended[i]; c.resource == r && c.predictor != nil {
-				if per, ok := c.of(instanceType).predictor.PerRequest(); ok {
+			if c := &contended[i]; c.Resource == r && c.Predictor != nil {
+				if per, ok := c.of(instanceType).Predictor.PerRequest(); ok {
 					return per
 				}
 			}

@@ -44,7 +44,7 @@ func (in *Input) of(i int) string {
 	if !in.several() {
 		return ""
 	}
-	return " of the " + string(in.contended[i].resource)
+	return " of the " + string(in.contended[i].Resource)
 }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
@@ -96,7 +96,7 @@ func (t Table) newEngine(service quell.Service, scope Scope, models *model.Model
 }
 
 // Resource returns the resource whose utilisation is the unit of loads and capacities in plans.
-func (e *Engine) Resource() quell.Resource { return e.contended[0].resource }
+func (e *Engine) Resource() quell.Resource { return e.contended[0].Resource }
 
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
 // changed.
@@ -159,14 +159,14 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	}
 	g.present(st.HandingOver, st.HandingOver && prev.Policy == st.Policy)
 	g.gauge(in)
-	st.Following = prev.Following.follow(g, e.service.Scheduling)
+	st.Following = prev.Following.Follow(g, e.service.Scheduling)
 	in.following = st.Following
 	w := watch(in, g, prev.Trust)
 	plan := e.decideRelative(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
-	w.restrict(&plan)
+	w.Restrict(&plan)
 	guard(in, g, &plan)
-	st.Trust = w.follow(&plan)
+	st.Trust = w.Follow(&plan)
 	noteHeld(g, &plan)
 	noteLate(in, g, &plan)
 	noteOwnWork(g, &plan)

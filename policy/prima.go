@@ -296,7 +296,7 @@ func (p *primaPlan) helpless() bool {
 }
 
 // futile returns whether more instances cannot meet the objective, because even a new one without load misses it.
-func (p *primaPlan) futile() bool { return p.in.freshCapacity(p.group.rates) == 0 }
+func (p *primaPlan) futile() bool { return p.in.freshCapacity(p.group.Rates) == 0 }
 
 // wanted returns how many instances the load and the spares need in addition to those that exist or are starting.
 func (p *primaPlan) wanted() int {
@@ -439,10 +439,10 @@ func (p *primaPlan) overloaded() (worst *Member, by int) {
 		}
 		for i := range m.Senses {
 			s := &m.Senses[i]
-			if s.out || quell.AtMost(s.use, s.capacity) || p.withinTogether(m, i) {
+			if s.out || quell.AtMost(s.Use, s.capacity) || p.withinTogether(m, i) {
 				continue
 			}
-			if above := (s.use - s.capacity) * m.rates[i]; worst == nil || above > most {
+			if above := (s.Use - s.capacity) * m.rates[i]; worst == nil || above > most {
 				worst, by, most = m, i, above
 			}
 		}
@@ -453,7 +453,7 @@ func (p *primaPlan) overloaded() (worst *Member, by int) {
 // tooMuch is the text that says that an instance carries more of a resource than it can.
 func (m *Member) tooMuch(in *Input, by int) string {
 	s := &m.Senses[by]
-	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.use, in.of(by), s.capacity)
+	return fmt.Sprintf("%s carries %.3f%s, more than the %.3f it can within the threshold", m.ID, s.Use, in.of(by), s.capacity)
 }
 
 // joining returns whether an instance that can carry load has none yet, or the shares in force are another policy's.

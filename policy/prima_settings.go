@@ -51,7 +51,8 @@ func primaKeys(s *PRIMASettings) setting.Table {
 		setting.Opt("spare", setting.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
 		setting.Opt("calibrate", setting.Share(&s.Calibrate).AtLeast(0).Below(1),
 			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
-		setting.Opt("calibration_decay", setting.Share(&s.CalibrationDecay).Between(0, 1), "share of a correction that is forgotten in each period"),
+		setting.Opt("calibration_decay", setting.Share(&s.CalibrationDecay).Between(0, 1),
+			"share of a correction that is forgotten in each period"),
 		setting.Opt("credits", creditKeys(&s.Credits), "how the credits of burstable instances count"),
 	}
 }
@@ -97,7 +98,7 @@ func primaVariants(s PRIMASettings) (list []VariantOf[PRIMASettings]) {
 		other.Share = Proportional
 	}
 	add("share "+string(other.Share), other, quell.LeastConn, quell.RoundRobin)
-	if narrow := s; s.Resources.auto || len(s.Resources.list()) > 1 {
+	if narrow := s; s.Resources.auto || len(s.Resources.List()) > 1 {
 		narrow.Resources = ResourcesOf(DefaultResource)
 		add("by "+string(DefaultResource), narrow, quell.LeastConn, quell.RoundRobin)
 	}

@@ -17,7 +17,7 @@ func (p *primaPlan) station() {
 	}
 	threshold := p.in.Service.SLO.ThresholdMS()
 	for i := range p.in.contended {
-		threshold = math.Min(threshold, p.stationWithin(p.in.contended[i].predictor))
+		threshold = math.Min(threshold, p.stationWithin(p.in.contended[i].Predictor))
 	}
 	p.stations = newStations(p.in, threshold)
 	p.stations.visits, p.stations.late = p.mem.Visits, p.in.late()
@@ -118,7 +118,7 @@ const fewSizes = 64
 func (p *primaPlan) smallestStation(by *stations, members []*Member, usable float64) int {
 	first := p.leastSize(members)
 	suffices := func(k int) bool {
-		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.rates)))
+		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.Rates)))
 	}
 	below := first - 1
 	for _, k := range sizes(first, len(members)) {
@@ -172,7 +172,7 @@ const watchedSteps = 3
 // seenToHold returns whether the objective was seen to hold at about the present use of the group.
 func (p *primaPlan) seenToHold() bool {
 	for i := range p.in.contended {
-		if held := p.in.contended[i].predictor.Station().Held(); held < aboutHeld*p.group.now[i].Use {
+		if held := p.in.contended[i].Predictor.Station().Held(); held < aboutHeld*p.group.now[i].Use {
 			return false
 		}
 	}
@@ -194,7 +194,7 @@ func (p *primaPlan) lackingStation(headroom float64) int {
 	}
 	for add := 1; add < most; add++ {
 		p.stations.capacities(p.sorted[:able], add)
-		counted := p.limitAll(p.sorted[:able]) + float64(add)*p.stations.fresh(able+add, p.group.rates)
+		counted := p.limitAll(p.sorted[:able]) + float64(add)*p.stations.fresh(able+add, p.group.Rates)
 		if quell.AtMost(p.group.due, headroom*counted) {
 			return add
 		}
@@ -207,8 +207,8 @@ func (p *primaPlan) withinTogether(m *Member, i int) bool {
 	if p.stations == nil {
 		return false
 	}
-	station := p.in.contended[i].of(m.Type).predictor.Station()
-	var c model.Crowd = m.sees(i, &p.group.now, m.Senses[i].use*m.rates[i])
+	station := p.in.contended[i].of(m.Type).Predictor.Station()
+	var c model.Crowd = m.sees(i, &p.group.now, m.Senses[i].Use*m.rates[i])
 	use := station.Pooling()*c.Use + (1-station.Pooling())*c.Own
 	return m.able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.Senses[i].waits)
 }

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // With the golden models an instance without neighbours carries 0.5 within 75 ms, and one with severity SF carries
@@ -179,7 +180,7 @@ func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 		tell(&s, "ScaleOut", mode)
 		tell(&s, "Spare", 2)
 		e := engine(t, s, goldenModels(t))
-		var st State
+		var st policy.State
 		for k := range 5 {
 			var plan quell.Plan
 			plan, st = e.Decide(snap(t, k, "i1 weight=0.7 use=0.3 cap=0.5", "i2 weight=0.3 use=0.1 cap=0.5"), st)
@@ -199,7 +200,7 @@ func TestNothingIsAddedWhereItCannotHelp(t *testing.T) {
 func TestMissingSparesAreTold(t *testing.T) {
 	s := golden("prima", 75, 0)
 	tell(&s, "Spare", 3)
-	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.1 cap=0.5"), State{})
+	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=1 use=0.1 cap=0.5"), policy.State{})
 	const want = "load 0.100 needs 1 instance(s), and with 3 spare(s) there should be 4, not 1: adding 3"
 	if len(plan.Reasons) != 1 || plan.Reasons[0].Text != want {
 		t.Errorf("%v, want %q", plan.Reasons, want)
@@ -295,7 +296,7 @@ func TestAnOverloadDoesNotSwing(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Group.Max = 2
 	e := engine(t, s, goldenModels(t))
-	var st State
+	var st policy.State
 	var last quell.Plan
 	for k := range 20 {
 		caps := []string{"0.049", "0.001"}
@@ -311,7 +312,7 @@ func TestAnOverloadDoesNotSwing(t *testing.T) {
 func TestShiftNamesTheInstanceThatIsFurthestAbove(t *testing.T) {
 	plan, _ := engine(t, golden("prima", 75, 0), goldenModels(t)).Decide(snap(t, 0,
 		"i1 weight=0.3 use=0.3 cap=0.25", "i2 weight=0.3 use=0.3 cap=0.1", "i3 weight=0.3 use=0.3 cap=0.2",
-		"i4 weight=0.1 use=0.1 cap=0.5"), State{})
+		"i4 weight=0.1 use=0.1 cap=0.5"), policy.State{})
 	if !hasReason(plan, "shift", "i2") {
 		t.Errorf("reasons %v, want i2 named for the shift", plan.Reasons)
 	}
@@ -334,7 +335,7 @@ func TestPRIMARemembers(t *testing.T) {
 // stays significant until it falls to 10.3 ms.
 func TestSeverityFromProbes(t *testing.T) {
 	e := engine(t, golden("prima", 75, 0), goldenModels(t))
-	var st State
+	var st policy.State
 	for k, tc := range []struct {
 		row  string
 		want float64
@@ -361,7 +362,7 @@ func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 	for probe, want := range map[float64]bool{10.8: false, 14: true} {
 		e := engine(t, golden("prima", 75, 1), goldenModels(t))
 		row := "i%d weight=0.5 use=%v probe=%v"
-		_, st := e.Decide(snap(t, 0, fmt.Sprintf(row, 1, .38, 10), fmt.Sprintf(row, 2, .38, 10)), State{})
+		_, st := e.Decide(snap(t, 0, fmt.Sprintf(row, 1, .38, 10), fmt.Sprintf(row, 2, .38, 10)), policy.State{})
 		plan, _ := e.Decide(snap(t, 1, fmt.Sprintf(row, 1, .45, probe), fmt.Sprintf(row, 2, .45, 10)), st)
 		if plan.Severity["i1"] == 0 {
 			t.Fatalf("a probe of %v ms is no severity", probe)
@@ -376,11 +377,11 @@ func TestClearInterferenceIsActedOnAtOnce(t *testing.T) {
 // clear one.
 func TestClearInterferenceAfterAWeakReading(t *testing.T) {
 	e := engine(t, golden("prima", 75, 1), goldenModels(t))
-	decide := func(k int, use, probe float64, st State) (quell.Plan, State) {
+	decide := func(k int, use, probe float64, st policy.State) (quell.Plan, policy.State) {
 		row := "i%d weight=0.5 use=%v probe=%v"
 		return e.Decide(snap(t, k, fmt.Sprintf(row, 1, use, probe), fmt.Sprintf(row, 2, use, 10)), st)
 	}
-	_, st := decide(0, .38, 10, State{})
+	_, st := decide(0, .38, 10, policy.State{})
 	plan, st := decide(1, .38, 10.8, st)
 	if plan.Severity["i1"] == 0 || plan.Group != nil {
 		t.Fatalf("the weak reading: severity %v, %+v", plan.Severity["i1"], plan.Group)
@@ -394,7 +395,7 @@ func TestClearInterferenceAfterAWeakReading(t *testing.T) {
 // windows, it is not kept.
 func TestOneLuckyWindowDoesNotEndInterference(t *testing.T) {
 	e := engine(t, golden("prima", 75, 1), goldenModels(t))
-	var st State
+	var st policy.State
 	for k, tc := range []struct {
 		probe string
 		want  float64
@@ -441,7 +442,7 @@ func TestPRIMAExplains(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.Floor = 0.5
 	e := engine(t, s, goldenModels(t))
-	plan, _ := e.Decide(snap(t, 0, "i1 use=0.5 cap=0.5", "i2 use=0.04 cap=0.05", "i3 starting"), State{})
+	plan, _ := e.Decide(snap(t, 0, "i1 use=0.5 cap=0.5", "i2 use=0.04 cap=0.05", "i3 starting"), policy.State{})
 	wantWeights(t, plan, map[string]float64{"i1": .75, "i2": .25})
 	for _, tc := range []struct {
 		what      string
@@ -474,7 +475,7 @@ func TestArrivalsWithoutUsePerRequest(t *testing.T) {
 
 func TestRemovedInstanceHasNoPrediction(t *testing.T) {
 	e := engine(t, golden("prima", 75, 0), goldenModels(t))
-	plan, _ := e.Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.4"), State{})
+	plan, _ := e.Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5", "i2 weight=0.5 use=0.1 cap=0.4"), policy.State{})
 	if _, ok := plan.PredictedMS["i2"]; ok || len(plan.PredictedMS) != 1 || len(plan.Capacity) != 2 {
 		t.Errorf("predicted %v, capacity %v: i2 goes", plan.PredictedMS, plan.Capacity)
 	}
@@ -516,11 +517,11 @@ func TestNewEngineNamesWhatIsMissing(t *testing.T) {
 // A change of policy keeps what was learned of the instances, and restarts the counters.
 func TestChangeOfPolicy(t *testing.T) {
 	e := engine(t, golden("prima", 75, 3), goldenModels(t))
-	_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.7 cap=0.3"), State{})
+	_, st := e.Decide(snap(t, 0, "i1 weight=1 use=0.7 cap=0.3"), policy.State{})
 	st.Policy = "static"
 	plan, st := e.Decide(snap(t, 1, "i1 weight=1 silent"), st)
-	if st.Memory.(*primaMemory).ScaleOut != 1 || plan.Capacity["i1"] == 0 || st.Policy != "prima" {
-		t.Errorf("scale-out count %d, want 1; capacity %v", st.Memory.(*primaMemory).ScaleOut, plan.Capacity)
+	if st.Memory.(*policy.PrimaMemory).ScaleOut != 1 || plan.Capacity["i1"] == 0 || st.Policy != "prima" {
+		t.Errorf("scale-out count %d, want 1; capacity %v", st.Memory.(*policy.PrimaMemory).ScaleOut, plan.Capacity)
 	}
 }
 
@@ -528,7 +529,7 @@ func TestStaleObservationIsNotRead(t *testing.T) {
 	s := golden("prima", 75, 0)
 	s.Guard.StaleAfter, s.Sampling = 3, period*time.Second
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.1 cap=0.5 seen=30",
-		"i2 weight=0.5 use=0.1 cap=0.5 seen=31"), State{})
+		"i2 weight=0.5 use=0.1 cap=0.5 seen=31"), policy.State{})
 	if _, ok := plan.Capacity["i1"]; !ok {
 		t.Error("an observation of 3 periods ago is still read")
 	}
@@ -540,8 +541,8 @@ func TestStaleObservationIsNotRead(t *testing.T) {
 // With share: tail the instances are within their capacities, and the tail of all response times is shorter than in proportion to capacity.
 func TestPRIMADividesByTheTail(t *testing.T) {
 	const threshold = 40
-	engines := map[Share]*Engine{}
-	for _, share := range []Share{Proportional, Tail} {
+	engines := map[policy.Share]*policy.Engine{}
+	for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
 		engines[share] = engine(t, guarding("prima", func(s *quell.Service) {
 			s.SLO.Threshold, s.Group.Max, s.Group.Fixed = threshold*time.Millisecond, 20, true
 			tell(s, "Share", share)
@@ -562,14 +563,14 @@ func TestPRIMADividesByTheTail(t *testing.T) {
 		for i := range in.Instances {
 			in.Instances[i].Weight = nil // the first shares
 		}
-		before, _ := engines[Proportional].Decide(in, State{})
-		plan, _ := engines[Tail].Decide(in, State{})
-		tails := map[Share]float64{}
+		before, _ := engines[policy.Proportional].Decide(in, policy.State{})
+		plan, _ := engines[policy.Tail].Decide(in, policy.State{})
+		tails := map[policy.Share]float64{}
 		sum := 0.0
 		for i, instance := range in.Instances {
 			id, left := instance.ID, 1-neighbours[i]
 			sum += plan.Capacity[id]
-			for share, x := range map[Share]float64{Proportional: load * before.Weights[id], Tail: load * plan.Weights[id]} {
+			for share, x := range map[policy.Share]float64{policy.Proportional: load * before.Weights[id], policy.Tail: load * plan.Weights[id]} {
 				if tails[share] += x / math.Max(left-x, 1e-9); x > left {
 					tails[share] = math.Inf(1)
 				}
@@ -580,8 +581,8 @@ func TestPRIMADividesByTheTail(t *testing.T) {
 				rt.Fatalf("%s gets %v, and can carry %v", instance.ID, x, most)
 			}
 		}
-		if tails[Tail] > tails[Proportional]*1.03 { // the tables of the models are not exact
-			rt.Fatalf("a tail of %v, in proportion %v", tails[Tail], tails[Proportional])
+		if tails[policy.Tail] > tails[policy.Proportional]*1.03 { // the tables of the models are not exact
+			rt.Fatalf("a tail of %v, in proportion %v", tails[policy.Tail], tails[policy.Proportional])
 		}
 	})
 }
@@ -599,7 +600,7 @@ func TestPRIMANamesTheCauseByTheClassifier(t *testing.T) {
 		o.RequestRate, o.LatencyMS.P90, o.CPU = &rate, &slow, &quell.CPUTime{User: 0.1, System: 0.04}
 		show(o, map[int]quell.Resource{0: quell.Disk}[i])
 	}
-	plan, _ := e.Decide(in, State{})
+	plan, _ := e.Decide(in, policy.State{})
 	told := hasReason(plan, "classified", "i1") && hasReason(plan, "interference", "i1")
 	if plan.Cause["i1"] != quell.Disk || len(plan.Cause) != 1 || !told {
 		t.Errorf("causes %v: %v", plan.Cause, plan.Reasons)

@@ -38,7 +38,7 @@ const (
 // probedFrom returns what is known of the resource that a prober elsewhere probes, and what was felt of it; false if the instance was not
 // probed so in its last window.
 func (m *Member) probedFrom(in *Input) (s *Sense, felt Felt, ok bool) {
-	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.resource == quell.Network })
+	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.Resource == quell.Network })
 	if i < 0 || !m.Fresh || !m.InService() {
 		return nil, felt, false
 	}
@@ -95,7 +95,7 @@ func (g *Group) doubtProber(in *Input, before map[string]Probed) map[string]Prob
 			next[m.ID] = p
 		}
 		if p.Doubted {
-			s.Severity, s.measured, s.taken, s.clear = 0, 0, nil, false
+			s.Severity, s.Measured, s.Taken, s.clear = 0, 0, nil, false
 			g.doubted = append(g.doubted, m.ID)
 		}
 	}

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // rising is a group of two instances whose probes take a time in ms, and whose requests take another.
@@ -32,7 +33,7 @@ func TestWhoseSeveritiesAreDoubted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, _, _ := e.contended[0].baseline.Isolation(0.3)
+	alone, _, _ := e.Contended()[0].Baseline.Isolation(0.3)
 	slow := 3 * alone
 	for why, c := range map[string]struct {
 		probes, responses [2]float64
@@ -46,9 +47,9 @@ func TestWhoseSeveritiesAreDoubted(t *testing.T) {
 		"only one rises":                          {[2]float64{slow, alone}, [2]float64{20, 20}, 3, nil},
 		"requests miss the objective":             {[2]float64{slow, slow}, [2]float64{301, 301}, 3, nil},
 		"no response times, for some periods":     {[2]float64{slow, slow}, [2]float64{}, 3, []string{"a", "b"}},
-		"no response times, and it does not pass": {[2]float64{slow, slow}, [2]float64{}, unmeasuredFor + 2, nil},
+		"no response times, and it does not pass": {[2]float64{slow, slow}, [2]float64{}, policy.UnmeasuredFor + 2, nil},
 	} {
-		var st State
+		var st policy.State
 		var plan quell.Plan
 		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		for k := range 5 + c.periods {

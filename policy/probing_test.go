@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // Probes of another size than the models were made with give no severity: the plan says so, and the instance counts as unprobed.
@@ -28,7 +29,7 @@ func TestProbesOfAnotherSizeAreNotUsed(t *testing.T) {
 			s := golden("prima", 75, 0)
 			s.Guard.StaleAfter = 2
 			e := engine(t, s, models)
-			var st State
+			var st policy.State
 			var plan quell.Plan
 			for k := range 5 {
 				in := snap(t, k, "i1 weight=1 use=0.3 probe=40")
@@ -55,7 +56,7 @@ func TestProbesOfAnotherSizeAreToldByResource(t *testing.T) {
 	in := snap(t, 0, "i1 weight=1 use=0.3 cpu=0.3")
 	like := quell.ProbeStats{MeanMS: 40, N: 10, By: &quell.Probing{Bytes: 10_000}}
 	in.Instances[0].Observation.Probe = map[quell.Resource]quell.ProbeStats{quell.Network: like, quell.CPU: like}
-	plan, st := engine(t, both(0), models).Decide(in, State{})
+	plan, st := engine(t, both(0), models).Decide(in, policy.State{})
 	if felt := st.Instances["i1"].Of; felt[quell.Network].Severity == nil || felt[quell.CPU].Severity != nil {
 		t.Errorf("%+v", felt)
 	}

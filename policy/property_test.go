@@ -1,8 +1,6 @@
-package policy
+package policy_test
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // TestDecideHoldsItsPromises plays random services, models and snapshots, including absurd but valid ones.
@@ -25,7 +24,7 @@ func TestDecideHoldsItsPromises(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var st State
+		var st policy.State
 		var last quell.Plan
 		for k := range rapid.IntRange(1, 8).Draw(t, "snapshots") {
 			in := drawSnapshot(t, k)
@@ -51,23 +50,6 @@ func TestDecideHoldsItsPromises(t *testing.T) {
 			last, st = plan, next
 		}
 	})
-}
-
-func text(t rapid.TB, v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatalf("cannot be written: %v", err)
-	}
-	return string(data)
-}
-
-// reread returns the memory as it is after it was stored and read back.
-func reread(t rapid.TB, st State) State {
-	var out State
-	if err := errors.Join(quell.DecodeStrict([]byte(text(t, st)), &out), all.Restore(&out)); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // leaving returns the instances that the plan removes.
@@ -109,7 +91,7 @@ func checkWeights(t *rapid.T, in *quell.Snapshot, plan quell.Plan) {
 	}
 }
 
-func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan, st State) {
+func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan, st policy.State) {
 	gone := leaving(t, plan)
 	alive, recovering, removable := 0, 0, 0
 	for _, i := range in.Instances {
@@ -153,7 +135,7 @@ func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan
 }
 
 // late returns whether an instance has been starting for too long.
-func late(s quell.Service, in *quell.Snapshot, mem InstanceState) bool {
+func late(s quell.Service, in *quell.Snapshot, mem policy.InstanceState) bool {
 	return mem.StartingSince != nil && s.Group.Startup > 0 && in.At.Sub(*mem.StartingSince) > s.Group.Startup
 }
 
@@ -175,7 +157,7 @@ func checkNumbers(t *rapid.T, plan quell.Plan) {
 }
 
 // checkErrors checks that an instance with errors never gains weight while a healthy one could take it.
-func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan, st State) {
+func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan, st policy.State) {
 	var failing []quell.Instance
 	healthy := false
 	for _, i := range in.Instances {
@@ -185,7 +167,8 @@ func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Pla
 		switch o := i.Observation; {
 		case st.Instances[i.ID].StaleFor > 0:
 			return // its weight is kept in any case
-		case s.Guard.ErrorRate > 0 && isFresh(&Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil && *o.ErrorRate > s.Guard.ErrorRate:
+		case s.Guard.ErrorRate > 0 && policy.IsFresh(&policy.Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil &&
+			*o.ErrorRate > s.Guard.ErrorRate:
 			failing = append(failing, i)
 		default:
 			healthy = true
@@ -360,7 +343,7 @@ func TestPRIMASettles(t *testing.T) {
 			neighbours[i] = rapid.SampledFrom([]float64{0, 0, .2, .4}).Draw(t, "neighbours")
 			in.Instances = append(in.Instances, quell.Instance{ID: fmt.Sprintf("i%d", i), State: quell.Ready, Weight: new(1 / float64(n))})
 		}
-		var st State
+		var st policy.State
 		var plan quell.Plan
 		for k := range 12 {
 			in.At = start.Add(time.Duration(k+1) * period * time.Second)

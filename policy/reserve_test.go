@@ -1,10 +1,11 @@
-package policy
+package policy_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // budgetedService is a service that PRIMA runs under a target of 99%.
@@ -12,13 +13,13 @@ func budgetedService() quell.Service {
 	s := learningService("prima")
 	s.SLO.Target, s.SLO.Of, s.SLO.Over = 0.99, quell.OfTime, 7*24*time.Hour
 	s.Group.Min, s.Group.Max, s.Group.Fixed = 1, 3, false
-	tell(&s, "Resources", ResourcesOf(quell.CPU))
+	tell(&s, "Resources", policy.ResourcesOf(quell.CPU))
 	return s
 }
 
 // budgeted plays periods of three instances with a use each, and returns the last plan, what was said, and the memory.
-func budgeted(t *testing.T, s quell.Service, st State, from, periods int, change func(*quell.Snapshot)) (plan quell.Plan,
-	said map[string]int, next State) {
+func budgeted(t *testing.T, s quell.Service, st policy.State, from, periods int, change func(*quell.Snapshot)) (plan quell.Plan,
+	said map[string]int, next policy.State) {
 	t.Helper()
 	e, err := all.NewLearningEngine(s, nil)
 	if err != nil {
@@ -40,7 +41,7 @@ func budgeted(t *testing.T, s quell.Service, st State, from, periods int, change
 
 // With a target the reserve is found and shown. With a headroom that a person set, or without a target, nothing of it is there.
 func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
-	plan, said, _ := budgeted(t, budgetedService(), State{}, 0, 60, nil)
+	plan, said, _ := budgeted(t, budgetedService(), policy.State{}, 0, 60, nil)
 	if plan.Reserve == nil || plan.Reserve.Share <= 0 || plan.Reserve.Share > 0.5 || plan.Reserve.Why == "" || said["reserve"] == 0 {
 		t.Errorf("%+v, said %v", plan.Reserve, said)
 	}
@@ -49,7 +50,7 @@ func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
 	without := budgetedService()
 	without.SLO.Target = 0
 	for name, s := range map[string]quell.Service{"fixed": fixed, "without a target": without} {
-		if plan, said, _ := budgeted(t, s, State{}, 0, 60, nil); plan.Reserve != nil || said["reserve"] != 0 {
+		if plan, said, _ := budgeted(t, s, policy.State{}, 0, 60, nil); plan.Reserve != nil || said["reserve"] != 0 {
 			t.Errorf("%s: %+v, %v", name, plan.Reserve, said)
 		}
 	}
@@ -58,8 +59,8 @@ func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
 // What a person, a replacement, a failure or silence spoils teaches nothing.
 func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 	s := budgetedService()
-	_, _, st := budgeted(t, s, State{}, 0, 60, nil)
-	taught := st.Memory.(*primaMemory).Reserve.Found.Judged
+	_, _, st := budgeted(t, s, policy.State{}, 0, 60, nil)
+	taught := st.Memory.(*policy.PrimaMemory).Reserve.Found.Judged
 	if taught == 0 {
 		t.Fatal("sixty periods taught nothing")
 	}
@@ -88,12 +89,13 @@ func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 			change(x)
 		})
 		// readings that have just stopped are still the newest for a few periods
-		if got := after.Memory.(*primaMemory).Reserve.Found.Judged; got > taught+30 && name == "silent" || got != taught && name != "silent" {
+		if got := after.Memory.(*policy.PrimaMemory).Reserve.Found.Judged; got > taught+30 && name == "silent" || got != taught &&
+			name != "silent" {
 			t.Errorf("%s: %v s taught, before %v", name, got, taught)
 		}
 	}
 	_, _, after := budgeted(t, s, st, 60, 1, slow)
-	if got := after.Memory.(*primaMemory).Reserve.Found.Judged; got <= taught {
+	if got := after.Memory.(*policy.PrimaMemory).Reserve.Found.Judged; got <= taught {
 		t.Errorf("a slow period teaches nothing")
 	}
 }
@@ -101,7 +103,7 @@ func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 // A group that is as large as it may be and misses for long says once what would be needed, and once when it no longer does.
 func TestOutOfReachIsSaidOnce(t *testing.T) {
 	s := budgetedService()
-	_, _, st := budgeted(t, s, State{}, 0, 60, nil)
+	_, _, st := budgeted(t, s, policy.State{}, 0, 60, nil)
 	over := func(x *quell.Snapshot) {
 		for i := range x.Instances {
 			o := x.Instances[i].Observation
@@ -113,7 +115,7 @@ func TestOutOfReachIsSaidOnce(t *testing.T) {
 	if said["out_of_reach"] != 1 || plan.Reserve.OutOfReach == "" {
 		t.Fatalf("said %v, %+v: %v", said, plan.Reserve, plan.Reasons)
 	}
-	hours := *st.Memory.(*primaMemory) // as some hours later
+	hours := *st.Memory.(*policy.PrimaMemory) // as some hours later
 	hours.Reserve.OverS = 0.001
 	st.Memory = &hours
 	plan, said, _ = budgeted(t, s, st, 90, 3, nil)

@@ -36,8 +36,8 @@ func ResourcesOf(list ...quell.Resource) (s Resources) {
 // AllKnown returns the set of all resources that the models have.
 func AllKnown() Resources { return Resources{auto: true} }
 
-// list returns the named resources, the default one first if it is among them.
-func (s Resources) list() (list []quell.Resource) {
+// List returns the named resources, the default one first if it is among them.
+func (s Resources) List() (list []quell.Resource) {
 	for i, r := range quell.Resources {
 		if s.set&(1<<i) != 0 {
 			list = append(list, r)
@@ -59,7 +59,7 @@ func rank(r quell.Resource) int {
 
 // resourcesKey returns the key `resource` of a policy that can use several resources at once.
 func resourcesKey(dst *Resources) setting.Key {
-	written := dst.list()
+	written := dst.List()
 	if dst.auto {
 		written = []quell.Resource{auto}
 	}
@@ -74,9 +74,9 @@ func resourcesKey(dst *Resources) setting.Key {
 
 // contended is a resource that a policy considers, with its models.
 type contended struct {
-	resource  quell.Resource
-	baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
-	predictor *model.Predictor // nil for policies that need no models
+	Resource  quell.Resource
+	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
+	Predictor *model.Predictor // nil for policies that need no models
 
 	types map[string]*contended // of types of instances that have models of their own; nil: all have the same
 }
@@ -93,7 +93,7 @@ func (c *contended) of(instanceType string) *contended {
 // according to the training; the utilisation of that resource is the unit of loads and capacities. If a resource has no models, the error
 // wraps quell.ErrNoData.
 func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
-	list := senses.Resources.list()
+	list := senses.Resources.List()
 	if senses.Resources.auto && r.needs == AllModels {
 		list = slices.Clone(quell.Resources)
 	}
@@ -120,7 +120,7 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 	}
 	agree(known)
 	slices.SortStableFunc(known, func(a, b contended) int {
-		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.resource)-rank(b.resource))
+		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.Resource)-rank(b.Resource))
 	})
 	return known, nil
 }
@@ -133,13 +133,13 @@ func compile(needs Need, resource quell.Resource, senses Senses, metric quell.Me
 func compileOf(
 	needs Need, resource quell.Resource, instanceType string, senses Senses, metric quell.Metric, models *model.Models,
 ) (c contended, err error) {
-	c.resource = resource
-	c.baseline, err = model.CompileBaselineOf(models, resource, instanceType, senses.Confidence)
+	c.Resource = resource
+	c.Baseline, err = model.CompileBaselineOf(models, resource, instanceType, senses.Confidence)
 	if needs == NoModels || needs == BaselineOnly && errors.Is(err, quell.ErrNoData) {
 		return c, nil
 	}
 	if needs == AllModels {
-		c.predictor, err = model.Compile(models, model.Spec{
+		c.Predictor, err = model.Compile(models, model.Spec{
 			Resource: resource, InstanceType: instanceType, Metric: metric, InterferenceModel: senses.InterferenceModel,
 			Confidence: senses.Confidence,
 		})
@@ -149,13 +149,13 @@ func compileOf(
 
 // compileTypes compiles the models of each type of instance that has a law of its own.
 func (c *contended) compileTypes(needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
-	live := models.Live()[c.resource]
+	live := models.Live()[c.Resource]
 	if len(live) < 2 {
 		return nil
 	}
 	c.types = make(map[string]*contended, len(live))
 	for instanceType := range live {
-		own, err := compileOf(needs, c.resource, instanceType, senses, metric, models)
+		own, err := compileOf(needs, c.Resource, instanceType, senses, metric, models)
 		if err != nil {
 			return err
 		}
@@ -169,11 +169,11 @@ func (c *contended) compileTypes(needs Need, senses Senses, metric quell.Metric,
 
 // filling returns the fraction of the capacity of an instance without neighbours that one request per second takes, or 0 if it is unknown.
 func (c *contended) filling(slo quell.SLO) float64 {
-	if c.predictor == nil {
+	if c.Predictor == nil {
 		return 0
 	}
-	perRequest, known := c.predictor.PerRequest()
-	fresh := c.predictor.FreshCapacity(slo.ThresholdMS())
+	perRequest, known := c.Predictor.PerRequest()
+	fresh := c.Predictor.FreshCapacity(slo.ThresholdMS())
 	if !known || fresh == 0 {
 		return 0
 	}
@@ -185,12 +185,12 @@ func (c *contended) filling(slo quell.SLO) float64 {
 func agree(list []contended) {
 	least := math.Inf(1)
 	for i := range list {
-		if list[i].predictor == nil || list[i].predictor.Station() == nil {
+		if list[i].Predictor == nil || list[i].Predictor.Station() == nil {
 			return
 		}
-		least = math.Min(least, list[i].predictor.Station().UnloadedMS())
+		least = math.Min(least, list[i].Predictor.Station().UnloadedMS())
 	}
 	for i := range list {
-		list[i].predictor = list[i].predictor.Within(least)
+		list[i].Predictor = list[i].Predictor.Within(least)
 	}
 }

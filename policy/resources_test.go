@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -15,12 +15,13 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // both considers network and processor, in any order.
 func both(confirm int) quell.Service {
 	s := golden("prima", 75, confirm)
-	tell(&s, "Resources", ResourcesOf(quell.CPU, quell.Network))
+	tell(&s, "Resources", policy.ResourcesOf(quell.CPU, quell.Network))
 	return s
 }
 
@@ -63,7 +64,7 @@ func TestTheLeastResourceBinds(t *testing.T) {
 			[]string{"a weight=1 use=0 sf=0.2 cpu=0 cpusf=0.5"}, map[string]float64{"a": .25}, map[string]quell.Resource{"a": quell.CPU}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			plan, _ := e.Decide(snap(t, 0, tc.rows...), State{})
+			plan, _ := e.Decide(snap(t, 0, tc.rows...), policy.State{})
 			for id, want := range tc.capacity {
 				if got := plan.Capacity[id]; math.Abs(got-want) > 1e-9 {
 					t.Errorf("capacity of %s: %v, want %v", id, got, want)
@@ -81,7 +82,7 @@ func TestTheLeastResourceBinds(t *testing.T) {
 
 func TestReasonsNameTheResource(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
-	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0"), State{})
+	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.4 cpusf=0"), policy.State{})
 	for _, want := range []string{
 		"load 0.400 of the network exceeds 0.375",
 		"severity 0.50 at own use 0.400: neighbours take about 0.250 of the cpu, so it can carry 0.250 of it, 0.125 of the network, within 75 ms",
@@ -111,7 +112,8 @@ func TestLimiters(t *testing.T) {
 			map[string]string{"a": "network", "b": "cpu", "c": "override"}},
 	} {
 		tc.s.Guard.ErrorRate = .05
-		if plan, _ := engine(t, tc.s, twins(goldenModels(t))).Decide(snap(t, 0, tc.rows...), State{}); !reflect.DeepEqual(plan.Limiter, tc.want) {
+		if plan, _ := engine(t, tc.s, twins(goldenModels(t))).Decide(snap(t, 0, tc.rows...), policy.State{}); !reflect.DeepEqual(plan.Limiter,
+			tc.want) {
 			t.Errorf("%s: %v, want %v", tc.why, plan.Limiter, tc.want)
 		}
 	}
@@ -132,7 +134,7 @@ func TestTheFirstResourceIsTheFullestOfTheTrained(t *testing.T) {
 }
 
 func TestWhatTheModelsKnow(t *testing.T) {
-	known := func(m *model.Models, r Resources) string {
+	known := func(m *model.Models, r policy.Resources) string {
 		s := golden("prima", 75, 0)
 		tell(&s, "Resources", r)
 		e, err := all.NewEngine(s, m)
@@ -143,30 +145,30 @@ func TestWhatTheModelsKnow(t *testing.T) {
 			return err.Error()
 		}
 		var list []string
-		for _, c := range e.contended {
-			list = append(list, string(c.resource))
+		for _, c := range e.Contended() {
+			list = append(list, string(c.Resource))
 		}
 		return strings.Join(list, " ")
 	}
 	for _, tc := range []struct {
 		why  string
 		m    *model.Models
-		r    Resources
+		r    policy.Resources
 		want string
 	}{
-		{"auto: both", twins(goldenModels(t)), AllKnown(), "network cpu"},
-		{"auto: one", goldenModels(t), AllKnown(), "network"},
-		{"auto: none", nil, AllKnown(), "policy prima needs models: the models lack isolation.network"},
-		{"listed, and known", twins(goldenModels(t)), ResourcesOf(quell.CPU), "cpu"},
-		{"listed, and not known", goldenModels(t), ResourcesOf(quell.Network, quell.CPU),
+		{"auto: both", twins(goldenModels(t)), policy.AllKnown(), "network cpu"},
+		{"auto: one", goldenModels(t), policy.AllKnown(), "network"},
+		{"auto: none", nil, policy.AllKnown(), "policy prima needs models: the models lack isolation.network"},
+		{"listed, and known", twins(goldenModels(t)), policy.ResourcesOf(quell.CPU), "cpu"},
+		{"listed, and not known", goldenModels(t), policy.ResourcesOf(quell.Network, quell.CPU),
 			"policy prima needs models: the models lack isolation.cpu"},
-		{"nothing said", goldenModels(t), Resources{}, "network"},
+		{"nothing said", goldenModels(t), policy.Resources{}, "network"},
 	} {
 		if got := known(tc.m, tc.r); !strings.HasPrefix(got, tc.want) {
 			t.Errorf("%s: %s, want %s", tc.why, got, tc.want)
 		}
 	}
-	if a, b := ResourcesOf(quell.CPU, quell.Disk, quell.Network), ResourcesOf(quell.Network, quell.CPU, quell.Disk); a != b {
+	if a, b := policy.ResourcesOf(quell.CPU, quell.Disk, quell.Network), policy.ResourcesOf(quell.Network, quell.CPU, quell.Disk); a != b {
 		t.Errorf("%v and %v: the order counts", a, b)
 	}
 }
@@ -181,7 +183,7 @@ func TestAResourceThatIsNotTold(t *testing.T) {
 			return r.Code == "untold" && strings.Contains(r.Text, "of the cpu for more than 3 period(s): b judged without it")
 		})
 	}
-	var st State
+	var st policy.State
 	for k := range 8 {
 		var plan quell.Plan
 		plan, st = e.Decide(snap(t, k, "a weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0", "b weight=0.5 use=0.2 sf=0.2 cpu=0.2"), st)
@@ -212,17 +214,17 @@ func TestCalibrationCorrectsTheResourceThatBinds(t *testing.T) {
 	tell(&s, "Calibrate", 0.1)
 	tell(&s, "CalibrationDecay", 0)
 	e := engine(t, s, twins(goldenModels(t)))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 3 {
 		plan, st = e.Decide(snap(t, k, "i1 weight=1 use=0.23 sf=0 cpu=0.46 cpusf=0 lat=90"), st)
 	}
-	mem := st.Instances["i1"].Memory.(*primaInstance)
+	mem := st.Instances["i1"].Memory.(*policy.PrimaInstance)
 	if mem.Of != quell.CPU || math.Abs(mem.Offset-.28) > 1e-9 || math.Abs(plan.Severity["i1"]-.28) > 1e-9 {
 		t.Fatalf("%+v, severity %v", mem, plan.Severity)
 	}
 	_, st = e.Decide(snap(t, 3, "i1 weight=1 use=0.5 sf=0.5 cpu=0.1 cpusf=0 lat=90"), st)
-	if mem := st.Instances["i1"].Memory.(*primaInstance); mem.Of != quell.Network || mem.Offset != 0 {
+	if mem := st.Instances["i1"].Memory.(*policy.PrimaInstance); mem.Of != quell.Network || mem.Offset != 0 {
 		t.Errorf("where the network binds: %+v", mem)
 	}
 }
@@ -244,14 +246,14 @@ func TestReadingsWithoutOwnUse(t *testing.T) {
 		{"a link without load", quell.Network, 0, 1},
 		{"a processor without load", quell.CPU, 0, 1},
 	} {
-		f := Felt{Utilization: new(.4)}
+		f := policy.Felt{Utilization: new(.4)}
 		for range confirm + 1 {
-			f.holds(true, confirm, f.evidence(c.resource))
+			f.Holds(true, confirm, f.Evidence(c.resource))
 		}
 		f.Utilization = new(.1)
-		f.holds(true, confirm, f.evidence(c.resource)) // found again at a lower use
+		f.Holds(true, confirm, f.Evidence(c.resource)) // found again at a lower use
 		held := 0
-		for f.Utilization = new(c.use); held < 100 && f.holds(false, confirm, f.evidence(c.resource)); held++ {
+		for f.Utilization = new(c.use); held < 100 && f.Holds(false, confirm, f.Evidence(c.resource)); held++ {
 		}
 		if held != c.want || f.Passed > 0 || f.Held > 0 || f.FoundAt > 0 {
 			t.Errorf("%s: held for %d readings, want %d; %+v", c.why, held, c.want, f)
@@ -266,16 +268,16 @@ const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"ut
  "memory":{"offset":0.1,"good":1,"collected_at":"2026-01-01T00:00:10Z","usual":{"n":3,"mean":0.25,"variance":0.01}}}}}`
 
 func TestOldMemoryIsUnderstood(t *testing.T) {
-	var st State
+	var st policy.State
 	if err := errors.Join(quell.DecodeStrict([]byte(oldMemory), &st), all.Restore(&st)); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
-	felt := Felt{Utilization: new(.4), SeverityAt: &at, Severity: new(.5), Significant: true, Passed: 2, Held: 1}
-	want := State{Policy: "prima", Memory: &primaMemory{Shift: 1}, Instances: map[string]InstanceState{"i1": {
-		Perceived: Perceived{Felt: felt, UnratedFor: 2, Unprobed: true},
-		Guarded:   Guarded{FailedFor: 1, Joined: true, Clamped: &Clamped{Wanted: .5, Planned: .4}},
-		Memory:    &primaInstance{Offset: .1, Good: 1, CollectedAt: &at, Usual: &Usual{N: 3, Mean: .25, Variance: .01}},
+	felt := policy.Felt{Utilization: new(.4), SeverityAt: &at, Severity: new(.5), Significant: true, Passed: 2, Held: 1}
+	want := policy.State{Policy: "prima", Memory: &policy.PrimaMemory{Shift: 1}, Instances: map[string]policy.InstanceState{"i1": {
+		Perceived: policy.Perceived{Felt: felt, UnratedFor: 2, Unprobed: true},
+		Guarded:   policy.Guarded{FailedFor: 1, Joined: true, Clamped: &policy.Clamped{Wanted: .5, Planned: .4}},
+		Memory:    &policy.PrimaInstance{Offset: .1, Good: 1, CollectedAt: &at, Usual: &policy.Usual{N: 3, Mean: .25, Variance: .01}},
 	}}}
 	if !reflect.DeepEqual(st, want) {
 		t.Errorf("got %+v", st)
@@ -288,14 +290,14 @@ func TestOldMemoryIsUnderstood(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
 	_, next := e.Decide(snap(t, 1, "i1 weight=1 cpu=0.3"), st)
 	got := next.Instances["i1"]
-	of := map[quell.Resource]Felt{quell.Network: felt, quell.CPU: {Utilization: new(.3)}}
-	if !reflect.DeepEqual(got.Of, of) || got.Felt != (Felt{}) {
+	of := map[quell.Resource]policy.Felt{quell.Network: felt, quell.CPU: {Utilization: new(.3)}}
+	if !reflect.DeepEqual(got.Of, of) || got.Felt != (policy.Felt{}) {
 		t.Errorf("by two resources: %+v", got.Perceived)
 	}
 	one := golden("prima", 75, 0)
-	tell(&one, "Resources", ResourcesOf(quell.CPU))
-	_, back := engine(t, one, twins(goldenModels(t))).Decide(snap(t, 2, "i1 weight=1"), throughJSON(t, next))
-	if got := back.Instances["i1"]; got.Of != nil || !reflect.DeepEqual(got.Felt, Felt{Utilization: new(.3)}) {
+	tell(&one, "Resources", policy.ResourcesOf(quell.CPU))
+	_, back := engine(t, one, twins(goldenModels(t))).Decide(snap(t, 2, "i1 weight=1"), reread(t, next))
+	if got := back.Instances["i1"]; got.Of != nil || !reflect.DeepEqual(got.Felt, policy.Felt{Utilization: new(.3)}) {
 		t.Errorf("back to one: %+v", got.Perceived)
 	}
 }
@@ -329,8 +331,8 @@ func pair(s *quell.Snapshot) *quell.Snapshot {
 	return s
 }
 
-func engineOf(t *rapid.T, s quell.Service, m *model.Models, r ...quell.Resource) *Engine {
-	tell(&s, "Resources", ResourcesOf(r...))
+func engineOf(t *rapid.T, s quell.Service, m *model.Models, r ...quell.Resource) *policy.Engine {
+	tell(&s, "Resources", policy.ResourcesOf(r...))
 	e, err := all.NewEngine(s, m)
 	if err != nil {
 		t.Fatal(err)
@@ -351,7 +353,7 @@ func TestTwoEqualResourcesAreOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, m := drawPRIMA(t), twins(drawModels(t))
 		one, two := engineOf(t, s, m, quell.Network), engineOf(t, s, m, quell.CPU, quell.Network)
-		var stOne, stTwo State
+		var stOne, stTwo policy.State
 		for k := range rapid.IntRange(1, 6).Draw(t, "snapshots") {
 			in := pair(drawSnapshot(t, k))
 			var a, b quell.Plan
@@ -396,11 +398,11 @@ func TestAResourceNeverAddsCapacity(t *testing.T) {
 				take(a.Severity, b.Severity)
 			}
 		}
-		less, _ := engineOf(t, s, m, quell.Network).Decide(in, State{})
+		less, _ := engineOf(t, s, m, quell.Network).Decide(in, policy.State{})
 		e := engineOf(t, s, m, quell.Network, quell.CPU)
-		more, _ := e.Decide(in, State{})
-		network := slices.IndexFunc(e.contended, func(c contended) bool { return c.resource == quell.Network })
-		rate := perceive(e.input(in, &State{}), nil, nil).rates[network]
+		more, _ := e.Decide(in, policy.State{})
+		network := slices.IndexFunc(e.Contended(), func(c policy.Contended) bool { return c.Resource == quell.Network })
+		rate := policy.Perceive(e.Input(in, &policy.State{}), nil, nil).Rates[network]
 		for id, capacity := range more.Capacity {
 			if before, ok := less.Capacity[id]; !ok || !quell.AtMost(capacity, before*rate) {
 				t.Fatalf("%s can carry %v, and %v by the network alone (%v)", id, capacity, before*rate, ok)
@@ -436,7 +438,7 @@ func TestPRIMASettlesByTwoResources(t *testing.T) {
 			beside[id] = rapid.SampledFrom([]float64{0, 0, .2, .4}).Draw(t, "neighbours at the processor")
 			in.Instances = append(in.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: new(1 / float64(n))})
 		}
-		var st State
+		var st policy.State
 		var plan quell.Plan
 		for k := range 16 {
 			in.At = start.Add(time.Duration(k+1) * period * time.Second)
@@ -464,7 +466,8 @@ func TestPRIMASettlesByTwoResources(t *testing.T) {
 // If a neighbour uses two resources at once, the resource with less free capacity is the limit, and the reason names both.
 func TestANeighbourOnTwoResources(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
-	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0"), State{})
+	plan, _ := e.Decide(snap(t, 0, "a weight=0.5 use=0.2 sf=0.2 cpu=0.2 cpusf=0.5", "b weight=0.5 use=0.2 sf=0 cpu=0.2 cpusf=0"),
+		policy.State{})
 	if plan.Capacity["a"] != .25 || plan.Cause["a"] != quell.CPU || plan.Limiter["a"] != "cpu" {
 		t.Errorf("capacity %v, cause %v, limiter %v", plan.Capacity, plan.Cause, plan.Limiter)
 	}
@@ -479,7 +482,7 @@ func TestANeighbourOnTwoResources(t *testing.T) {
 // lasting change.
 func TestAPeriodsMixDoesNotSwingCapacity(t *testing.T) {
 	e := engine(t, both(0), twins(goldenModels(t)))
-	var st State
+	var st policy.State
 	capacity := func(k int, cpu float64, arrivals string) float64 {
 		rows := []string{fmt.Sprintf("a weight=1 use=0.2 sf=0 cpu=%v cpusf=0", cpu)}
 		if arrivals != "" {

@@ -288,9 +288,9 @@ func (t Table) EqualShares(name string) bool {
 func (t Table) ResourcesFor(p quell.Policy) []quell.Resource {
 	r, settings, err := t.find(p)
 	if err != nil {
-		return DefaultSenses().Resources.list()
+		return DefaultSenses().Resources.List()
 	}
-	return r.senses(settings).Resources.list()
+	return r.senses(settings).Resources.List()
 }
 
 // GoesByAll returns whether a policy considers all resources that the models have.

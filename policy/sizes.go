@@ -7,11 +7,11 @@ package policy
 // size returns the size of a type of instance, 1 if it is not known what a request uses.
 func (c *contended) size(instanceType string) float64 {
 	own := c.of(instanceType)
-	if own == c || c.predictor == nil || own.predictor == nil {
+	if own == c || c.Predictor == nil || own.Predictor == nil {
 		return 1
 	}
-	base, knowsBase := c.predictor.PerRequest()
-	use, knowsUse := own.predictor.PerRequest()
+	base, knowsBase := c.Predictor.PerRequest()
+	use, knowsUse := own.Predictor.PerRequest()
 	if !knowsBase || !knowsUse {
 		return 1
 	}

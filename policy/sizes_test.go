@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"math"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // lawModels are models that were learned in place: on machines of type big, a request takes and uses half of what it does on small ones.
@@ -50,7 +51,7 @@ func TestTypesOfInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Within 40 ms a small machine carries 0.75 of its link, 75 requests per second, and a big one 0.875, 175 requests per second.
-	plan, _ := e.Decide(bothTypes(0.8, 0.4), State{})
+	plan, _ := e.Decide(bothTypes(0.8, 0.4), policy.State{})
 	if got, want := plan.Weights["big"]/plan.Weights["small"], 175.0/75; math.Abs(got-want) > 0.05*want {
 		t.Errorf("the big machine gets %.2f times the share of the small one, want %.2f (weights %v)", got, want, plan.Weights)
 	}
@@ -75,7 +76,7 @@ func planForBig(t *testing.T, models *model.Models, margin bool, load float64) q
 	}
 	s := bothTypes(0, load)
 	s.Instances = s.Instances[1:]
-	plan, _ := e.Decide(s, State{})
+	plan, _ := e.Decide(s, policy.State{})
 	return plan
 }
 

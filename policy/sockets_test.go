@@ -20,16 +20,16 @@ func TestSocketsAreNoWaiting(t *testing.T) {
 		"another instance is slow": {func(w []shown) { w[0].open = 500; w[3].ms = 400 }, "i4"},
 	} {
 		c5 := newFlock(t, 5, func(*OutlierSettings) {})
-		for i := range c5.windows { // the sockets are there from the first window on
-			c5.windows[i].open = 1
+		for i := range c5.Windows { // the sockets are there from the first window on
+			c5.Windows[i].open = 1
 		}
-		c5.windows[0].open = 500
+		c5.Windows[0].open = 500
 		for range 10 {
-			if plan := c5.second(); len(plan.Factor) > 0 {
+			if plan := c5.Second(); len(plan.Factor) > 0 {
 				t.Fatalf("%s: before anything happens: %+v %v", why, plan.Factor, plan.Reasons)
 			}
 		}
-		c.change(c5.windows)
+		c.change(c5.Windows)
 		_, plan := c5.after(60)
 		if len(plan.Factor) > 1 || c.want == "" && len(plan.Factor) > 0 || c.want != "" && plan.Factor[c.want] == (quell.Factor{}) {
 			t.Errorf("%s: %+v, want a cut of %q; %v", why, plan.Factor, c.want, plan.Reasons)

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // onProcessors is a service of burstable machines whose processors limit it.
-func onProcessors(t *testing.T, name string, change func(*CreditSettings)) quell.Service {
+func onProcessors(t *testing.T, name string, change func(*policy.CreditSettings)) quell.Service {
 	t.Helper()
 	s := golden(name, 75, 0)
-	tell(&s, "Resources", ResourcesOf(quell.CPU))
-	credits := CreditSettings{Last: time.Hour}
+	tell(&s, "Resources", policy.ResourcesOf(quell.CPU))
+	credits := policy.CreditSettings{Last: time.Hour}
 	if change != nil {
 		change(&credits)
 	}
@@ -60,7 +61,7 @@ func TestUsedUpCredits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var st, known State
+		var st, known policy.State
 		var plan quell.Plan
 		for k := range 5 {
 			s := snap(t, k, "i1 weight=1 age=9000")
@@ -80,14 +81,14 @@ func TestUsedUpCredits(t *testing.T) {
 			c.held != (windows == 0) || c.held != (answered == 0) {
 			t.Errorf("%s: cause %q, %d windows learned; %v", why, plan.Cause["i1"], windows, plan.Reasons)
 		}
-		if got := plan.Capacity["i1"]; c.held && (got < 0.1 || got > 0.2 || plan.Limiter["i1"] != limitedByCredits) {
+		if got := plan.Capacity["i1"]; c.held && (got < 0.1 || got > 0.2 || plan.Limiter["i1"] != policy.LimitedByCredits) {
 			t.Errorf("%s: capacity %v by %q", why, got, plan.Limiter["i1"])
 		}
 	}
 	// Policies without capacities go on feeling that it is slow, and name the cause.
 	s := snap(t, 0, "i1 weight=0.5", "i2 weight=0.5")
 	burstable(&s.Instances[0], "t2.micro", 0, 0.1, 0.8)
-	plan, _ := engine(t, onProcessors(t, "hpa", nil), nil).Decide(s, State{})
+	plan, _ := engine(t, onProcessors(t, "hpa", nil), nil).Decide(s, policy.State{})
 	if plan.Cause["i1"] != "credits" || plan.Cause["i2"] != "" {
 		t.Errorf("hpa: %v", plan.Cause)
 	}
@@ -99,20 +100,21 @@ func TestUnlimitedByDefault(t *testing.T) {
 	for why, c := range map[string]struct {
 		instanceType string
 		use          float64
-		change       func(*CreditSettings)
+		change       func(*policy.CreditSettings)
 		periods      int
 		want         string // the limiter
 	}{
 		"by the table":                           {"t3.medium", 0.7, nil, 1, ""},
-		"a type that is slowed down":             {"t2.medium", 0.7, nil, 1, limitedByCredits},
+		"a type that is slowed down":             {"t2.medium", 0.7, nil, 1, policy.LimitedByCredits},
 		"use above the baseline for ten minutes": {"t2.medium", 0.7, nil, 60, ""},
-		"it rests":                               {"t2.medium", 0.1, nil, 60, limitedByCredits},
-		"slow at its baseline":                   {"t3.medium", 0.2, nil, 60, limitedByCredits},
-		"configured: no":                         {"t3.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(false) }, 60, limitedByCredits},
-		"configured: yes":                        {"t2.medium", 0.7, func(s *CreditSettings) { s.Unlimited = new(true) }, 1, ""},
+		"it rests":                               {"t2.medium", 0.1, nil, 60, policy.LimitedByCredits},
+		"slow at its baseline":                   {"t3.medium", 0.2, nil, 60, policy.LimitedByCredits},
+		"configured: no": {"t3.medium", 0.7, func(s *policy.CreditSettings) { s.Unlimited = new(false) }, 60,
+			policy.LimitedByCredits},
+		"configured: yes": {"t2.medium", 0.7, func(s *policy.CreditSettings) { s.Unlimited = new(true) }, 1, ""},
 	} {
 		e := engine(t, onProcessors(t, "prima", c.change), twins(goldenModels(t)))
-		var st State
+		var st policy.State
 		var plan quell.Plan
 		for k := range c.periods {
 			s := snap(t, k, fmt.Sprintf("i1 weight=1 cpu=%v age=90000", c.use))

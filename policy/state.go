@@ -76,15 +76,15 @@ type Felt struct {
 func (p *Perceived) of(list []contended, into []Felt) {
 	if len(list) == 1 {
 		if into[0] = p.Felt; p.Of != nil {
-			into[0] = p.Of[list[0].resource]
+			into[0] = p.Of[list[0].Resource]
 		}
 		return
 	}
 	for i := range list {
-		into[i] = p.Of[list[i].resource]
+		into[i] = p.Of[list[i].Resource]
 	}
 	if p.Of == nil {
-		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.resource == DefaultResource }))] = p.Felt
+		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.Resource == DefaultResource }))] = p.Felt
 	}
 }
 
@@ -96,7 +96,7 @@ func (p *Perceived) keep(list []contended, felt []Felt) {
 	}
 	p.Felt, p.Of = Felt{}, make(map[quell.Resource]Felt, len(list))
 	for i := range list {
-		p.Of[list[i].resource] = felt[i]
+		p.Of[list[i].Resource] = felt[i]
 	}
 }
 

@@ -18,7 +18,7 @@ func (in *Input) stationed() bool {
 		return false
 	}
 	for i := range in.contended {
-		if p := in.contended[i].predictor; p == nil || p.Station() == nil {
+		if p := in.contended[i].Predictor; p == nil || p.Station() == nil {
 			return false
 		}
 	}
@@ -55,7 +55,7 @@ func (g *Group) gauge(in *Input) {
 	for _, m := range g.rated {
 		for i := range m.Senses {
 			if s := &m.Senses[i]; !s.out {
-				s.interfering = s.takenOf(in.contended[i].of(m.Type).predictor)
+				s.interfering = s.takenOf(in.contended[i].of(m.Type).Predictor)
 			}
 		}
 		load += m.Use
@@ -78,7 +78,7 @@ func (m *Member) sees(i int, all *crowds, load float64) model.Crowd {
 
 // responseBy predicts the response time in milliseconds by one resource, at a load of the instance and of its group.
 func (m *Member) responseBy(in *Input, i int, all *crowds, load float64) float64 {
-	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).predictor
+	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).Predictor
 	if station := predictor.Station(); station != nil && all != nil {
 		return station.ResponseMS(in.queue(i, m.Type, all[i].Size), m.sees(i, all, load), s.interfering)
 	}
@@ -98,7 +98,7 @@ type queues struct {
 
 // queue returns the table of a resource for a type of instance and a size of the group.
 func (in *Input) queue(i int, kind string, size float64) *model.Queue {
-	station, last := in.contended[i].of(kind).predictor.Station(), &in.queues.last[i]
+	station, last := in.contended[i].of(kind).Predictor.Station(), &in.queues.last[i]
 	if last.station == station && last.size == size {
 		return last.queue
 	}
@@ -134,7 +134,7 @@ func (p *stations) careful() *stations {
 	next := *p
 	next.known = [maxContended][2]limited{}
 	for i := range p.in.contended {
-		if held := p.in.contended[i].predictor.Station().Held(); held > 0 {
+		if held := p.in.contended[i].Predictor.Station().Held(); held > 0 {
 			next.most[i] = beyondHeld * held
 		}
 	}
@@ -178,7 +178,7 @@ func (p *stations) patient(m *Member) {
 			continue
 		}
 		var ok bool
-		if s.waits, ok = p.in.contended[i].of(m.Type).predictor.Station().Patience(s.interfering, p.threshold); !ok {
+		if s.waits, ok = p.in.contended[i].of(m.Type).Predictor.Station().Patience(s.interfering, p.threshold); !ok {
 			m.able = false
 		}
 	}
@@ -228,7 +228,7 @@ func (p *stations) set(m *Member, size int, least *[maxContended]float64) {
 		if s.out {
 			continue
 		}
-		pooling := p.in.contended[i].of(m.Type).predictor.Station().Pooling()
+		pooling := p.in.contended[i].of(m.Type).Predictor.Station().Pooling()
 		use := pooling*p.limit(i, m.Type, size, least[i]) + (1-pooling)*p.limit(i, m.Type, size, s.waits)
 		s.capacity = use * (1 - s.interfering)
 		if capacity := s.capacity * m.rates[i]; capacity < m.capacity {
@@ -248,7 +248,7 @@ func (p *stations) fresh(size int, rates []float64) float64 {
 
 // freshBy is fresh by one resource, in utilisation of it.
 func (p *stations) freshBy(i, size int) float64 {
-	waiting, ok := p.in.contended[i].predictor.Station().Patience(0, p.threshold)
+	waiting, ok := p.in.contended[i].Predictor.Station().Patience(0, p.threshold)
 	if !ok {
 		return 0
 	}

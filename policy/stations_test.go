@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // pooledModels are models that were learned in place behind least connections: a request takes 10 ms alone, and a group of four was seen to
@@ -38,16 +39,16 @@ func together(n int, use float64, taken ...float64) *quell.Snapshot {
 
 func pooledPlan(t *testing.T, models *model.Models, s *quell.Snapshot) quell.Plan {
 	t.Helper()
-	plan, _ := pooledEngine(t, models).Decide(s, State{})
+	plan, _ := pooledEngine(t, models).Decide(s, policy.State{})
 	return plan
 }
 
-func pooledEngine(t *testing.T, models *model.Models) *Engine {
+func pooledEngine(t *testing.T, models *model.Models) *policy.Engine {
 	t.Helper()
 	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 30}
 	tell(&service, "Confirm", 0)
-	tell(&service, "Pooling", Pooling{Learned: true})
+	tell(&service, "Pooling", policy.Pooling{Learned: true})
 	return engine(t, service, models)
 }
 
@@ -109,25 +110,25 @@ func TestShortTogether(t *testing.T) {
 // TestPoolingIsASetting: without it the group's law is not used, and a mistake is named.
 func TestPoolingIsASetting(t *testing.T) {
 	service := learningService(all.Default())
-	for most, want := range map[int]float64{smallGroup: 0.75, smallGroup + 1: 0.92} {
+	for most, want := range map[int]float64{policy.SmallGroup: 0.75, policy.SmallGroup + 1: 0.92} {
 		service.Group.Max = most
-		plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
+		plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), policy.State{})
 		if got := plan.Capacity["i01"]; math.Abs(got-want) > 0.01 {
 			t.Errorf("by default an instance of a group of up to %d carries %.3f, want %.2f", most, got, want)
 		}
 	}
-	tell(&service, "Pooling", Pooling{})
-	plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), State{})
+	tell(&service, "Pooling", policy.Pooling{})
+	plan, _ := engine(t, service, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), policy.State{})
 	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 {
 		t.Errorf("by itself an instance carries %.3f, want 0.75", got)
 	}
-	for text, want := range map[string]Pooling{"auto": {Auto: true}, "learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
-		if got, err := parsePooling(text); err != nil || got != want || got.String() != text {
+	for text, want := range map[string]policy.Pooling{"auto": {Auto: true}, "learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
+		if got, err := policy.ParsePooling(text); err != nil || got != want || got.String() != text {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "small", "-0.1", "1.1", "NaN"} {
-		if _, err := parsePooling(text); err == nil {
+		if _, err := policy.ParsePooling(text); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
@@ -136,10 +137,10 @@ func TestPoolingIsASetting(t *testing.T) {
 func BenchmarkTogether(b *testing.B) {
 	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 20000}
-	tell(&service, "Pooling", Pooling{Learned: true})
+	tell(&service, "Pooling", policy.Pooling{Learned: true})
 	e := engine(b, service, pooledModels(0.9, 0.8))
 	s := together(10_000, 0.5, 0.3, 0.4, 0.5)
-	plan, st := e.Decide(s, State{})
+	plan, st := e.Decide(s, policy.State{})
 	if len(plan.Capacity) != 10_000 {
 		b.Fatal(plan.Reasons)
 	}

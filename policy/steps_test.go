@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // This sequence once caused an outage: under lr and lsf, shares that were assigned in reverse order sent one of two instances 49%, 96% and
@@ -24,7 +25,7 @@ func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 		free := s
 		free.Guard = quell.Guard{}
 		unbound := engine(t, free, goldenModels(t))
-		var st, loose State
+		var st, loose policy.State
 		last, wild := quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}, quell.Plan{Weights: map[string]float64{"a": .5, "b": .5}}
 		var swung []float64
 		for k, v := range append(values, values...) {
@@ -49,12 +50,12 @@ func TestTheBaselinesSwingByStepsOnly(t *testing.T) {
 // policy alone would keep them.
 func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	idle := []string{"a weight=0.96 use=0 cap=0.5", "b weight=0.04 use=0 cap=0.5"}
-	for _, policy := range all.Names() {
-		s := guarding(policy, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
+	for _, name := range all.Names() {
+		s := guarding(name, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
 		e := engine(t, s, goldenModels(t))
-		st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
-			"b": {Guarded: Guarded{Joined: true, Clamped: &Clamped{Wanted: .01, Planned: .04}}}}}
-		if policy == "lr" {
+		st := policy.State{Policy: "lr", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+			"b": {Guarded: policy.Guarded{Joined: true, Clamped: &policy.Clamped{Wanted: .01, Planned: .04}}}}}
+		if name == "lr" {
 			st.Policy = "lsf"
 		}
 		var last quell.Plan
@@ -63,26 +64,26 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 			follow(in, last)
 			last, st = e.Decide(in, st)
 			if got := last.Weights["a"]; math.Abs(got-want) > 1e-9 {
-				t.Errorf("%s, period %d: a has %.3f, want %.3f; %v", policy, k, got, want, last.Reasons)
+				t.Errorf("%s, period %d: a has %.3f, want %.3f; %v", name, k, got, want, last.Reasons)
 			}
 		}
 		if st.HandingOver {
-			t.Errorf("%s: the handover does not end", policy)
+			t.Errorf("%s: the handover does not end", name)
 		}
 	}
 }
 
 // In advise mode every plan asks for the change to the new policy again; the change begins when plans are applied.
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
-	for _, policy := range []string{"prima", "lr"} {
-		e := engine(t, guarding(policy, maxStep(.4)), goldenModels(t))
-		st := State{Policy: "knapsack", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
-			"b": {Guarded: Guarded{Joined: true}}}}
+	for _, name := range []string{"prima", "lr"} {
+		e := engine(t, guarding(name, maxStep(.4)), goldenModels(t))
+		st := policy.State{Policy: "knapsack", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+			"b": {Guarded: policy.Guarded{Joined: true}}}}
 		for k := range 4 {
 			var plan quell.Plan
 			plan, st = e.Decide(snap(t, k, "a weight=0.7 use=0.3 cap=0.4", "b weight=0.3 use=0.4 cap=0.4"), st)
 			if got := plan.Weights["a"]; math.Abs(got-.5) > 1e-9 {
-				t.Errorf("%s, period %d: a has %.3f, want 0.5", policy, k, got)
+				t.Errorf("%s, period %d: a has %.3f, want 0.5", name, k, got)
 			}
 		}
 	}
@@ -91,8 +92,8 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 // The shares move to those that the new policy wants at that time.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
-	st := State{Policy: "lr", Instances: map[string]InstanceState{"a": {Guarded: Guarded{Joined: true}},
-		"b": {Guarded: Guarded{Joined: true}}}}
+	st := policy.State{Policy: "lr", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+		"b": {Guarded: policy.Guarded{Joined: true}}}}
 	var last quell.Plan
 	for k, want := range []float64{.8, .7, .6, .5, .4, .3, .25, .25} {
 		in := snap(t, k, "a weight=0.9 use=0.15 cap=0.15", "b weight=0.1 use=0.35 cap=0.45")
@@ -106,7 +107,7 @@ func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 // The first decision of a controller is not a change of policy: existing weights stay.
 func TestAFirstPolicyTakesWeightsOver(t *testing.T) {
 	plan, st := engine(t, guarding("prima", maxStep(.2)),
-		goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), State{})
+		goldenModels(t)).Decide(snap(t, 0, "a weight=0.9 use=0.3 cap=0.5", "b weight=0.1 use=0.3 cap=0.4"), policy.State{})
 	if got := plan.Weights["a"]; math.Abs(got-.9) > 1e-9 || st.HandingOver {
 		t.Errorf("a has %v", got)
 	}
@@ -154,7 +155,7 @@ func drawGuard(rng *rand.Rand) quell.Guard {
 	}
 }
 
-// For every policy, whatever the guard's rules and the readings are: the shares sum to 1, and a share that a person set is in force. If
+// For every name, whatever the guard's rules and the readings are: the shares sum to 1, and a share that a person set is in force. If
 // shares within all limits exist, the plan has the ones that are nearest to the policy's shares.
 func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 	models := goldenModels(t)
@@ -171,9 +172,9 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := State{Policy: rapid.SampledFrom(all.Names()).Draw(t, "policy before"), Instances: map[string]InstanceState{}}
+		st := policy.State{Policy: rapid.SampledFrom(all.Names()).Draw(t, "policy before"), Instances: map[string]policy.InstanceState{}}
 		for i := range n {
-			st.Instances[fmt.Sprintf("i%02d", i)] = InstanceState{Guarded: Guarded{Joined: rng.IntN(2) == 0}}
+			st.Instances[fmt.Sprintf("i%02d", i)] = policy.InstanceState{Guarded: policy.Guarded{Joined: rng.IntN(2) == 0}}
 		}
 		var last quell.Plan
 		for k := range 4 {
@@ -200,12 +201,13 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 
 // limits are the documented limits, computed from input and output.
 type limits struct {
-	ids        []string
-	fractions  []fraction // the policy's share and its bounds
-	impossible bool       // the remaining shares cannot compensate for the instances that are new, leave or have a share set by a person
+	ids       []string
+	fractions []policy.Fraction // the policy's share and its bounds
+	// the remaining shares cannot compensate for the instances that are new, leave or have a share set by a person
+	impossible bool
 }
 
-func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan quell.Plan) limits {
+func limitsOf(s *quell.Service, in *quell.Snapshot, before, after policy.State, plan quell.Plan) limits {
 	l := limits{ids: slices.Sorted(maps.Keys(plan.Weights))}
 	equal, known := 1/float64(len(l.ids)), false
 	staying := map[string]*quell.Instance{}
@@ -228,7 +230,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 	if l.impossible = others == 0; l.impossible {
 		return l // all set by people: scaled to 1
 	}
-	bases := make([]fraction, len(l.ids))
+	bases := make([]policy.Fraction, len(l.ids))
 	for i, id := range l.ids {
 		in, mem := staying[id], after.Instances[id]
 		weight := 0.0
@@ -240,16 +242,16 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 		if free > 0 {
 			want = wanted[i] / free * (1 - fixed)
 		}
-		f, base := fraction{want, s.Guard.Floor * equal, 1}, fraction{weight, 0, 1}
+		f, base := policy.Fraction{want, s.Guard.Floor * equal, 1}, policy.Fraction{weight, 0, 1}
 		ramp := 1.0
 		if age := time.Duration(*in.AgeS * float64(time.Second)); age < s.Guard.SlowStart && mem.StaleFor == 0 {
 			ramp = want * max(.1, float64(age)/float64(s.Guard.SlowStart))
-			f.high = max(ramp, f.low)
+			f.High = max(ramp, f.Low)
 		}
 		fails := in.Observation != nil && in.Observation.ErrorRate != nil && mem.StaleFor == 0 && in.Weight != nil &&
 			s.Guard.ErrorRate > 0 && *in.Observation.ErrorRate > s.Guard.ErrorRate
 		if fails {
-			f.low, f.high, base.high = min(f.low, weight), min(f.high, weight), weight
+			f.Low, f.High, base.High = min(f.Low, weight), min(f.High, weight), weight
 		}
 		if mem.StaleFor > 0 && in.Override == nil {
 			moved := 1.0
@@ -257,17 +259,17 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 				moved = min(1, float64(mem.StaleFor)/float64(s.Guard.Fade))
 			}
 			kept := (1-moved)**mem.StaleWeight + moved*equal
-			f, base = fraction{kept, kept, kept}, fraction{weight, weight, weight}
+			f, base = policy.Fraction{kept, kept, kept}, policy.Fraction{weight, weight, weight}
 		}
 		if weight == 0 && !before.Instances[id].Joined {
-			w := min(f.want, equal, ramp)
+			w := min(f.Want, equal, ramp)
 			if fails {
 				w = 0
 			}
-			base = fraction{w, w, w}
+			base = policy.Fraction{w, w, w}
 		}
 		if in.Override != nil {
-			f, base = fraction{*in.Override, *in.Override, *in.Override}, fraction{*in.Override, *in.Override, *in.Override}
+			f, base = policy.Fraction{*in.Override, *in.Override, *in.Override}, policy.Fraction{*in.Override, *in.Override, *in.Override}
 		}
 		l.fractions, bases[i] = append(l.fractions, f), base
 	}
@@ -283,11 +285,11 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after State, plan qu
 }
 
 // inProportion multiplies the shares wanted for the variable instances by one factor, within their upper bounds.
-func inProportion(fractions []fraction) ([]float64, bool) {
+func inProportion(fractions []policy.Fraction) ([]float64, bool) {
 	x := make([]float64, len(fractions))
 	full := make([]bool, len(fractions))
 	for i, f := range fractions {
-		x[i], full[i] = f.low, f.low == f.high
+		x[i], full[i] = f.Low, f.Low == f.High
 	}
 	for range fractions {
 		rest, wanted := 1.0, 0.0
@@ -295,14 +297,14 @@ func inProportion(fractions []fraction) ([]float64, bool) {
 			if full[i] {
 				rest -= x[i]
 			} else {
-				wanted += f.want
+				wanted += f.Want
 			}
 		}
 		again := false
 		for i, f := range fractions {
 			if !full[i] {
-				if x[i] = f.want / wanted * rest; x[i] > f.high {
-					x[i], full[i], again = f.high, true, true
+				if x[i] = f.Want / wanted * rest; x[i] > f.High {
+					x[i], full[i], again = f.High, true, true
 				}
 			}
 		}
@@ -315,37 +317,37 @@ func inProportion(fractions []fraction) ([]float64, bool) {
 
 // step narrows the limits to shares within one step of the present ones. It also bounds a stale instance's share, and the upper limit of a
 // new instance (ramp) is at least the lower end of its step.
-func (l *limits) step(base []float64, step float64, staying map[string]*quell.Instance, after State) {
+func (l *limits) step(base []float64, step float64, staying map[string]*quell.Instance, after policy.State) {
 	for i, id := range l.ids {
 		f := &l.fractions[i]
 		low, high := max(0, base[i]-step), min(1, base[i]+step)
 		switch {
 		case staying[id].Override != nil:
 		case after.Instances[id].StaleFor > 0:
-			f.low = min(max(f.want, low), high)
-			f.want, f.high = f.low, f.low
+			f.Low = min(max(f.Want, low), high)
+			f.Want, f.High = f.Low, f.Low
 		default:
-			f.low, f.high = max(f.low, low), min(max(f.high, low), high)
+			f.Low, f.High = max(f.Low, low), min(max(f.High, low), high)
 		}
 	}
 }
 
 // sums returns the sums of the lower and of the upper bounds.
-func sums(fractions []fraction) (low, high float64) {
+func sums(fractions []policy.Fraction) (low, high float64) {
 	for _, f := range fractions {
-		low, high = low+f.low, high+f.high
+		low, high = low+f.Low, high+f.High
 	}
 	return low, high
 }
 
-func possible(fractions []fraction) bool {
+func possible(fractions []policy.Fraction) bool {
 	low, high := sums(fractions)
-	crossed := slices.ContainsFunc(fractions, func(f fraction) bool { return f.low > f.high+1e-9 })
+	crossed := slices.ContainsFunc(fractions, func(f policy.Fraction) bool { return f.Low > f.High+1e-9 })
 	return !crossed && low <= 1+1e-9 && high >= 1-1e-9
 }
 
 // barely returns whether rounding decides if shares within the limits exist.
-func barely(fractions []fraction) bool {
+func barely(fractions []policy.Fraction) bool {
 	low, high := sums(fractions)
 	return math.Abs(low-1) <= 1e-9 || math.Abs(high-1) <= 1e-9
 }
@@ -372,12 +374,12 @@ func (l *limits) check(t *rapid.T, plan quell.Plan) bool {
 	var distance, least float64
 	for i, f := range l.fractions {
 		x := plan.Weights[l.ids[i]]
-		if x < f.low-1e-6 || x > f.high+1e-6 {
+		if x < f.Low-1e-6 || x > f.High+1e-6 {
 			t.Fatalf("%s has %v, beyond %+v", l.ids[i], x, f)
 		}
-		scale := math.Max(f.want, leastScale/float64(len(l.ids)))
-		distance += (x - f.want) * (x - f.want) / scale
-		least += (nearest[i] - f.want) * (nearest[i] - f.want) / scale
+		scale := math.Max(f.Want, policy.LeastScale/float64(len(l.ids)))
+		distance += (x - f.Want) * (x - f.Want) / scale
+		least += (nearest[i] - f.Want) * (nearest[i] - f.Want) / scale
 	}
 	if distance > least*(1+1e-3)+1e-6 {
 		t.Fatalf("the plan is %v away from what was wanted, and %v is possible:\n%v\n%v\n%+v", distance, least, plan.Weights, nearest,

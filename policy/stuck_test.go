@@ -1,6 +1,10 @@
-package policy
+package policy_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/quellhq/quell/policy"
+)
 
 // An instance that the provider refuses to end still runs: the group's bound holds with it, and no instance that serves is removed for it.
 func TestInstancesThatCannotBeStopped(t *testing.T) {
@@ -24,7 +28,7 @@ func TestInstancesThatCannotBeStopped(t *testing.T) {
 		s := golden(c.policy, 75, 0)
 		s.Group.Min, s.Group.Max = c.min, c.max
 		tell(&s, "Utilization", 0.3)
-		if plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, c.rows...), State{}); brief(plan) != c.want {
+		if plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, c.rows...), policy.State{}); brief(plan) != c.want {
 			t.Errorf("%s, %d to %d, %q: %s, want %s; %v", c.policy, c.min, c.max, c.rows, brief(plan), c.want, plan.Reasons)
 		}
 	}

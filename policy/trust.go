@@ -131,78 +131,78 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 type watched struct {
 	in       *Input
 	group    *Group
-	trust    Trust
-	now      Standing
-	known    bool
-	takeBack *Change // the change that this plan takes back
+	Trust    Trust
+	Now      Standing
+	Known    bool
+	TakeBack *Change // the change that this plan takes back
 }
 
 // watch compares the service with what was predicted, and finds out whether the last change must be taken back. It is called before the
 // policy decides, because calibration changes what the models say.
 func watch(in *Input, g *Group, t Trust) *watched {
-	w := &watched{in: in, group: g, trust: t}
-	w.now, w.known = g.standing(in, nil)
+	w := &watched{in: in, group: g, Trust: t}
+	w.Now, w.Known = g.standing(in, nil)
 	w.doubt()
-	if w.trust.Barred > 0 {
-		w.trust.Barred--
+	if w.Trust.Barred > 0 {
+		w.Trust.Barred--
 	}
-	if !w.known {
+	if !w.Known {
 		w.pass()
 		return w
 	}
-	s := w.now
-	w.trust.Measure = &s
+	s := w.Now
+	w.Trust.Measure = &s
 	asPredicted := s.Measured <= worse*s.Predicted
 	w.weigh()
-	if w.takeBack != nil {
+	if w.TakeBack != nil {
 		return w
 	}
 	if !asPredicted {
-		w.trust.Good = 0
+		w.Trust.Good = 0
 		return w
 	}
-	w.trust.Good++
+	w.Trust.Good++
 	switch {
-	case w.trust.Barred > 0 || w.trust.ByHand != "": // a level that a person set stays
-	case w.trust.Doubt.stays() && w.trust.Level == quell.Full:
-		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
-	case w.trust.Doubt.on():
-	case w.trust.level() == quell.AuthorityAdvise && w.trust.Good >= adviseFor:
-		w.trust.Level, w.trust.Good = quell.AuthorityStep, 0
-	case w.trust.level() == quell.AuthorityStep && w.trust.Good >= stepFor:
-		w.trust.Level, w.trust.Good = quell.Full, 0
-	case w.trust.Harms > 0 && w.trust.Good >= forgivenAfter:
-		w.trust.Harms, w.trust.Good = w.trust.Harms-1, 0
+	case w.Trust.Barred > 0 || w.Trust.ByHand != "": // a level that a person set stays
+	case w.Trust.Doubt.stays() && w.Trust.Level == quell.Full:
+		w.Trust.Level, w.Trust.Good = quell.AuthorityStep, 0
+	case w.Trust.Doubt.On():
+	case w.Trust.level() == quell.AuthorityAdvise && w.Trust.Good >= adviseFor:
+		w.Trust.Level, w.Trust.Good = quell.AuthorityStep, 0
+	case w.Trust.level() == quell.AuthorityStep && w.Trust.Good >= stepFor:
+		w.Trust.Level, w.Trust.Good = quell.Full, 0
+	case w.Trust.Harms > 0 && w.Trust.Good >= forgivenAfter:
+		w.Trust.Harms, w.Trust.Good = w.Trust.Harms-1, 0
 	}
 	return w
 }
 
 // pass ends the watching of a change that could not be judged for long: by then, much else may have changed.
 func (w *watched) pass() {
-	if w.trust.Change == nil {
+	if w.Trust.Change == nil {
 		return
 	}
-	c := *w.trust.Change
+	c := *w.Trust.Change
 	c.Mute++
-	if w.trust.Change = &c; c.Mute >= mutedFor {
-		w.trust.Change = nil
+	if w.Trust.Change = &c; c.Mute >= mutedFor {
+		w.Trust.Change = nil
 	}
 }
 
 // weigh judges the watched change by the newest period.
 func (w *watched) weigh() {
-	if w.trust.Change == nil || !w.in.Service.Guard.Undo {
-		w.trust.Change = nil
+	if w.Trust.Change == nil || !w.in.Service.Guard.Undo {
+		w.Trust.Change = nil
 		return
 	}
-	c := *w.trust.Change
+	c := *w.Trust.Change
 	if !c.inForce(w.group) || c.overtaken(w.group) || c.SLO != "" && c.SLO != objective(w.in) {
-		w.trust.Change = nil
+		w.Trust.Change = nil
 		return
 	}
 	c.Periods++
 	c.Mute = 0
-	w.trust.Change = &c
+	w.Trust.Change = &c
 	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back.
 	now, known := w.group.standing(w.in, func(m *Member) bool { return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) })
 	limit := math.Max(c.Before, now.Predicted)
@@ -217,10 +217,10 @@ func (w *watched) weigh() {
 	}
 	switch {
 	case c.Bad >= 2:
-		w.takeBack = &c
-		w.trust.Change = nil
+		w.TakeBack = &c
+		w.Trust.Change = nil
 	case c.Periods >= watchedFor:
-		w.trust.Change = nil
+		w.Trust.Change = nil
 	}
 }
 
@@ -230,7 +230,7 @@ func (g *Group) felt() float64 {
 	for _, m := range g.rated {
 		highest := 0.0
 		for i := range m.Senses {
-			highest = math.Max(highest, m.Senses[i].measured)
+			highest = math.Max(highest, m.Senses[i].Measured)
 		}
 		sum += highest
 	}
@@ -277,23 +277,23 @@ func (w *watched) rate() float64 {
 	return 0
 }
 
-// level returns the authority of this plan.
-func (w *watched) level() quell.Authority {
-	level := w.trust.level()
-	if !w.known || w.now.Measured <= worse || w.trust.Barred > 0 || w.trust.ByHand != "" {
+// Level returns the authority of this plan.
+func (w *watched) Level() quell.Authority {
+	level := w.Trust.level()
+	if !w.Known || w.Now.Measured <= worse || w.Trust.Barred > 0 || w.Trust.ByHand != "" {
 		return level
 	}
 	return quell.Authorities[min(slices.Index(quell.Authorities, level)+1, len(quell.Authorities)-1)]
 }
 
-// restrict reduces a policy's plan to what it may do at present.
-func (w *watched) restrict(plan *quell.Plan) {
-	if w.takeBack != nil {
+// Restrict reduces a policy's plan to what it may do at present.
+func (w *watched) Restrict(plan *quell.Plan) {
+	if w.TakeBack != nil {
 		w.undo(plan)
 		return
 	}
-	level := w.level()
-	if w.trust.Level != "" {
+	level := w.Level()
+	if w.Trust.Level != "" {
 		plan.Authority = level
 	}
 	switch level {
@@ -331,7 +331,7 @@ func (w *watched) onlyAdvise(plan *quell.Plan) {
 	w.wish(plan)
 	w.setShares(w.group.inForce())
 	add := 0
-	if plan.Group != nil && w.known && w.now.Measured > worse {
+	if plan.Group != nil && w.Known && w.Now.Measured > worse {
 		add = plan.Group.Add
 	}
 	plan.Group, plan.Replace = nil, nil
@@ -340,17 +340,17 @@ func (w *watched) onlyAdvise(plan *quell.Plan) {
 	}
 	text := "it has not shown yet that its predictions hold: it only advises" + w.unjudged()
 	switch {
-	case w.trust.ByHand != "":
-		text = fmt.Sprintf("it only advises, as %s set it: `quell authority auto` ends that", w.trust.ByHand)
-	case w.trust.Barred > 0:
-		text = fmt.Sprintf("a change was taken back: it only advises for %d more period(s)", w.trust.Barred)
+	case w.Trust.ByHand != "":
+		text = fmt.Sprintf("it only advises, as %s set it: `quell authority auto` ends that", w.Trust.ByHand)
+	case w.Trust.Barred > 0:
+		text = fmt.Sprintf("a change was taken back: it only advises for %d more period(s)", w.Trust.Barred)
 	}
 	AddReason(plan, "authority", "", "policy %s: %s. `quell authority full` lets it act at once", w.in.Service.Policy.Name, text)
 }
 
 // unjudged says why a period tells nothing about the predictions, "" if it does.
 func (w *watched) unjudged() string {
-	if w.known {
+	if w.Known {
 		return ""
 	}
 	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", leastSample)
@@ -365,7 +365,7 @@ func (w *watched) setShares(shares map[string]float64) {
 // smallSteps limits how far shares move, in steps that grow with every period as predicted, and removes one instance at most.
 func (w *watched) smallSteps(plan *quell.Plan) {
 	w.wish(plan)
-	w.in.stepPart = math.Min(1, 0.5*math.Exp2(float64(w.trust.Good)/stepFor))
+	w.in.stepPart = math.Min(1, 0.5*math.Exp2(float64(w.Trust.Good)/stepFor))
 	if plan.Group != nil && len(plan.Group.Remove) > 1 {
 		for _, id := range plan.Group.Remove[:len(plan.Group.Remove)-1] {
 			for _, m := range w.group.Ready {
@@ -379,21 +379,21 @@ func (w *watched) smallSteps(plan *quell.Plan) {
 		plan.Group = &change
 	}
 	name := w.in.Service.Policy.Name
-	if w.trust.Doubt.on() {
+	if w.Trust.Doubt.On() {
 		AddReason(plan, "authority", "", "policy %s makes small steps while its predictions are doubtful", name)
 		return
 	}
-	if w.trust.ByHand != "" {
-		AddReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.trust.ByHand)
+	if w.Trust.ByHand != "" {
+		AddReason(plan, "authority", "", "policy %s makes small steps, as %s set it: `quell authority auto` ends that", name, w.Trust.ByHand)
 		return
 	}
 	AddReason(plan, "authority", "", "policy %s makes small steps until its predictions have held for %d more period(s)%s",
-		name, stepFor-w.trust.Good, w.unjudged())
+		name, stepFor-w.Trust.Good, w.unjudged())
 }
 
 // undo puts back what was in force before the watched change: the shares at once, and as many instances as it removed.
 func (w *watched) undo(plan *quell.Plan) {
-	c := w.takeBack
+	c := w.TakeBack
 	w.wish(plan)
 	shares := w.group.inForce()
 	for _, m := range w.group.Ready {
@@ -411,20 +411,20 @@ func (w *watched) undo(plan *quell.Plan) {
 		plan.Group = &quell.GroupChange{Add: missing}
 	}
 	w.in.stepPart = math.Inf(1)
-	t := &w.trust
+	t := &w.Trust
 	t.Level, t.Good, t.Barred = quell.AuthorityAdvise, 0, barredFor<<min(t.Harms, mostBarred)
 	t.Harms++
 	t.HarmAt, t.ByHand = w.in.Snapshot.At, ""
 	t.Harm = fmt.Sprintf("the change of %s was taken back: requests take %.2f times the objective; before it was %.2f, predicted were %.2f",
-		c.At.UTC().Format(time.TimeOnly), w.now.Measured, c.Before, w.now.Predicted)
+		c.At.UTC().Format(time.TimeOnly), w.Now.Measured, c.Before, w.Now.Predicted)
 	plan.Authority = quell.AuthorityAdvise
 	AddReason(plan, "taken_back", "", "%s. Policy %s only advises for %d period(s)", t.Harm, w.in.Service.Policy.Name, t.Barred)
 }
 
-// follow begins to watch the plan if it changes something that can do harm: shares, or the number of instances downwards.
-func (w *watched) follow(plan *quell.Plan) Trust {
-	t := w.trust
-	if w.takeBack != nil || !w.in.Service.Guard.Undo || len(w.group.Ready) == 0 {
+// Follow begins to watch the plan if it changes something that can do harm: shares, or the number of instances downwards.
+func (w *watched) Follow(plan *quell.Plan) Trust {
+	t := w.Trust
+	if w.TakeBack != nil || !w.in.Service.Guard.Undo || len(w.group.Ready) == 0 {
 		return t
 	}
 	var removed []string
@@ -438,7 +438,7 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 			return t // shares move because an instance joins
 		}
 		planned, stays := plan.Weights[m.ID]
-		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.settled) > least
+		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.Settled) > least
 	}
 	if len(removed) == 0 && !moves {
 		return t
@@ -452,10 +452,10 @@ func (w *watched) follow(plan *quell.Plan) Trust {
 		t.Change = &c
 		return t
 	}
-	if !w.known || w.now.Measured > plainly {
+	if !w.Known || w.Now.Measured > plainly {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
 	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.Ready) + w.group.Starting,
-		SLO: objective(w.in), Before: w.now.Measured, Rate: w.rate(), Felt: w.group.felt()}
+		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt()}
 	return t
 }

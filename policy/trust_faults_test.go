@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // learnedFor decides for some calm periods with a policy that learns.
-func learnedFor(t *testing.T, e *Engine, periods int) (st State) {
+func learnedFor(t *testing.T, e *policy.Engine, periods int) (st policy.State) {
 	t.Helper()
 	for p := range periods {
 		_, st = e.Decide(reading(p, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), st)
@@ -20,7 +21,7 @@ func learnedFor(t *testing.T, e *Engine, periods int) (st State) {
 	return st
 }
 
-func learningEngine(t *testing.T, service quell.Service) *Engine {
+func learningEngine(t *testing.T, service quell.Service) *policy.Engine {
 	t.Helper()
 	e, err := all.NewLearningEngine(service, nil)
 	if err != nil {
@@ -40,13 +41,13 @@ func says(plan quell.Plan, code, text string) bool {
 
 // In an emergency people change to a simple policy. It may act at once, whatever the former one did; only what a person set stays.
 func TestAnotherPolicyBeginsAnew(t *testing.T) {
-	harmful := Trust{Level: quell.AuthorityAdvise, Barred: 160, Harms: 5}
+	harmful := policy.Trust{Level: quell.AuthorityAdvise, Barred: 160, Harms: 5}
 	for _, name := range []string{"static", "hpa"} {
 		e, err := all.NewEngine(learningService(name), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, w := State{Policy: "prima", Trust: harmful}, [2]float64{0.9, 0.1}
+		st, w := policy.State{Policy: "prima", Trust: harmful}, [2]float64{0.9, 0.1}
 		for p := range 30 {
 			var plan quell.Plan
 			plan, st = e.Decide(reading(p, w, [2]float64{90, 12}), st)
@@ -55,8 +56,8 @@ func TestAnotherPolicyBeginsAnew(t *testing.T) {
 		if w[0] > 0.6 || st.Trust.Barred > 0 {
 			t.Errorf("%s: after 30 periods the weights are %.2f, trust %+v", name, w, st.Trust)
 		}
-		byHand := Trust{Level: quell.AuthorityAdvise, ByHand: "ann", Harms: 5}
-		plan, _ := e.Decide(reading(0, [2]float64{0.9, 0.1}, [2]float64{90, 12}), State{Policy: "prima", Trust: byHand})
+		byHand := policy.Trust{Level: quell.AuthorityAdvise, ByHand: "ann", Harms: 5}
+		plan, _ := e.Decide(reading(0, [2]float64{0.9, 0.1}, [2]float64{90, 12}), policy.State{Policy: "prima", Trust: byHand})
 		if plan.Weights["i1"] != 0.9 || !says(plan, "authority", "as ann set it") {
 			t.Errorf("%s: set by hand: %v, %+v", name, plan.Weights, plan.Reasons)
 		}
@@ -74,7 +75,8 @@ func TestNewTrainedModelsAreUsed(t *testing.T) {
 	if !says(plan, "learning_anew", "the trained models have changed") || plan.Authority != quell.Full {
 		t.Errorf("authority %q, %+v", plan.Authority, plan.Reasons)
 	}
-	if fresh, _ := e.Decide(reading(30, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), State{}); fresh.Capacity["i1"] != plan.Capacity["i1"] {
+	if fresh, _ := e.Decide(reading(30, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}),
+		policy.State{}); fresh.Capacity["i1"] != plan.Capacity["i1"] {
 		t.Errorf("capacities %v, without a memory %v", plan.Capacity, fresh.Capacity)
 	}
 	known := st.Learned.Periods
@@ -142,52 +144,52 @@ func TestThePolicyIsNotBlamedForOthers(t *testing.T) {
 	service := learningService("prima")
 	in, g := watching(&service, []string{"i1", "i2"}, 200, 80)
 	in.Snapshot.Instances[0].Override = &share
-	c := &Change{Shares: map[string]float64{"i1": 0.3, "i2": 0.7}, Before: 1, Rate: 100, SLO: objective(in)}
-	if w := watch(in, g, Trust{Level: quell.Full, Change: c}); w.takeBack != nil || w.trust.Change != nil {
-		t.Errorf("an override of a watched instance: %+v", w.trust)
+	c := &policy.Change{Shares: map[string]float64{"i1": 0.3, "i2": 0.7}, Before: 1, Rate: 100, SLO: policy.Objective(in)}
+	if w := policy.Watch(in, g, policy.Trust{Level: quell.Full, Change: c}); w.TakeBack != nil || w.Trust.Change != nil {
+		t.Errorf("an override of a watched instance: %+v", w.Trust)
 	}
 }
 
 // watching is a group of these instances with equal shares, all with n response times of that length.
-func watching(service *quell.Service, ids []string, n int, ms float64) (*Input, *Group) {
+func watching(service *quell.Service, ids []string, n int, ms float64) (*policy.Input, *policy.Group) {
 	rate := 100.0
-	s, g := &quell.Snapshot{At: time.Unix(100, 0), ArrivalRate: &rate}, &Group{}
+	s, g := &quell.Snapshot{At: time.Unix(100, 0), ArrivalRate: &rate}, &policy.Group{}
 	for _, id := range ids {
 		share := 1 / float64(len(ids))
 		s.Instances = append(s.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: &share,
 			Observation: &quell.Observation{At: s.At, LatencyMS: &quell.Latency{Mean: &ms, N: n}}})
 	}
 	for i := range s.Instances {
-		g.Ready = append(g.Ready, &Member{Instance: &s.Instances[i], Fresh: true, settled: 1 / float64(len(ids))})
+		g.Ready = append(g.Ready, &policy.Member{Instance: &s.Instances[i], Fresh: true, Settled: 1 / float64(len(ids))})
 	}
-	return &Input{Service: service, Snapshot: s}, g
+	return &policy.Input{Service: service, Snapshot: s}, g
 }
 
 // A tighter objective is no harm that the last change did.
 func TestAnotherObjectiveEndsTheWatch(t *testing.T) {
 	service := learningService("hpa")
 	in, g := watching(&service, []string{"i1", "i2"}, 200, 60)
-	c := &Change{Shares: map[string]float64{"i1": 0.4, "i2": 0.6}, Before: 1, Rate: 100, SLO: objective(in)}
-	if w := watch(in, g, Trust{Level: quell.Full, Change: c}); w.trust.Change == nil || w.trust.Change.Bad == 0 {
-		t.Errorf("the same objective: %+v", w.trust)
+	c := &policy.Change{Shares: map[string]float64{"i1": 0.4, "i2": 0.6}, Before: 1, Rate: 100, SLO: policy.Objective(in)}
+	if w := policy.Watch(in, g, policy.Trust{Level: quell.Full, Change: c}); w.Trust.Change == nil || w.Trust.Change.Bad == 0 {
+		t.Errorf("the same objective: %+v", w.Trust)
 	}
 	service.SLO.Threshold = 30 * time.Millisecond
-	if w := watch(in, g, Trust{Level: quell.Full, Change: c}); w.takeBack != nil || w.trust.Change != nil {
-		t.Errorf("a tighter one: %+v", w.trust)
+	if w := policy.Watch(in, g, policy.Trust{Level: quell.Full, Change: c}); w.TakeBack != nil || w.Trust.Change != nil {
+		t.Errorf("a tighter one: %+v", w.Trust)
 	}
 }
 
 // At night too few requests come to judge removals. In the morning they must not all be taken back at once.
 func TestUnjudgedRemovalsDoNotPileUp(t *testing.T) {
 	service := learningService("prima")
-	ids, trust, next := []string{"a", "b", "c"}, Trust{Level: quell.Full}, 0
+	ids, trust, next := []string{"a", "b", "c"}, policy.Trust{Level: quell.Full}, 0
 	for p := range 100 {
 		n := 5
 		if p == 0 {
 			n = 50
 		}
 		in, g := watching(&service, ids, n, 20)
-		w := watch(in, g, trust)
+		w := policy.Watch(in, g, trust)
 		plan := quell.Plan{Weights: map[string]float64{}}
 		switch {
 		case len(ids) == 3:
@@ -197,16 +199,16 @@ func TestUnjudgedRemovalsDoNotPileUp(t *testing.T) {
 			next++
 			ids = append(ids[:2:2], fmt.Sprint("n", next))
 		}
-		trust = w.follow(&plan)
+		trust = w.Follow(&plan)
 	}
-	if c := trust.Change; c != nil && len(c.Removed) > mutedFor/5+1 {
+	if c := trust.Change; c != nil && len(c.Removed) > policy.MutedFor/5+1 {
 		t.Errorf("%d removals are watched", len(c.Removed))
 	}
 	in, g := watching(&service, []string{"a", "b"}, 200, 80)
-	change := &Change{Removed: []string{"c", "d", "e", "f"}, Size: 3, Before: 1, Rate: 100, SLO: objective(in), Bad: 1}
-	w := watch(in, g, Trust{Level: quell.Full, Change: change})
+	change := &policy.Change{Removed: []string{"c", "d", "e", "f"}, Size: 3, Before: 1, Rate: 100, SLO: policy.Objective(in), Bad: 1}
+	w := policy.Watch(in, g, policy.Trust{Level: quell.Full, Change: change})
 	var plan quell.Plan
-	if w.restrict(&plan); w.takeBack == nil || plan.Group == nil || plan.Group.Add != 1 {
+	if w.Restrict(&plan); w.TakeBack == nil || plan.Group == nil || plan.Group.Add != 1 {
 		t.Errorf("of 3 instances 2 are left: %+v", plan.Group)
 	}
 }
@@ -215,9 +217,9 @@ func TestUnjudgedRemovalsDoNotPileUp(t *testing.T) {
 func TestHarmsAreForgotten(t *testing.T) {
 	service := learningService("prima")
 	in, g := watching(&service, []string{"a", "b"}, 200, 20)
-	trust := Trust{Level: quell.Full, Harms: 2}
-	for range forgivenAfter + 1 {
-		trust = watch(in, g, trust).trust
+	trust := policy.Trust{Level: quell.Full, Harms: 2}
+	for range policy.ForgivenAfter + 1 {
+		trust = policy.Watch(in, g, trust).Trust
 	}
 	if trust.Harms != 1 {
 		t.Errorf("%+v", trust)
@@ -232,7 +234,7 @@ func TestUnreadableLearningLosesNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back State
+	var back policy.State
 	if err := restore([]byte(strings.Replace(string(text), `"seen":{`, `"seen":{"gpu":{},`, 1)), &back); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // reading is a snapshot of two instances that share the load, with response times in milliseconds.
@@ -25,13 +26,6 @@ func reading(period int, weights [2]float64, ms [2]float64) *quell.Snapshot {
 	return s
 }
 
-func learningService(name string) quell.Service {
-	s := quell.DefaultService()
-	s.Name, s.SLO, s.Policy = "s", quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, quell.Policy{Name: name}
-	s.Group.Min, s.Group.Max, s.Group.Fixed = 2, 2, true
-	return s
-}
-
 // A policy whose models are learned in place begins with equal weights, then advises, makes steps and at last acts fully. What it knows
 // survives being stored.
 func TestAuthorityGrows(t *testing.T) {
@@ -39,7 +33,7 @@ func TestAuthorityGrows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var st State
+	var st policy.State
 	seen := map[quell.Authority]int{}
 	var order []quell.Authority
 	for period := range 30 {
@@ -51,7 +45,7 @@ func TestAuthorityGrows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st = State{}
+		st = policy.State{}
 		if err := restore(text, &st); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +59,7 @@ func TestAuthorityGrows(t *testing.T) {
 	if len(st.Learned.Live()) == 0 {
 		t.Error("nothing was learned")
 	}
-	again, _ := e.Decide(reading(30, [2]float64{0.5, 0.5}, [2]float64{14, 14}), State{Policy: st.Policy})
+	again, _ := e.Decide(reading(30, [2]float64{0.5, 0.5}, [2]float64{14, 14}), policy.State{Policy: st.Policy})
 	if again.Authority != quell.AuthorityAdvise {
 		t.Errorf("without its memory it has authority %q", again.Authority)
 	}
@@ -77,7 +71,7 @@ func TestLearningGoesOnFromTrainedModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, st := e.Decide(reading(0, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), State{})
+	plan, st := e.Decide(reading(0, [2]float64{0.5, 0.5}, [2]float64{14, 14.5}), policy.State{})
 	if plan.Authority != quell.Full || len(plan.Capacity) != 2 {
 		t.Errorf("authority %q and capacities %v", plan.Authority, plan.Capacity)
 	}
@@ -89,22 +83,22 @@ func TestLearningGoesOnFromTrainedModels(t *testing.T) {
 // While the objective is missed, a policy may go one level further than it has earned, unless a person set the level or a change was just
 // taken back.
 func TestMoreAuthorityInNeed(t *testing.T) {
-	missed, met := Standing{Measured: 1.5, Predicted: 1}, Standing{Measured: 1, Predicted: 1}
+	missed, met := policy.Standing{Measured: 1.5, Predicted: 1}, policy.Standing{Measured: 1, Predicted: 1}
 	for name, c := range map[string]struct {
-		now   Standing
-		trust Trust
+		now   policy.Standing
+		trust policy.Trust
 		want  quell.Authority
 	}{
-		"advise, met":          {met, Trust{Level: quell.AuthorityAdvise}, quell.AuthorityAdvise},
-		"advise, missed":       {missed, Trust{Level: quell.AuthorityAdvise}, quell.AuthorityStep},
-		"step, missed":         {missed, Trust{Level: quell.AuthorityStep}, quell.Full},
-		"full, missed":         {missed, Trust{Level: quell.Full}, quell.Full},
-		"trained, missed":      {missed, Trust{}, quell.Full},
-		"set by a person":      {missed, Trust{Level: quell.AuthorityAdvise, ByHand: "anna"}, quell.AuthorityAdvise},
-		"after a harmful plan": {missed, Trust{Level: quell.AuthorityAdvise, Barred: 3}, quell.AuthorityAdvise},
+		"advise, met":          {met, policy.Trust{Level: quell.AuthorityAdvise}, quell.AuthorityAdvise},
+		"advise, missed":       {missed, policy.Trust{Level: quell.AuthorityAdvise}, quell.AuthorityStep},
+		"step, missed":         {missed, policy.Trust{Level: quell.AuthorityStep}, quell.Full},
+		"full, missed":         {missed, policy.Trust{Level: quell.Full}, quell.Full},
+		"trained, missed":      {missed, policy.Trust{}, quell.Full},
+		"set by a person":      {missed, policy.Trust{Level: quell.AuthorityAdvise, ByHand: "anna"}, quell.AuthorityAdvise},
+		"after a harmful plan": {missed, policy.Trust{Level: quell.AuthorityAdvise, Barred: 3}, quell.AuthorityAdvise},
 	} {
-		w := &watched{trust: c.trust, now: c.now, known: true}
-		if got := w.level(); got != c.want {
+		w := &policy.Watched{Trust: c.trust, Now: c.now, Known: true}
+		if got := w.Level(); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
@@ -113,30 +107,31 @@ func TestMoreAuthorityInNeed(t *testing.T) {
 // The reason names who set the authority. Otherwise it says how many periods are left, and why one does not count.
 func TestReasonOfTheAuthority(t *testing.T) {
 	for name, c := range map[string]struct {
-		trust     Trust
+		trust     policy.Trust
 		responses int
 		want      string
 	}{
-		"advises": {Trust{Level: quell.AuthorityAdvise}, 200,
+		"advises": {policy.Trust{Level: quell.AuthorityAdvise}, 200,
 			"policy prima: it has not shown yet that its predictions hold: it only advises."},
-		"too few requests": {Trust{Level: quell.AuthorityAdvise}, 9, "at least 10 response times at one instance). `quell authority full`"},
-		"advises by hand": {Trust{Level: quell.AuthorityAdvise, ByHand: "ann"}, 200,
+		"too few requests": {policy.Trust{Level: quell.AuthorityAdvise}, 9,
+			"at least 10 response times at one instance). `quell authority full`"},
+		"advises by hand": {policy.Trust{Level: quell.AuthorityAdvise, ByHand: "ann"}, 200,
 			"it only advises, as ann set it: `quell authority auto` ends that"},
-		"steps": {Trust{Level: quell.AuthorityStep}, 200, "until its predictions have held for 3 more period(s)"},
-		"steps by hand": {Trust{Level: quell.AuthorityStep, ByHand: "ann", Good: 20}, 200,
+		"steps": {policy.Trust{Level: quell.AuthorityStep}, 200, "until its predictions have held for 3 more period(s)"},
+		"steps by hand": {policy.Trust{Level: quell.AuthorityStep, ByHand: "ann", Good: 20}, 200,
 			"small steps, as ann set it: `quell authority auto` ends that"},
-		"steps, and is too few": {Trust{Level: quell.AuthorityStep}, 9, "for 4 more period(s) (this period is not judged"},
+		"steps, and is too few": {policy.Trust{Level: quell.AuthorityStep}, 9, "for 4 more period(s) (this period is not judged"},
 	} {
 		service := learningService(all.Default())
-		in, g := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{14, 14})}, &Group{}
+		in, g := &policy.Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{14, 14})}, &policy.Group{}
 		for i := range in.Snapshot.Instances {
 			in.Snapshot.Instances[i].Observation.LatencyMS.N = c.responses
-			g.Ready = append(g.Ready, &Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
+			g.Ready = append(g.Ready, &policy.Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
 		}
 		var plan quell.Plan
-		w := watch(in, g, c.trust)
-		w.trust.Level = c.trust.Level
-		w.restrict(&plan)
+		w := policy.Watch(in, g, c.trust)
+		w.Trust.Level = c.trust.Level
+		w.Restrict(&plan)
 		if len(plan.Reasons) != 1 || !strings.Contains(plan.Reasons[0].Text, c.want) {
 			t.Errorf("%s: %+v, want %q", name, plan.Reasons, c.want)
 		}
@@ -150,7 +145,7 @@ func TestTooLittleIsKnown(t *testing.T) {
 	}
 	s := reading(1, [2]float64{0.5, 0.5}, [2]float64{14, 14})
 	s.Instances[0].Observation.Probe, s.Instances[1].Observation.Probe = nil, nil
-	plan, _ := e.Decide(s, State{})
+	plan, _ := e.Decide(s, policy.State{})
 	if len(plan.Reasons) == 0 || plan.Reasons[len(plan.Reasons)-1].Code != "learning" || plan.Authority != quell.AuthorityAdvise {
 		t.Errorf("without probes: %+v", plan)
 	}
@@ -159,43 +154,43 @@ func TestTooLittleIsKnown(t *testing.T) {
 // A change of shares after which the service is plainly worse than before in two periods is taken back, for a policy without models too.
 func TestHarmIsTakenBack(t *testing.T) {
 	service := learningService("knapsack")
-	g := &Group{}
-	in := &Input{Service: &service, Snapshot: reading(2, [2]float64{0.9, 0.1}, [2]float64{90, 12})}
+	g := &policy.Group{}
+	in := &policy.Input{Service: &service, Snapshot: reading(2, [2]float64{0.9, 0.1}, [2]float64{90, 12})}
 	for i := range in.Snapshot.Instances {
-		g.Ready = append(g.Ready, &Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
+		g.Ready = append(g.Ready, &policy.Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
 	}
-	change := &Change{At: in.Snapshot.At, Shares: map[string]float64{"i1": 0.5, "i2": 0.5}, Before: 1, Rate: 100, Bad: 1}
-	w := watch(in, g, Trust{Change: change})
+	change := &policy.Change{At: in.Snapshot.At, Shares: map[string]float64{"i1": 0.5, "i2": 0.5}, Before: 1, Rate: 100, Bad: 1}
+	w := policy.Watch(in, g, policy.Trust{Change: change})
 	plan := quell.Plan{Group: &quell.GroupChange{Remove: []string{"i2"}}}
-	w.restrict(&plan)
-	if w.takeBack == nil || g.Ready[0].Planned != 0.5 || g.Ready[1].Planned != 0.5 || plan.Group != nil {
+	w.Restrict(&plan)
+	if w.TakeBack == nil || g.Ready[0].Planned != 0.5 || g.Ready[1].Planned != 0.5 || plan.Group != nil {
 		t.Fatalf("shares %v and %v, group %+v", g.Ready[0].Planned, g.Ready[1].Planned, plan.Group)
 	}
-	if trust := w.follow(&plan); trust.Level != quell.AuthorityAdvise || trust.Barred != barredFor || trust.Harms != 1 {
+	if trust := w.Follow(&plan); trust.Level != quell.AuthorityAdvise || trust.Barred != policy.BarredFor || trust.Harms != 1 {
 		t.Errorf("after the harm: %+v", trust)
 	}
 	if change.Bad != 1 {
 		t.Error("the old memory was changed")
 	}
-	for name, still := range map[string]func(s *quell.Snapshot, c *Change){
-		"it was as bad before":         func(_ *quell.Snapshot, c *Change) { c.Before = 2 },
-		"many more requests":           func(s *quell.Snapshot, _ *Change) { more := 200.0; s.ArrivalRate = &more },
-		"the change is not in force":   func(_ *quell.Snapshot, c *Change) { c.Shares = map[string]float64{"i1": 0.9, "i2": 0.1} },
-		"too few requests to judge it": func(s *quell.Snapshot, _ *Change) { s.Instances[0].Observation.LatencyMS.N = 3 },
-		"the slow one was relieved": func(s *quell.Snapshot, _ *Change) {
+	for name, still := range map[string]func(s *quell.Snapshot, c *policy.Change){
+		"it was as bad before":         func(_ *quell.Snapshot, c *policy.Change) { c.Before = 2 },
+		"many more requests":           func(s *quell.Snapshot, _ *policy.Change) { more := 200.0; s.ArrivalRate = &more },
+		"the change is not in force":   func(_ *quell.Snapshot, c *policy.Change) { c.Shares = map[string]float64{"i1": 0.9, "i2": 0.1} },
+		"too few requests to judge it": func(s *quell.Snapshot, _ *policy.Change) { s.Instances[0].Observation.LatencyMS.N = 3 },
+		"the slow one was relieved": func(s *quell.Snapshot, _ *policy.Change) {
 			s.Instances[0].Observation.LatencyMS, s.Instances[1].Observation.LatencyMS =
 				s.Instances[1].Observation.LatencyMS, s.Instances[0].Observation.LatencyMS
 		},
-		"undo is off": func(*quell.Snapshot, *Change) { service.Guard.Undo = false },
+		"undo is off": func(*quell.Snapshot, *policy.Change) { service.Guard.Undo = false },
 	} {
 		c := *change
 		s := reading(2, [2]float64{0.9, 0.1}, [2]float64{70, 12})
 		still(s, &c)
-		in, g := &Input{Service: &service, Snapshot: s}, &Group{}
+		in, g := &policy.Input{Service: &service, Snapshot: s}, &policy.Group{}
 		for i := range s.Instances {
-			g.Ready = append(g.Ready, &Member{Instance: &s.Instances[i], Fresh: true})
+			g.Ready = append(g.Ready, &policy.Member{Instance: &s.Instances[i], Fresh: true})
 		}
-		if w := watch(in, g, Trust{Change: &c}); w.takeBack != nil {
+		if w := policy.Watch(in, g, policy.Trust{Change: &c}); w.TakeBack != nil {
 			t.Errorf("%s, and the change is taken back", name)
 		}
 		service.Guard.Undo = true

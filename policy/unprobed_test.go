@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // probing is a service that waits for readings of its instances as long as guard.stale_after says.
@@ -27,10 +28,10 @@ func added(p quell.Plan) int {
 // The policy waits for an instance that reports but is never probed, but only for a limited time. After that the group grows without it,
 // and the plan says so.
 func TestAnUnprobedInstanceDoesNotStopScaleOut(t *testing.T) {
-	for _, tc := range []struct{ staleAfter, waits int }{{3, 3}, {1, 1}, {8, 8}, {0, defaultPatience}} {
+	for _, tc := range []struct{ staleAfter, waits int }{{3, 3}, {1, 1}, {8, 8}, {0, policy.DefaultPatience}} {
 		t.Run(fmt.Sprintf("stale_after %d", tc.staleAfter), func(t *testing.T) {
 			e := engine(t, probing(tc.staleAfter), withPerRequest(t, 0.01))
-			var st State
+			var st policy.State
 			first := -1
 			for k := range 40 {
 				var plan quell.Plan
@@ -52,7 +53,7 @@ func TestAnUnprobedInstanceDoesNotStopScaleOut(t *testing.T) {
 // If the agent reports why its probes fail, the plan says it, in place of the guess that the port is closed.
 func TestTheReasonOfFailedProbesIsTold(t *testing.T) {
 	e := engine(t, probing(1), withPerRequest(t, 0.01))
-	var st State
+	var st policy.State
 	var plan quell.Plan
 	for k := range 4 {
 		s := snap(t, k, "arrivals=100", "b weight=1 use=0.1 sf=0", "n weight=0 use=0")
@@ -68,7 +69,7 @@ func TestTheReasonOfFailedProbesIsTold(t *testing.T) {
 func TestAnUnprobedInstanceDoesNotStopScaleIn(t *testing.T) {
 	e := engine(t, probing(3), goldenModels(t))
 	rows := []string{"a weight=0.5 use=0.1 cap=0.5", "b weight=0.5 use=0.1 cap=0.5", "n weight=0 use=0"}
-	var st State
+	var st policy.State
 	var removed []int
 	for k := range 8 {
 		var plan quell.Plan
@@ -84,7 +85,7 @@ func TestAnUnprobedInstanceDoesNotStopScaleIn(t *testing.T) {
 // If no instance was ever probed, capacities are unknown: nothing is done, and the plan says so.
 func TestNobodyIsProbed(t *testing.T) {
 	e := engine(t, probing(3), withPerRequest(t, 0.01))
-	var st State
+	var st policy.State
 	for k := range 20 {
 		var plan quell.Plan
 		plan, st = e.Decide(snap(t, k, "arrivals=100", "a weight=0.5 use=0.5", "b weight=0.5 use=0.5"), st)
@@ -103,7 +104,7 @@ func TestUnprobedInstancesCarryTheirShare(t *testing.T) {
 	s.Group.Max = 50
 	e := engine(t, s, withPerRequest(t, 0.01))
 	ids, weights := []string{"b"}, map[string]float64{"b": 1}
-	var st State
+	var st policy.State
 	grown := 0 // the last snapshot that added one
 	for k := range 120 {
 		rows := []string{"arrivals=100"}
@@ -132,7 +133,7 @@ func TestUnprobedInstancesCarryTheirShare(t *testing.T) {
 // The first measured severity of an instance ends this state.
 func TestAnUnprobedInstanceIsProbedAtLast(t *testing.T) {
 	e := engine(t, probing(3), goldenModels(t))
-	var st State
+	var st policy.State
 	for k := range 10 {
 		_, st = e.Decide(snap(t, k, "b weight=1 use=0.4 sf=0", "n weight=0 use=0"), st)
 	}
@@ -152,7 +153,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	} {
 		e := engine(t, probing(3), goldenModels(t))
 		var plan quell.Plan
-		var st State
+		var st policy.State
 		for k := range 4 {
 			plan, st = e.Decide(snap(t, k, "b weight=1 use=0.4 sf=0", tc.row), st)
 		}

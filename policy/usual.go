@@ -29,10 +29,10 @@ type Usual struct {
 	Off      int     `json:"off,omitempty"` // consecutive readings far above the mean; negative: far below
 }
 
-// with returns the usual capacity after one more reading. All readings have the same weight until there are longestUsual of them;
+// With returns the usual capacity after one more reading. All readings have the same weight until there are longestUsual of them;
 // then older ones fade. A reading far from the mean is not added at first. If more than confirm such readings follow each other,
 // the capacity has changed; otherwise they are dropped.
-func (u *Usual) with(capacity, tolerance float64, confirm int) *Usual {
+func (u *Usual) With(capacity, tolerance float64, confirm int) *Usual {
 	if u == nil {
 		return &Usual{N: 1, Mean: capacity}
 	}
@@ -83,7 +83,7 @@ func (p *primaPlan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
 		if m.Fresh || m.prima().Usual == nil {
-			m.prima().Usual = m.prima().Usual.with(m.carry/unit, p.set.Tolerance, p.set.Confirm)
+			m.prima().Usual = m.prima().Usual.With(m.carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func (p *primaPlan) remember() {
 // unit returns the divisor that makes capacities comparable over time. If requests begin to use more of another resource, the capacities
 // of all instances change together, which is no change of any instance. unit is 1 if the first resource fills first without neighbours.
 func (p *primaPlan) unit() float64 {
-	fresh, first := p.fresh(), p.in.contended[0].predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
+	fresh, first := p.fresh(), p.in.contended[0].Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
 	if p.stations != nil {
 		first = p.stations.freshBy(0, max(len(p.group.rated), 1))
 	}

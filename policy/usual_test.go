@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 // crowded plays n periods of a group of three that cannot grow, with the given capacities in each period, and returns the plans.
@@ -18,7 +19,7 @@ func crowded(t *testing.T, n int, confirm int, capacities func(k int) [3]float64
 	tell(&s, "Tolerance", 0.05)
 	s.Group.Min, s.Group.Max = 3, 3
 	e := engine(t, s, goldenModels(t))
-	var st State
+	var st policy.State
 	plans := make([]quell.Plan, n)
 	for k := range n {
 		c := capacities(k)
@@ -78,8 +79,8 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
-	st := State{Policy: "prima", Memory: &primaMemory{ScaleOut: 5}, Instances: map[string]InstanceState{
-		"i1": {Memory: &primaInstance{Usual: &Usual{N: 9}}}, "i2": {Memory: &primaInstance{Usual: &Usual{N: 9}}},
+	st := policy.State{Policy: "prima", Memory: &policy.PrimaMemory{ScaleOut: 5}, Instances: map[string]policy.InstanceState{
+		"i1": {Memory: &policy.PrimaInstance{Usual: &policy.Usual{N: 9}}}, "i2": {Memory: &policy.PrimaInstance{Usual: &policy.Usual{N: 9}}},
 	}}
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
 	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})
@@ -151,10 +152,10 @@ func TestUsualCapacityRaisesNobodyWhoCannotCarryMore(t *testing.T) {
 }
 
 func TestUsual(t *testing.T) {
-	var u *Usual
+	var u *policy.Usual
 	take := func(capacities ...float64) {
 		for _, c := range capacities {
-			u = u.with(c, 0.05, 1)
+			u = u.With(c, 0.05, 1)
 		}
 	}
 	want := func(why string, n int, mean float64, off int) {

@@ -51,25 +51,25 @@ func (p *primaPlan) followVisits() {
 		seen = visits{}
 	}
 	for i, c := range p.in.contended {
-		v := seen[c.resource]
+		v := seen[c.Resource]
 		for _, m := range p.group.rated {
-			m.visited(i, uint8(1)<<slices.Index(quell.Resources, c.resource), p.in.Service.Sampling, &v)
+			m.visited(i, uint8(1)<<slices.Index(quell.Resources, c.Resource), p.in.Service.Sampling, &v)
 		}
 		if v.CalmS > fadesAfter.Seconds() {
 			v = visitors{v.CalmS / 2, v.Came / 2, v.Taken / 2}
 		}
-		seen[c.resource] = v
+		seen[c.Resource] = v
 	}
 	p.mem.Visits = seen
-	p.mem.Storm = seen.storm(p.in.late(), p.mem.Storm)
+	p.mem.Storm = seen.Storm(p.in.late(), p.mem.Storm)
 	if p.stations != nil {
 		p.stations.visits = seen
 	}
 }
 
-// storm returns whether neighbours come so often that a group cannot be kept small: beside too many of its instances one comes before
+// Storm returns whether neighbours come so often that a group cannot be kept small: beside too many of its instances one comes before
 // another instance is ready. Then each instance is judged by itself (pooling: 0), which keeps more of them. was is the last answer.
-func (v visits) storm(late time.Duration, was bool) bool {
+func (v visits) Storm(late time.Duration, was bool) bool {
 	limit := stormFrom
 	if was {
 		limit = stormUntil
@@ -95,14 +95,14 @@ func (m *Member) visited(i int, bit uint8, period time.Duration, v *visitors) {
 		v.CalmS += period.Seconds()
 	case own.Beside&bit == 0 && !s.suspected():
 		own.Beside |= bit
-		if s.use <= tellingUse {
+		if s.Use <= tellingUse {
 			v.Came, v.Taken = v.Came+1, v.Taken+s.interfering-s.others
 		}
 	}
 }
 
-// coming returns beside how many of a number of instances without neighbours one may come in a time.
-func (v visitors) coming(calm int, in time.Duration) float64 {
+// Coming returns beside how many of a number of instances without neighbours one may come in a time.
+func (v visitors) Coming(calm int, in time.Duration) float64 {
 	n, part := float64(calm), v.part(in)
 	return math.Min(n, n*part+likely*math.Sqrt(n*part*(1-part)))
 }
@@ -112,8 +112,8 @@ func (v visitors) part(in time.Duration) float64 {
 	return -math.Expm1(-(v.Came + 1) / (v.CalmS + firstVisit.Seconds()) * in.Seconds())
 }
 
-// taking returns which part of the resource a neighbour takes.
-func (v visitors) taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1) }
+// Taking returns which part of the resource a neighbour takes.
+func (v visitors) Taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1) }
 
 // reserve returns how much less the members of a group carry if neighbours come beside as many of them as may happen before one more
 // instance is ready. It is that of the resource that then limits the group.
@@ -123,8 +123,8 @@ func (p *stations) reserve(members []*Member, rates []float64) (most float64) {
 		for _, m := range members {
 			g.add(m, i)
 		}
-		v := p.visits[c.resource]
-		lost := p.lost(i, &g, v.coming(g.calm, p.late), v.taking())
+		v := p.visits[c.Resource]
+		lost := p.lost(i, &g, v.Coming(g.calm, p.late), v.Taking())
 		most = math.Max(most, lost*rates[i]-(g.byThis-g.carried))
 	}
 	return most
@@ -160,7 +160,7 @@ func (p *stations) lost(i int, g *gathered, came, taken float64) float64 {
 	if came == 0 {
 		return 0
 	}
-	station := p.in.contended[i].predictor.Station()
+	station := p.in.contended[i].Predictor.Station()
 	limit := func(waiting float64) float64 { return p.limit(i, "", g.size, waiting) }
 	pooling := station.Pooling()
 	calm, _ := station.Patience(0, p.threshold)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/redline"
 )
 
@@ -34,7 +34,7 @@ workload: {kind: file, size: 50KB, arrivals: poisson, load: 1.4}
 timeline:
   - {at: 0s, interfere: {host: h1, resource: network, use: %g}}
 %sruns: [{policy: %[2]s, scheduling: roundrobin}]
-`, c.slo, policy.Plain, c.neighbour, c.arrives)
+`, c.slo, table.All.Plain(), c.neighbour, c.arrives)
 	sc, err := scenario.Parse("redline.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)

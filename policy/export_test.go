@@ -1,0 +1,53 @@
+package policy
+
+import "github.com/quellhq/quell"
+
+// What the tests of other packages' policies need of the core.
+
+const (
+	ApartFor         = apartFor
+	BarredFor        = barredFor
+	BudgetStep       = budgetStep
+	DefaultPatience  = defaultPatience
+	DoubtWindows     = doubtWindows
+	Exactly          = exactly
+	FailedFor        = failedFor
+	ForgivenAfter    = forgivenAfter
+	KnownUsual       = knownUsual
+	LeastHeadroom    = leastHeadroom
+	LeastScale       = leastScale
+	LimitedByCredits = limitedByCredits
+	LongestEpisode   = longestEpisode
+	MutedFor         = mutedFor
+	SmallGroup       = smallGroup
+	UnmeasuredFor    = unmeasuredFor
+)
+
+type (
+	Contended     = contended
+	Decide        = decide
+	Fraction      = fraction
+	LeastMemory   = leastMemory
+	PrimaInstance = primaInstance
+	PrimaMemory   = primaMemory
+	Visitors      = visitors
+	Visits        = visits
+	Watched       = watched
+)
+
+var (
+	IsFresh      = isFresh
+	Objective    = objective
+	ParsePooling = parsePooling
+	Nearest      = nearest
+	Perceive     = perceive
+	Watch        = watch
+)
+
+func (e *Engine) Contended() []Contended                      { return e.contended }
+func (e *Engine) Input(s *quell.Snapshot, prev *State) *Input { return e.input(s, prev) }
+func (e *Engine) DecideBy(decides Decide)                     { e.decides = decides }
+func (f *Felt) Evidence(r quell.Resource) float64             { return f.evidence(r) }
+func (f *Felt) Holds(significant bool, confirm int32, evidence float64) bool {
+	return f.holds(significant, confirm, evidence)
+}
