@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -34,6 +36,75 @@ func pageTable(t *testing.T, page, heading, name string) []string {
 // first returns the number at the beginning of a cell such as "5 s (0 to 5)" or "4.3 ± 2.3".
 func first(cell string) string { return strings.Fields(cell)[0] }
 
+// inBrackets returns the range of a cell such as "5 (0 to 10)".
+func inBrackets(cell string) string {
+	_, text, _ := strings.Cut(cell, "(")
+	return strings.TrimSuffix(text, ")")
+}
+
+// cheaperThanFour returns by how many percent PRIMA was cheaper than four machines in the demo: least and most.
+func cheaperThanFour(t *testing.T) (low, high int) {
+	t.Helper()
+	low = 100
+	for seed := 1; seed <= len(demoSeeds); seed++ {
+		cells := pageTable(t, "demo.md", "", strconv.Itoa(seed))
+		saved, err := strconv.Atoi(strings.Trim(cells[4], "-%"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		low, high = min(low, saved), max(high, saved)
+	}
+	return low, high
+}
+
+// numbers finds the figures of a text: outside of code and of links' targets, without the commas of thousands.
+func numbers(text string) []string {
+	for _, without := range []string{"(?s)`[^`]*`", `\]\([^)]*\)`, ","} {
+		text = regexp.MustCompile(without).ReplaceAllString(text, "")
+	}
+	return regexp.MustCompile(`\d+(\.\d+)?`).FindAllString(text, -1)
+}
+
+// stands tells whether one of these figures is this one, or rounds to it.
+func stands(figure string, among []string) bool {
+	_, decimals, _ := strings.Cut(figure, ".")
+	return slices.ContainsFunc(among, func(other string) bool {
+		v, err := strconv.ParseFloat(other, 64)
+		return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure
+	})
+}
+
+// What the latest part of the changelog says of results stands on the page that it names.
+func TestFiguresOfTheChangelog(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "CHANGELOG.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, latest, _ := strings.Cut(string(text), "\n## ")
+	latest, _, _ = strings.Cut(latest, "\n## ")
+	link, checked := regexp.MustCompile(`docs/results/([a-z]+\.md)`), 0
+	for _, entry := range strings.Split(latest, "\n- ") {
+		page := link.FindStringSubmatch(entry)
+		if page == nil {
+			continue
+		}
+		found, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", page[1]))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		on := numbers(string(found))
+		for _, figure := range numbers(entry) {
+			if checked++; !stands(figure, on) {
+				t.Errorf("docs/results/%s has no figure %s: %s", page[1], figure, strings.Join(strings.Fields(entry), " "))
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no figure was checked")
+	}
+}
+
 // The figures in the README are those of the results.
 func TestFiguresOfTheREADME(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -46,9 +117,13 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	three, four := pageTable(t, "haproxy.md", random, "static/leastconn x3"), pageTable(t, "haproxy.md", random, "static/leastconn x4")
 	noisy := pageTable(t, "learn.md", "", "noisy-neighbour")
 	size := prima[5][:len(prima[5])-1] // one decimal
+	demo := pageTable(t, "demo.md", "", "prima/leastconn learning")
+	low, high := cheaperThanFour(t)
 	for _, want := range []string{
 		fmt.Sprintf("PRIMA missed the target for %s of 150 seconds with %s machines on average", first(prima[2]), size),
 		fmt.Sprintf("least connections alone missed it for %s seconds with three machines", first(three[2])),
+		fmt.Sprintf("it was %s s, and %s s in the median, at a cost %d%% to %d%% below that of four machines", inBrackets(demo[1]), first(demo[1]),
+			low, high),
 		fmt.Sprintf("misses the target for %s s and training for %s s, on average over [15 seeds]", first(noisy[3]), first(noisy[1])),
 	} {
 		if !strings.Contains(readme, want) {
