@@ -298,7 +298,7 @@ func (c *Controller) learned() (texts []string) {
 	live := learned.Live()
 	for _, r := range slices.Sorted(maps.Keys(live)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
-			text := string(r) + ": " + live[r][instanceType].Text()
+			text := string(r) + ": " + learned.Text(r, instanceType)
 			if instanceType != model.AnyType {
 				text = instanceType + ", " + text
 			}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -225,4 +226,38 @@ func (l *Learner) Count(r quell.Resource) (windows, answered int) {
 		}
 	}
 	return windows, answered
+}
+
+// measured is the factor over the largest use that was seen up to which a law is relied on.
+const measured = 1.15
+
+// Text says how well a resource is known on a type of instance that has a law, and where its capacity lies beyond all use that was seen.
+func (l *Learner) Text(r quell.Resource, instanceType string) string {
+	record := l.Seen[r][instanceType]
+	text := record.Law.Text()
+	low, high := record.uses()
+	if high == 0 || measured*high >= record.Law.Capacity {
+		return text
+	}
+	seen := fmt.Sprintf("%.2f to %.2f", low, high)
+	if high-low < 0.01 {
+		seen = fmt.Sprintf("%.2f", high)
+	}
+	return fmt.Sprintf("%s; its use has been %s so far: above that the response time is not measured yet, but follows from the law",
+		text, seen)
+}
+
+// uses returns the smallest and the largest use of windows with a response time; 0 if there are none.
+func (r *Record) uses() (low, high float64) {
+	for i := range r.Windows {
+		w := &r.Windows[i]
+		if w.N == 0 {
+			continue
+		}
+		if high == 0 || w.Use < low {
+			low = w.Use
+		}
+		high = max(high, w.Use)
+	}
+	return low, high
 }

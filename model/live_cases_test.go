@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +122,29 @@ func TestProbesThatDoNotRespond(t *testing.T) {
 		}
 		if law := lawOf(t, l); law.Deaf != deaf || !near(law.P0MS, 5, 0.1) || law.ProbeExponent < 0.5 {
 			t.Errorf("deaf %v: told %v, P0 %.2f (5), exponent %.2f", deaf, law.Deaf, law.P0MS, law.ProbeExponent)
+		}
+	}
+}
+
+// A load that hardly varies teaches what it can: at the use that was seen the prediction is what was measured, and it is said what was not
+// seen. Once the load varies, nothing more is said.
+func TestALoadThatHardlyVaries(t *testing.T) {
+	for seed := range uint64(5) {
+		w := newLawWorld(seed)
+		l := learnCase(w, nil, 32, between(0.23, 0.25))
+		p, err := Compile(l.Models(nil), Spec{Resource: quell.Network, Metric: caseSLO.Metric, InterferenceModel: quell.Joint, Confidence: 0.95})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if got, want := p.ResponseTime(0.24, 0), w.r0/(1-0.24); !near(got, want, 0.1) {
+			t.Errorf("seed %d: %.2f ms are predicted at the load that was seen, where %.2f were measured", seed, got, want)
+		}
+		const says = "its use has been 0.23 to 0.25 so far: above that the response time is not measured yet"
+		if text := l.Text(quell.Network, AnyType); !strings.Contains(text, says) {
+			t.Errorf("seed %d: %s", seed, text)
+		}
+		if text := learnCase(w, l, 20, between(0.1, 0.7)).Text(quell.Network, AnyType); strings.Contains(text, "so far") {
+			t.Errorf("seed %d: %s", seed, text)
 		}
 	}
 }
