@@ -122,8 +122,8 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf("PRIMA missed the target for %s of 150 seconds with %s machines on average", first(prima[2]), size),
 		fmt.Sprintf("least connections alone missed it for %s seconds with three machines", first(three[2])),
-		fmt.Sprintf("it was %s s, and %s s in the median, at a cost %d%% to %d%% below that of four machines", inBrackets(demo[1]), first(demo[1]),
-			low, high),
+		fmt.Sprintf("it was %s s, and %s s in the median, at a cost %d%% to %d%% below that of four machines",
+			inBrackets(demo[1]), first(demo[1]), low, high),
 		fmt.Sprintf("misses the target for %s s and training for %s s, on average over [15 seeds]", first(noisy[3]), first(noisy[1])),
 	} {
 		if !strings.Contains(readme, want) {
