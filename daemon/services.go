@@ -206,6 +206,8 @@ func (s *services) reload(ctx context.Context) bool {
 			s.remove(one.name)
 			s.shares.forget(one.name)
 			removed = append(removed, one.name)
+			s.log.Warn("a service was taken out: its balancer keeps the weights that it has. If those of before are wanted, add the service again "+
+				"and run quell release before it is taken out", "service", one.name)
 		}
 	}
 	for _, n := range next {
