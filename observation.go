@@ -259,7 +259,16 @@ type Snapshot struct {
 	MayCome int `json:"may_come,omitempty"`
 	// Spoiled says why this period shows nothing about decisions, for example a pause. It is set only if an error budget is kept.
 	Spoiled   string     `json:"spoiled,omitempty"`
+	Turn      *Turn      `json:"turn,omitempty"` // of a comparison: in force from this snapshot on
 	Instances []Instance `json:"instances"`
+}
+
+// Turn is a turn of a comparison between acting and the weights of before.
+type Turn struct {
+	Began  time.Time `json:"began"`          // when the comparison began
+	Number int       `json:"number"`         // from 0 on
+	Back   bool      `json:"back,omitempty"` // control is handed back: the weights are those of before
+	AgeS   float64   `json:"age_s"`          // seconds since the turn began
 }
 
 // Set enters the weights that people set into the snapshot. Keys are IDs of instances; unknown ones are ignored.

@@ -32,18 +32,22 @@ const (
 	Forget    CommandName = "forget"    // drop what was learned in place
 	Release   CommandName = "release"   // put everything back as it was before Quell, and change nothing until resume
 
+	Compare CommandName = "compare" // hand control back in random turns for a time; without a time: end that
+
 	Page CommandName = "page" // ask for a log-in to the web page
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release, Page}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release, Page, Compare}
 
 // Command is a request to a controller.
 type Command struct {
 	Name     CommandName `json:"name"`
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
-	ForS     float64     `json:"for_s,omitempty"`    // override, drain, authority: the seconds after which it ends by itself; 0: never
+	ForS     float64     `json:"for_s,omitempty"`    // the seconds after which what it changes ends by itself; 0: never
+	TurnS    float64     `json:"turn_s,omitempty"`   // compare: the length of a turn, in seconds
+	Seed     uint64      `json:"seed,omitempty"`     // compare: of the order of the turns
 	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
 	Keep     bool        `json:"keep,omitempty"`     // replace: the old instance goes on running, out of rotation
 
@@ -63,10 +67,12 @@ func (c Command) checkFor() error {
 	switch {
 	case c.ForS == 0:
 		return nil
-	case c.Name != Override && c.Name != Drain && c.Name != Authority:
-		return fmt.Errorf("%s has no end: only override, drain and authority may have one", c.Name)
+	case c.Name != Override && c.Name != Drain && c.Name != Authority && c.Name != Compare:
+		return fmt.Errorf("%s has no end: only override, drain, authority and compare may have one", c.Name)
 	case !(c.ForS >= 1 && c.ForS <= Longest.Seconds()):
 		return fmt.Errorf("%s for %g s: at least 1 s and at most %v are allowed", c.Name, c.ForS, Longest)
+	case c.Name == Compare && !(c.TurnS >= 1 && c.TurnS <= Longest.Seconds()):
+		return fmt.Errorf("compare in turns of %g s: at least 1 s and at most %v are allowed", c.TurnS, Longest)
 	case c.Name == Authority && c.Level == "":
 		return errors.New("authority: only a level can have an end")
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
+	"github.com/quellhq/quell/switchback"
 )
 
 // Balancer spreads traffic over backends.
@@ -408,11 +409,17 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 		c.inherit(&c.mem.Fast, "")
 		c.mem.Fast, c.mem.Factors, c.glanced = policy.State{}, nil, nil
 	}
+	if s.Turn = c.comparedTurn(); c.handedBack() {
+		c.mem.Factors, c.cutting = nil, false
+	}
 	s.Cut(c.mem.Factors)
 	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
 	c.takeBack(s, &plan)
 	if c.opts.Amend != nil {
 		c.opts.Amend(s, &plan)
+	}
+	if s.Turn != nil && s.Turn.Back {
+		switchback.HandBack(&plan, s)
 	}
 	if c.noModels != nil {
 		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})

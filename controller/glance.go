@@ -37,7 +37,7 @@ func (c *Controller) Glance(ctx context.Context) {
 		_ = c.lead(limited) // c.lead itself counts an error
 	}
 	c.expire(limited)
-	if c.fast == nil || !c.leading {
+	if c.fast == nil || !c.leading || c.handedBack() {
 		return
 	}
 	view, err := c.look(limited)

@@ -41,6 +41,7 @@ type Status struct {
 	Temporary       map[string]TemporaryOverride `json:"temporary_overrides,omitempty"`
 	AuthorityFor    *TemporaryAuthority          `json:"temporary_authority,omitempty"` // absent: the authority has no end
 	Orders          int                          `json:"orders,omitempty"`              // number of operators' orders so far
+	Comparison      *Comparison                  `json:"comparison,omitempty"`          // in progress
 	Models          string                       `json:"models"`                        // one of the constants below, or why there are none
 	Learned         []string                     `json:"learned,omitempty"`             // how well each resource is known on each type of instance
 	Authority       quell.Authority              `json:"authority,omitempty"`           // how far the policy may go at present; absent: no limit
@@ -204,6 +205,7 @@ func (c *Controller) show() {
 	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
+	s.Comparison = c.mem.Temporary.Comparison
 	s.Released = c.mem.Released
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
@@ -397,7 +399,10 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	case bus.Status:
 		return replyWith(c.Status())
 	case bus.Pause:
-		return c.change(ctx, "paused by "+cmd.By, func() error { c.mem.Paused, c.mem.PausedBy = true, cmd.By; return nil })
+		return c.change(ctx, "paused by "+cmd.By, func() error {
+			c.mem.Paused, c.mem.PausedBy, c.mem.Temporary.Comparison = true, cmd.By, nil
+			return nil
+		})
 	case bus.Resume:
 		return c.change(ctx, "resumed by "+cmd.By, func() error { c.resume(); return nil })
 	case bus.Release:
@@ -410,6 +415,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
 		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.clear(cmd) })
+	case bus.Compare:
+		return c.change(ctx, compareText(cmd), func() error { return c.compare(cmd) })
 	case bus.Drain:
 		return c.drain(ctx, cmd)
 	case bus.Undrain:

@@ -16,11 +16,12 @@ import (
 // temporary is what is in force for a time and then ends by itself, also if the command that asked for it is gone or another controller has
 // taken over. Maps and what pointers lead to are never changed.
 type temporary struct {
-	Overrides map[string]TemporaryOverride `json:"overrides,omitempty"`
-	Before    map[string]float64           `json:"before,omitempty"`  // the shares before the first of these overrides
-	GoBack    bool                         `json:"go_back,omitempty"` // the last override has ended, the shares of before are due
-	Authority *TemporaryAuthority          `json:"authority,omitempty"`
-	Holds     map[string]Term              `json:"holds,omitempty"` // of instances in memory.Held
+	Overrides  map[string]TemporaryOverride `json:"overrides,omitempty"`
+	Before     map[string]float64           `json:"before,omitempty"`  // the shares before the first of these overrides
+	GoBack     bool                         `json:"go_back,omitempty"` // the last override has ended, the shares of before are due
+	Authority  *TemporaryAuthority          `json:"authority,omitempty"`
+	Holds      map[string]Term              `json:"holds,omitempty"` // of instances in memory.Held
+	Comparison *Comparison                  `json:"comparison,omitempty"`
 }
 
 // TemporaryOverride is a share that a person or a command set for a time. It takes precedence over one without an end.
@@ -56,6 +57,11 @@ func (t temporary) retimed(next func(Term) Term) temporary {
 		a := *t.Authority
 		a.Term = next(a.Term)
 		t.Authority = &a
+	}
+	if t.Comparison != nil {
+		x := *t.Comparison
+		x.Term = next(x.Term)
+		t.Comparison = &x
 	}
 	return t
 }
@@ -128,6 +134,11 @@ func (c *Controller) expire(ctx context.Context) {
 	if a := t.Authority; a != nil && a.over(now) {
 		t.Authority = nil
 		c.event(ctx, fmt.Sprintf("authority no longer set to %s: the time that %s set is over", a.Trust.Level, a.Trust.ByHand))
+		ended = true
+	}
+	if x := t.Comparison; x != nil && x.over(now) {
+		t.Comparison = nil
+		c.event(ctx, "the comparison that "+x.By+" began is over: quell compare says what it found")
 		ended = true
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.Holds)) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/switchback"
 )
 
 // Decision is a recorded plan.
@@ -67,6 +68,7 @@ type Collector struct {
 	rows    []row
 	totals  totals
 	cost    releases
+	compare *switchback.Collector
 	last    time.Time
 	gaps    int
 	gapS    float64
@@ -81,7 +83,7 @@ func New(o Options) *Collector {
 	if o.Currency == "" {
 		o.Currency = defaultUnit
 	}
-	return &Collector{o: o, index: map[string]int32{}, totals: newTotals()}
+	return &Collector{o: o, index: map[string]int32{}, totals: newTotals(), compare: switchback.Collect(switchback.For(o.Service))}
 }
 
 // leastGap is how many periods may pass between two snapshots before that counts as a gap.
@@ -93,6 +95,7 @@ func (c *Collector) Add(s *quell.Snapshot, d *Decision) {
 		c.refused++
 		return
 	}
+	c.compare.Add(s)
 	seconds := c.o.Service.Sampling.Seconds()
 	if c.begun {
 		passed := s.At.Sub(c.last).Seconds()
@@ -110,7 +113,7 @@ func (c *Collector) Add(s *quell.Snapshot, d *Decision) {
 	p := period{at: s.At, seconds: seconds, from: len(c.rows)}
 	if d != nil && d.Plan != nil {
 		p.planned = true
-		p.acts = d.Applied && d.Mode == quell.Act && d.Plan.Authority != quell.AuthorityAdvise
+		p.acts = d.Applied && d.Mode == quell.Act && d.Plan.Authority != quell.AuthorityAdvise && !(s.Turn != nil && s.Turn.Back)
 		if g := group(d.Plan); g != nil {
 			p.add = g.Add - len(g.Remove)
 		}

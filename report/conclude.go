@@ -30,6 +30,9 @@ func (c *Collector) conclude() *Report {
 	r.Spans = longest(t.spans)
 	sortSpans(r.Spans)
 	r.Notes = c.notes(r)
+	if r.Compared = c.compare.Result(); r.Compared != nil {
+		r.Notes = append(r.Notes, r.Compared.Text())
+	}
 	c.judgeAll(r)
 	return r
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/switchback"
 )
 
 // Options say what was recorded, and what things cost.
@@ -69,8 +70,9 @@ type Report struct {
 	Acted     *Outcome `json:"acted,omitempty"`   // periods in which plans were applied
 	Currency  string   `json:"currency,omitempty"`
 
-	Predictions Predictions `json:"predictions"`
-	Timeline    []Bin       `json:"timeline,omitempty"` // for the picture
+	Predictions Predictions        `json:"predictions"`
+	Compared    *switchback.Result `json:"compared,omitempty"` // what the last comparison found; absent: there was none
+	Timeline    []Bin              `json:"timeline,omitempty"` // for the picture
 }
 
 // Cause is a reason for which the objective was missed, and for how long.

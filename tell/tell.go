@@ -105,6 +105,8 @@ func (w Words) Acting() string {
 		return name + ": changes nothing (mode: advise), WOULD BE is what it would set"
 	case !w.HasModels():
 		return name + ": waits for models, shares are equal"
+	case w.Comparison != nil:
+		return name + ": acts in half of the turns of a comparison, until " + w.clock(w.Comparison.Until)
 	case w.AuthorityFor != nil:
 		return name + ": authority " + w.AuthorityFor.Text()
 	case w.Authority == quell.AuthorityAdvise:

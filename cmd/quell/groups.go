@@ -26,6 +26,7 @@ var commandGroups = []struct {
 		{"explain", "say why an instance has its weight"},
 		{"journal", "show what was decided, and why"},
 		{"report", "say why the objective was missed, and what acting changes"},
+		{"compare", "learn what acting saves, by handing control back in turns"},
 		{"plan", "decide again over recorded snapshots"},
 	}},
 	{"Operate:", []listed{

@@ -90,7 +90,7 @@ func newRoot(reached *bool) *cobra.Command {
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
 		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(), endsAtOnce(journalCommand()),
-		endsAtOnce(reportCommand()), limitsCommand(),
+		endsAtOnce(reportCommand()), compareCommand(), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
 		labCommand(), versionCommand(), manualCommand(), pageCommand(),

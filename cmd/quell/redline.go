@@ -153,6 +153,9 @@ func (t *redlineTest) begin(s *controller.Status) error {
 	case s.SamplingS <= 0:
 		return errors.New("the controller is of a version that does not know red-line tests")
 	}
+	if s.Comparison != nil {
+		return fmt.Errorf("a comparison is in progress until %s UTC: quell compare stop ends it", s.Comparison.Until.UTC().Format(time.DateTime))
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.Temporary)) {
 		return fmt.Errorf("the share of %s is set by %s until %s UTC: another red-line test runs, or an override with an end is in force", id,
 			s.Temporary[id].By, s.Temporary[id].Until.UTC().Format(time.TimeOnly))
