@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/internal/webcheck"
+	"github.com/quellhq/quell/policy/divide"
+	"github.com/quellhq/quell/policy/outlier"
+	"github.com/quellhq/quell/policy/waits"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
@@ -56,12 +59,12 @@ func TestFullFile(t *testing.T) {
 			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
 				Senses: policy.Senses{Resources: policy.ResourcesOf(quell.CPU), Pooling: policy.Pooling{Learned: true},
 					InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
-				Headroom: 0.8, Margin: true, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: policy.Tail,
+				Headroom: 0.8, Margin: true, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: divide.Tail,
 				Tolerance: 0.025, Spare: 1, Calibrate: 0.2, CalibrationDecay: 0.1,
 				Credits: policy.CreditSettings{Last: 2 * time.Hour, Type: "t2.micro", Unlimited: new(true)},
 			}, Fast: quell.Fast{
 				Name: "outlier", Sampling: 200 * time.Millisecond,
-				Settings: policy.OutlierSettings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
+				Settings: outlier.Settings{Requests: 9, Slower: 3, Errors: 0.1, Hold: 20 * time.Second, Most: 0.5},
 			}},
 			Group: quell.Group{Min: 2, Max: 4, Initial: 3, Startup: 90 * time.Second, Protected: []string{"i1", "i2"},
 				Replace: quell.Replace{Below: 0.2, Every: time.Hour}},
@@ -112,7 +115,7 @@ func TestFullFile(t *testing.T) {
 				Folder: "/srv/probe", Writes: true,
 			},
 			Policy: AgentPolicy{
-				Chosen:   quell.Policy{Name: "waits", Settings: policy.WaitsSettings{Window: 30 * time.Second, Report: 0.2}},
+				Chosen:   quell.Policy{Name: "waits", Settings: waits.Settings{Window: 30 * time.Second, Report: 0.2}},
 				Sampling: 500 * time.Millisecond,
 				Groups:   []sensor.Group{{Name: "web", Path: "/web", Share: 2, Alone: 500}, {Path: "/system.slice/*.service", Share: 1}},
 				Progress: "/run/progress", Port: 21, Records: "/run/records", TakeOver: true,

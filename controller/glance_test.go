@@ -12,7 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -271,8 +271,8 @@ func (r *rig) told(name string) float64 {
 func tuning(r *rig) {
 	hurried(r)
 	withAgents(r)
-	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
-	settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
+	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(ice.Settings)
+	settings.Parameters = ice.ParametersOf([]ice.Parameter{{Name: "apache.MaxRequestWorkers", Change: ice.Lower, Min: 50, Max: 400}})
 	r.opts.Service.Policy.Fast = quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}
 }
 

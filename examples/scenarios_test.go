@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
 func library(t *testing.T, each func(*testing.T, string, []byte, *scenario.Scenario)) {
@@ -127,7 +127,7 @@ func TestTheAutoscalersBestScheduling(t *testing.T) {
 		if sc.Name != "envoy-slow" && sc.Name != "linkerd-stuck" {
 			return
 		}
-		half := quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.5}}
+		half := quell.Policy{Name: "hpa", Settings: rivals.HPASettings{Resource: quell.Network, Utilization: 0.5}}
 		violation := map[quell.Scheduling]float64{}
 		for _, s := range []quell.Scheduling{quell.LeastConn, quell.EWMA} {
 			r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: scenario.Run{Policy: half, Scheduling: s}})

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -35,6 +36,15 @@ type Excess struct {
 	Class     string // "": all requests
 	MS, Bound float64
 	Clear     bool // it is so far above the bound that chance explains it as rarely as two windows above their bounds
+}
+
+// Text describes the excess at a rate in requests per second.
+func (e Excess) Text(rate float64) string {
+	what := "p90"
+	if e.Class != "" {
+		what += " of " + e.Class
+	}
+	return fmt.Sprintf("%s %.1f ms at %.1f requests/s, where an instance without neighbours stays below %.1f", what, e.MS, rate, e.Bound)
 }
 
 // Exceeded lists the p90s of a window that are above their bounds: that of all requests first, then those of classes by name. rate is in

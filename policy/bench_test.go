@@ -1,4 +1,4 @@
-package policy
+package policy_test
 
 import (
 	"fmt"
@@ -6,43 +6,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
-
-// sharingModels are the tables that a training would give on a link that is shared equally (processor sharing): with
-// a response time of 10 ms without neighbours, severity is U_int/(1-U-U_int) and the response time 10 ms/(1-U-U_int).
-func sharingModels(tb testing.TB) *model.Models {
-	tb.Helper()
-	prima := &model.Prima{
-		Isolation:    map[quell.Resource][]model.Isolation{},
-		ResponseTime: map[quell.Resource][]model.ResponseTime{},
-		Interference: map[quell.Resource][]model.Interference{},
-	}
-	m := &model.Models{
-		Trained:  &model.Trained{PerRequest: map[quell.Resource]float64{quell.Network: 0.01}},
-		Sections: []model.Section{prima},
-	}
-	for level := 1; level <= 9; level++ {
-		u := float64(level) / 10
-		alone := 10 / (1 - u)
-		prima.Isolation[quell.Network] = append(prima.Isolation[quell.Network],
-			model.Isolation{Utilization: u, ProbeMS: alone, StddevMS: 1, N: 50})
-		for step := range 9 {
-			interfering := float64(step) * (0.96 - u) / 8
-			free := 1 - u - interfering
-			response := 10 / free
-			prima.ResponseTime[quell.Network] = append(prima.ResponseTime[quell.Network], model.ResponseTime{
-				Utilization: u, Severity: interfering / free, LatencyMS: quell.Latency{Mean: &response},
-			})
-			if step > 0 {
-				prima.Interference[quell.Network] = append(prima.Interference[quell.Network], model.Interference{
-					Utilization: u, Interfering: interfering, Severity: interfering / free,
-				})
-			}
-		}
-	}
-	return m
-}
 
 // crowd is a snapshot of n instances at one utilisation, 30% of which suffer from neighbours.
 func crowd(n int, use float64) *quell.Snapshot {
@@ -81,48 +46,13 @@ func BenchmarkPRIMA(b *testing.B) {
 					b.Fatal(err)
 				}
 				snapshot := crowd(n, tc.use)
-				var st State
+				var st policy.State
 				for range 3 {
 					_, st = engine.Decide(snapshot, st)
 				}
 				b.ReportAllocs()
 				for b.Loop() {
 					engine.Decide(snapshot, st)
-				}
-			})
-		}
-	}
-}
-
-// BenchmarkICE measures one decision of ice beside another policy, without JSON: while nobody has neighbours, in the second in which all
-// instances get some, and in one in which half of them are calm again while the others' cuts change.
-func BenchmarkICE(b *testing.B) {
-	for _, n := range []int{1000, 10_000} {
-		for _, tc := range []struct {
-			name string
-			play func(s *shop)
-		}{
-			{"quiet", func(*shop) {}},
-			{"all", func(s *shop) { eachOf(s.servers, func(v *served) { v.hidden = 0.6 }) }},
-			{"half", func(s *shop) {
-				for i := range s.servers {
-					s.servers[i].hidden = 0.6
-				}
-				s.seconds(1)
-				for i := range s.servers {
-					s.servers[i].hidden = 0.8 * float64(i%2)
-				}
-				s.seconds(9)
-			}},
-		} {
-			b.Run(fmt.Sprintf("%d/%s", n, tc.name), func(b *testing.B) {
-				s := newShop(b, n, nil, tuned)
-				s.seconds(bandKnown + 1)
-				tc.play(s)
-				snapshot := s.next()
-				b.ReportAllocs()
-				for b.Loop() {
-					s.decide(snapshot, s.st)
 				}
 			})
 		}

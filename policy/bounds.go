@@ -250,7 +250,7 @@ func (gd *guarded) mostOfFailing(m *Member, even float64) float64 {
 
 // drawsMore returns whether an instance refuses many requests and gets more than an even share of them.
 func (m *Member) drawsMore(even float64) bool {
-	return refused(m.Observation) >= muchRefused && m.Share != nil && *m.Share > even*(1+quell.SumTolerance)
+	return Refused(m.Observation) >= muchRefused && m.Share != nil && *m.Share > even*(1+quell.SumTolerance)
 }
 
 // waiting returns whether an instance has no weight yet because nothing is known about it.
@@ -292,7 +292,7 @@ func (gd *guarded) least(give func(part float64) eased) eased {
 
 // reasonOfErrors says why an instance gains no weight.
 func (gd *guarded) reasonOfErrors(i int, m *Member) {
-	if failed, refused := failed(m.Observation), refused(m.Observation); failed >= refused {
+	if failed, refused := failed(m.Observation), Refused(m.Observation); failed >= refused {
 		gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", failed*100)
 	} else {
 		effect := "gains no weight"

@@ -48,11 +48,11 @@ func creditKeys(s *CreditSettings) setting.Table {
 
 // creditsAgree refuses a type that no table has.
 func creditsAgree(d *setting.Decoder, path string, s CreditSettings) {
-	s.refuse(d, setting.Join(path, "credits.type"), setting.Join(path, "credits.types"), s.Type)
+	s.Refuse(d, setting.Join(path, "credits.type"), setting.Join(path, "credits.types"), s.Type)
 }
 
-// refuse reports a type that no table has. at and types are the places of its name and of the user's own table.
-func (s *CreditSettings) refuse(d *setting.Decoder, at, types, name string) {
+// Refuse reports a type that no table has. at and types are the places of its name and of the user's own table.
+func (s *CreditSettings) Refuse(d *setting.Decoder, at, types, name string) {
 	if name == "" || !d.Sound(at, types) {
 		return
 	}
@@ -68,8 +68,8 @@ func (s *CreditSettings) table() *credit.Table {
 	return credit.Shipped().With(s.Own)
 }
 
-// typeOf returns a type of the user's own or of Quell's table.
-func (s *CreditSettings) typeOf(name string) (entry credit.Type, ok bool) {
+// TypeOf returns a type of the user's own or of Quell's table.
+func (s *CreditSettings) TypeOf(name string) (entry credit.Type, ok bool) {
 	if name == "" {
 		return entry, false
 	}
@@ -87,7 +87,7 @@ func (t Table) TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
 	if r, settings, err := t.find(p); err == nil {
 		s = r.credits(settings)
 	}
-	return s.typeOf(cmp.Or(s.Type, listed))
+	return s.TypeOf(cmp.Or(s.Type, listed))
 }
 
 // unlimited returns whether an instance's processors are not slowed down without credits. sold is what was seen of that, if anything.
@@ -98,7 +98,7 @@ func (s *CreditSettings) unlimited(instanceType string, sold *bool) bool {
 	case sold != nil:
 		return *sold
 	}
-	entry, ok := s.typeOf(cmp.Or(s.Type, instanceType))
+	entry, ok := s.TypeOf(cmp.Or(s.Type, instanceType))
 	return ok && entry.CPU != nil && entry.CPU.Unlimited
 }
 
@@ -116,7 +116,7 @@ func (s *CreditSettings) bucket(instanceType string, r quell.Resource) (b credit
 	if s.Type != "" {
 		instanceType = s.Type
 	}
-	entry, ok := s.typeOf(instanceType)
+	entry, ok := s.TypeOf(instanceType)
 	if !ok {
 		return b, false
 	}
@@ -127,8 +127,8 @@ func (s *CreditSettings) bucket(instanceType string, r quell.Resource) (b credit
 	return b.Per(b.Burst), true
 }
 
-// creditTracks is what is remembered of an instance's credits.
-type creditTracks map[quell.Resource]credit.Track
+// CreditTracks is what is remembered of an instance's credits.
+type CreditTracks map[quell.Resource]credit.Track
 
 // creditLaws is what was learned about each kind of credits. The map is never changed.
 type creditLaws map[quell.Resource]creditLaw
@@ -162,7 +162,7 @@ type purse struct {
 }
 
 // followCredits returns what is remembered of an instance's credits after its observation, and what was learned from it.
-func (m *Member) followCredits(set *CreditSettings, in *Input, before creditTracks, laws creditLaws) (creditTracks, creditLaws) {
+func (m *Member) followCredits(set *CreditSettings, in *Input, before CreditTracks, laws creditLaws) (CreditTracks, creditLaws) {
 	o := m.Observation
 	switch {
 	case set.Last == 0:
@@ -194,7 +194,7 @@ func (m *Member) followCredits(set *CreditSettings, in *Input, before creditTrac
 		}
 		next, episode := track.Follow(bucket, reading)
 		if tracks = maps.Clone(tracks); tracks == nil {
-			tracks = creditTracks{}
+			tracks = CreditTracks{}
 		}
 		tracks[r] = next
 		law := laws[r]
@@ -248,7 +248,7 @@ func (m *Member) isSlow(in *Input, r quell.Resource) bool {
 }
 
 // listPurses lists the credits of an instance whose balance, earning and spending are known.
-func (m *Member) listPurses(set *CreditSettings, rates map[quell.Resource]float64, tracks creditTracks, laws creditLaws) (list []purse) {
+func (m *Member) listPurses(set *CreditSettings, rates map[quell.Resource]float64, tracks CreditTracks, laws creditLaws) (list []purse) {
 	for _, r := range slices.Sorted(maps.Keys(tracks)) {
 		bucket := m.creditBucket(set, laws, r)
 		rate, used := rates[r]
@@ -374,7 +374,7 @@ func divideByCredits(set *CreditSettings, members []*Member, load, whole float64
 	for i, m := range sharing {
 		m.carry = loads[i]
 	}
-	return time.Duration(math.Min(seconds, mostForeseen.Seconds()) * float64(time.Second)), lasts, true
+	return time.Duration(math.Min(seconds, MostForeseen.Seconds()) * float64(time.Second)), lasts, true
 }
 
 // divideAmong sets what each kept instance carries when the others are gone. Before, the load was divided over all.
@@ -388,8 +388,8 @@ func (p *primaPlan) divideAmong(kept []*Member) {
 	divideByCredits(&p.set.Credits, kept, p.group.due, p.group.Load)
 }
 
-// mostForeseen is the longest time of which a plan says how long credits last.
-const mostForeseen = 365 * 24 * time.Hour
+// MostForeseen is the longest time of which a plan says how long credits last.
+const MostForeseen = 365 * 24 * time.Hour
 
 // noteCredits records how many credits each instance has and when they run out at its present use.
 func noteCredits(members []*Member, plan *quell.Plan) {
@@ -405,13 +405,13 @@ func noteCredits(members []*Member, plan *quell.Plan) {
 			if plan.Credits[m.ID] == nil {
 				plan.Credits[m.ID] = quell.Balances{}
 			}
-			plan.Credits[m.ID][p.resource] = balanceOf(f, p.bucket.Baseline)
+			plan.Credits[m.ID][p.resource] = BalanceOf(f, p.bucket.Baseline)
 		}
 	}
 }
 
-// balanceOf is what a plan says of a balance.
-func balanceOf(f credit.Forecast, baseline float64) quell.Balance {
+// BalanceOf is what a plan says of a balance.
+func BalanceOf(f credit.Forecast, baseline float64) quell.Balance {
 	return quell.Balance{
 		Left: f.Left.Middle(), Low: f.Left.Low, High: f.Left.High, Baseline: baseline,
 		DepletedS: foreseen(f.Depleted), SoonestS: foreseen(f.Soonest), LatestS: foreseen(f.Latest),
@@ -460,7 +460,7 @@ func replaceSpent(in *Input, set *CreditSettings, g *Group, plan *quell.Plan) {
 
 // foreseen returns a time in seconds, or nil if it is too far away to be worth a forecast.
 func foreseen(seconds *float64) *float64 {
-	if seconds == nil || *seconds > mostForeseen.Seconds() {
+	if seconds == nil || *seconds > MostForeseen.Seconds() {
 		return nil
 	}
 	return seconds

@@ -27,7 +27,6 @@ type (
 	Contended     = contended
 	Decide        = decide
 	Fraction      = fraction
-	LeastMemory   = leastMemory
 	PrimaInstance = primaInstance
 	PrimaMemory   = primaMemory
 	Visitors      = visitors

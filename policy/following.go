@@ -50,7 +50,7 @@ func (g *Group) sharing() (list []*Member, requests float64) {
 		case m.Share == nil || m.Observation == nil || !m.Fresh:
 			return nil, 0
 		default:
-			list, requests = append(list, m), requests+arrived(m.Observation)
+			list, requests = append(list, m), requests+Arrived(m.Observation)
 		}
 	}
 	return list, requests

@@ -96,6 +96,14 @@ func (m *Member) WeightNow() float64 {
 	return *m.Weight
 }
 
+// Requests returns the instance's requests per second, and whether it got any in a window that is not stale.
+func (m *Member) Requests() (perSecond float64, known bool) {
+	if !m.Fresh || m.Observation.RequestRate == nil || *m.Observation.RequestRate <= 0 {
+		return 0, false
+	}
+	return *m.Observation.RequestRate, true
+}
+
 func (m *Member) age() time.Duration {
 	if m.AgeS == nil {
 		return 0
@@ -253,16 +261,25 @@ func (f *Felt) isNumb(in *Input) bool {
 // isFailing returns whether an instance in service fails or refuses too many requests.
 func isFailing(in *Input, i *quell.Instance) bool {
 	most := in.Service.Guard.ErrorRate
-	return most > 0 && i.Weight != nil && failed(i.Observation)+refused(i.Observation) > most
+	return most > 0 && i.Weight != nil && failed(i.Observation)+Refused(i.Observation) > most
+}
+
+// Arrived returns how many requests an instance got in an observation's window; 0 if nobody says.
+func Arrived(o *quell.Observation) float64 {
+	if o.RequestRate == nil {
+		return 0
+	}
+	return *o.RequestRate * o.WindowS
 }
 
 // failed returns which fraction of an instance's requests failed.
-func failed(o *quell.Observation) float64 { return orNone(o.ErrorRate) }
+func failed(o *quell.Observation) float64 { return OrNone(o.ErrorRate) }
 
-// refused returns which fraction of them it refused to protect itself.
-func refused(o *quell.Observation) float64 { return orNone(o.ShedRate) }
+// Refused returns which fraction of them it refused to protect itself.
+func Refused(o *quell.Observation) float64 { return OrNone(o.ShedRate) }
 
-func orNone(fraction *float64) float64 {
+// OrNone returns a fraction, 0 if it is absent.
+func OrNone(fraction *float64) float64 {
 	if fraction == nil {
 		return 0
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// waited holds how long tasks ran and waited for a processor, in seconds, and for whom they waited.
-type waited struct {
+// Waited holds how long tasks ran and waited for a processor, in seconds, and for whom they waited.
+type Waited struct {
 	Run        float64 `json:"run_s"`
 	Own        float64 `json:"own_s"`
 	Quota      float64 `json:"quota_s"`
@@ -19,28 +19,28 @@ type waited struct {
 	Blind      bool    `json:"blind,omitempty"` // at the last reading the kernel did not report how long tasks waited
 }
 
-func (w waited) times(x float64) waited {
+func (w Waited) Times(x float64) Waited {
 	w.Run, w.Own, w.Quota, w.Neighbours, w.Hypervisor = x*w.Run, x*w.Own, x*w.Quota, x*w.Neighbours, x*w.Hypervisor
 	return w
 }
 
-func (w waited) plus(v waited) waited {
+func (w Waited) Plus(v Waited) Waited {
 	w.Run, w.Own, w.Quota = w.Run+v.Run, w.Own+v.Own, w.Quota+v.Quota
 	w.Neighbours, w.Hypervisor, w.Blind = w.Neighbours+v.Neighbours, w.Hypervisor+v.Hypervisor, v.Blind
 	return w
 }
 
-// sum is the whole waiting time.
-func (w waited) sum() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
+// Sum is the whole waiting time.
+func (w Waited) Sum() float64 { return w.Own + w.Quota + w.Neighbours + w.Hypervisor }
 
-// wanted is the time in which tasks ran or wanted to run.
-func (w waited) wanted() float64 { return w.Run + w.sum() }
+// Wanted is the time in which tasks ran or wanted to run.
+func (w Waited) Wanted() float64 { return w.Run + w.Sum() }
 
 // causes lists the causes of waiting. Of equal parts the first one counts as the largest.
 var causes = []string{quell.QuotaCause, quell.NeighboursCause, quell.OwnCause, quell.HypervisorCause}
 
-// of returns the part of the waiting time that has a cause.
-func (w waited) of(cause string) float64 {
+// Of returns the part of the waiting time that has a cause.
+func (w Waited) Of(cause string) float64 {
 	switch cause {
 	case quell.OwnCause:
 		return w.Own
@@ -54,50 +54,50 @@ func (w waited) of(cause string) float64 {
 	return 0
 }
 
-// largest returns the cause with the largest part.
-func (w waited) largest() string {
-	return slices.MaxFunc(causes, func(a, b string) int { return cmp.Compare(w.of(a), w.of(b)) })
+// Largest returns the cause with the largest part.
+func (w Waited) Largest() string {
+	return slices.MaxFunc(causes, func(a, b string) int { return cmp.Compare(w.Of(a), w.Of(b)) })
 }
 
-// shares returns the parts as fractions of the time in which tasks wanted to run, which must not be 0.
-func (w waited) shares() quell.Waits {
-	share := func(seconds float64) *float64 { seconds /= w.wanted(); return &seconds }
+// Shares returns the parts as fractions of the time in which tasks wanted to run, which must not be 0.
+func (w Waited) Shares() quell.Waits {
+	share := func(seconds float64) *float64 { seconds /= w.Wanted(); return &seconds }
 	told := quell.Waits{Quota: share(w.Quota), Hypervisor: share(w.Hypervisor)}
 	if !w.Blind {
-		told.Share, told.Own, told.Neighbours = share(w.sum()), share(w.Own), share(w.Neighbours)
+		told.Share, told.Own, told.Neighbours = share(w.Sum()), share(w.Own), share(w.Neighbours)
 	}
 	return told
 }
 
-// machineShare is what a machine's processors did in a window, in seconds.
-type machineShare struct {
-	run    float64 // user and system time of all processes
-	stolen float64 // taken by the hypervisor while something wanted to run
+// MachineShare is what a machine's processors did in a window, in seconds.
+type MachineShare struct {
+	Run    float64 // user and system time of all processes
+	Stolen float64 // taken by the hypervisor while something wanted to run
 }
 
-// split divides a group's waiting time among its causes. First it subtracts the time for which a quota stopped the group, at most the whole
+// Split divides a group's waiting time among its causes. First it subtracts the time for which a quota stopped the group, at most the whole
 // waiting time. Of the remainder, the hypervisor's part is its share of the busy time. The rest is divided between the group's other tasks
 // and its neighbours in proportion to the processor time that they got.
-func (m machineShare) split(obs *quell.Observation) waited {
+func (m MachineShare) Split(obs *quell.Observation) Waited {
 	sched := obs.Sched
-	m.run = max(m.run, sched.RunS) // the machine's clock ticks are coarser than a group's account
-	w := waited{Run: sched.RunS}
-	if m.run > 0 {
-		w.Hypervisor = m.stolen * sched.RunS / m.run // its share of what was stolen from running tasks
+	m.Run = max(m.Run, sched.RunS) // the machine's clock ticks are coarser than a group's account
+	w := Waited{Run: sched.RunS}
+	if m.Run > 0 {
+		w.Hypervisor = m.Stolen * sched.RunS / m.Run // its share of what was stolen from running tasks
 	}
 	quota := 0.0
 	if sched.ThrottledS != nil {
 		quota = *sched.ThrottledS
 	}
-	wait, ownShare, ok := model.Waiting(obs, m.run)
+	wait, ownShare, ok := model.Waiting(obs, m.Run)
 	if !ok {
 		w.Quota, w.Blind = quota, true
 		return w
 	}
 	w.Quota = min(wait, quota)
 	wait -= w.Quota
-	if busy := m.run + m.stolen; busy > 0 {
-		stolen := wait * m.stolen / busy
+	if busy := m.Run + m.Stolen; busy > 0 {
+		stolen := wait * m.Stolen / busy
 		w.Hypervisor += stolen
 		wait = max(0, wait-stolen) // rounding may take a little more than there is
 	}
@@ -120,17 +120,17 @@ func (u *UsualWaits) of(cause string) (share float64, known bool) {
 	if u == nil || u.N < knownUsual {
 		return 0, false
 	}
-	return waited{Own: u.Own, Quota: u.Quota, Neighbours: u.Neighbours, Hypervisor: u.Hypervisor}.of(cause), true
+	return Waited{Own: u.Own, Quota: u.Quota, Neighbours: u.Neighbours, Hypervisor: u.Hypervisor}.Of(cause), true
 }
 
 // with returns the means after one more window.
-func (u *UsualWaits) with(w waited) *UsualWaits {
+func (u *UsualWaits) with(w Waited) *UsualWaits {
 	next := UsualWaits{}
 	if u != nil {
 		next = *u
 	}
 	next.N = min(next.N+1, longestUsual)
-	gain, all := 1/float64(next.N), w.wanted()
+	gain, all := 1/float64(next.N), w.Wanted()
 	next.Own += gain * (w.Own/all - next.Own)
 	next.Quota += gain * (w.Quota/all - next.Quota)
 	next.Neighbours += gain * (w.Neighbours/all - next.Neighbours)
@@ -144,6 +144,10 @@ const (
 	// moreThanUsual is how many times its usual share a cause must reach to be named.
 	moreThanUsual = 2
 )
+
+// LeastUse is how many processors a group must want, on average over the window, before its waiting is reported. In an idle group, the
+// sums of waiting and running decay at the same rate, so their ratio would never change.
+const LeastUse = 0.01
 
 // Origin says for whom an instance waits for processors, without any training: its own load, its own quota, neighbours or the hypervisor.
 // It needs Sched, and a waiting time or pressure. It returns false if these are missing or the instance was idle. usual may be nil.
@@ -159,11 +163,11 @@ func Origin(o *quell.Observation, usual *UsualWaits) (quell.Waits, bool) {
 }
 
 // told returns the shares of the waiting, with the largest cause if it is named.
-func (w waited) told(hidden *float64, usual *UsualWaits) quell.Waits {
-	told := w.shares()
+func (w Waited) told(hidden *float64, usual *UsualWaits) quell.Waits {
+	told := w.Shares()
 	told.Hidden = hidden
-	if top := w.largest(); w.of(top) >= longWait*w.wanted() {
-		if share, known := usual.of(top); !known || w.of(top) >= moreThanUsual*share*w.wanted() {
+	if top := w.Largest(); w.Of(top) >= longWait*w.Wanted() {
+		if share, known := usual.of(top); !known || w.Of(top) >= moreThanUsual*share*w.Wanted() {
 			told.Cause = top
 		}
 	}
@@ -171,25 +175,25 @@ func (w waited) told(hidden *float64, usual *UsualWaits) quell.Waits {
 }
 
 // origin divides an instance's waiting. hidden is the neighbours' use of its processors, a fraction of them; nil if it is not known.
-func origin(o *quell.Observation) (w waited, hidden *float64, ok bool) {
+func origin(o *quell.Observation) (w Waited, hidden *float64, ok bool) {
 	if o == nil || o.Sched == nil || o.Sched.Cores <= 0 || o.WindowS <= 0 {
-		return waited{}, nil, false
+		return Waited{}, nil, false
 	}
 	whole, sched := o.Sched.Cores*o.WindowS, *o.Sched
-	machine := machineShare{run: sched.RunS}
+	machine := MachineShare{Run: sched.RunS}
 	if o.CPU != nil {
-		machine.stolen = o.CPU.Steal * whole
+		machine.Stolen = o.CPU.Steal * whole
 	}
 	own := *o
 	own.Sched = &sched
 	if others, told := model.NeighboursUse(o); told {
 		stopped := model.StoppedFor(&sched)
 		sched.ThrottledS = &stopped
-		machine.run += others * whole
+		machine.Run += others * whole
 		hidden = &others
 	}
-	w = machine.split(&own)
-	return w, hidden, w.wanted() > 0 && w.wanted() >= leastUse*o.WindowS
+	w = machine.Split(&own)
+	return w, hidden, w.Wanted() > 0 && w.Wanted() >= LeastUse*o.WindowS
 }
 
 // noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by
@@ -216,7 +220,7 @@ func noteOrigins(g *Group, before map[string]*UsualWaits, plan *quell.Plan) (usu
 		}
 		told := w.told(hidden, was)
 		if told.Cause == "" || told.Cause == quell.OwnCause {
-			if was != nil || w.sum() > w.Own { // waiting for itself alone is not worth remembering
+			if was != nil || w.Sum() > w.Own { // waiting for itself alone is not worth remembering
 				keep(m.ID, was.with(w))
 			}
 			continue

@@ -10,13 +10,14 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy/divide"
 )
 
 var PRIMA = Spec[PRIMASettings]{
 	Name: "prima", About: "the fewest instances, and shares by how much load each can carry beside its neighbours",
 	Scope: ServiceScope, Scales: true, Needs: AllModels,
 	Defaults: PRIMASettings{
-		Senses: DefaultSenses(), ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: Proportional,
+		Senses: DefaultSenses(), ScaleInMargin: 0.05, ScaleOut: quell.Predicted, Share: divide.Proportional,
 		Tolerance: 0.05, Calibrate: 0.1, CalibrationDecay: 0.05, Credits: CreditSettings{Last: time.Hour},
 	},
 	Keys:     primaKeys,
@@ -374,13 +375,6 @@ func (p *primaPlan) sufficient(recalibrated bool) {
 	mem.Calm = 0
 }
 
-func Consecutive(counter int, holds bool) int {
-	if holds {
-		return counter + 1
-	}
-	return 0
-}
-
 // surplus returns the instances that the load does not need, sorted so that the lowest capacity is last. While instances are
 // starting it returns none, because their capacity is unknown.
 func (p *primaPlan) surplus() []*Member {
@@ -516,16 +510,16 @@ func proportions(members []*Member) (parts []float64, total float64) {
 // capacity after headroom, the parts are in proportion to capacity.
 func (p *primaPlan) divide(members []*Member, proportional []float64, capacity float64) []float64 {
 	load := p.group.due
-	if p.set.Share != Tail || load <= 0 || capacity <= 0 {
+	if p.set.Share != divide.Tail || load <= 0 || capacity <= 0 {
 		return proportional
 	}
 	whole := math.Max(p.set.Headroom*capacity, load)
-	queues := make([]queue, len(members))
+	queues := make([]divide.Queue, len(members))
 	for i, m := range members {
 		most := proportional[i] * whole
-		queues[i] = queue{rate: math.Max(m.left, most), high: most}
+		queues[i] = divide.Queue{Rate: math.Max(m.left, most), High: most}
 	}
-	parts := tailWithin(queues, load)
+	parts := divide.Within(queues, load)
 	floats.Scale(1/load, parts)
 	return parts
 }

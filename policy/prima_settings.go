@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -16,11 +17,11 @@ type PRIMASettings struct {
 	Margin           bool    // the measured margin of predictions is left free in place of headroom, if models are learned in place
 	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
 	ScaleOut         quell.ScaleOut
-	Share            Share   // Proportional or Tail
-	Tolerance        float64 // no weight changes by less than this fraction of itself
-	Spare            int     // extra instances kept; the paper's factor of safety
-	Calibrate        float64 // delta of section IV; 0 turns calibration off
-	CalibrationDecay float64 // fraction of a calibrated severity offset that is dropped per period
+	Share            divide.Rule // divide.Proportional or divide.Tail
+	Tolerance        float64     // no weight changes by less than this fraction of itself
+	Spare            int         // extra instances kept; the paper's factor of safety
+	Calibrate        float64     // delta of section IV; 0 turns calibration off
+	CalibrationDecay float64     // fraction of a calibrated severity offset that is dropped per period
 	Credits          CreditSettings
 
 	finds bool // the headroom is found by what is missed of an error budget
@@ -45,7 +46,7 @@ func primaKeys(s *PRIMASettings) setting.Table {
 			"an instance is removed only if this share of the remaining capacity stays free"),
 		setting.Opt("scale_out", setting.OneOf(&s.ScaleOut, quell.ScaleOuts),
 			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
-		setting.Opt("share", setting.OneOf(&s.Share, []Share{Proportional, Tail}),
+		setting.Opt("share", setting.OneOf(&s.Share, []divide.Rule{divide.Proportional, divide.Tail}),
 			"proportional: shares in proportion to capacity; tail: shares with the shortest tail of response times, within the capacities"),
 		ToleranceKey(&s.Tolerance),
 		setting.Opt("spare", setting.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
@@ -94,8 +95,8 @@ func primaVariants(s PRIMASettings) (list []VariantOf[PRIMASettings]) {
 		add("spare 1", spared, quell.LeastConn)
 	}
 	other = s
-	if other.Share = Tail; s.Share == Tail {
-		other.Share = Proportional
+	if other.Share = divide.Tail; s.Share == divide.Tail {
+		other.Share = divide.Proportional
 	}
 	add("share "+string(other.Share), other, quell.LeastConn, quell.RoundRobin)
 	if narrow := s; s.Resources.auto || len(s.Resources.List()) > 1 {
@@ -143,10 +144,10 @@ type primaInstance struct {
 
 	Beside uint8 `json:"beside,omitempty"` // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
 
-	Credits creditTracks `json:"credits,omitempty"` // the map is never changed
+	Credits CreditTracks `json:"credits,omitempty"` // the map is never changed
 }
 
 // BeyondCredits says whether the instance was seen to use more of its processors than its credits allow; nil: nothing was seen.
 func (mem *primaInstance) BeyondCredits() *bool { return mem.Credits[quell.CPU].Sold }
 
-func (m *Member) prima() *primaInstance { return m.mem.Memory.(*primaInstance) }
+func (m *Member) prima() *primaInstance { return MemoryOf[primaInstance](m) }

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/divide"
 )
 
 // With the golden models an instance without neighbours carries 0.5 within 75 ms, and one with severity SF carries
@@ -541,8 +542,8 @@ func TestStaleObservationIsNotRead(t *testing.T) {
 // With share: tail the instances are within their capacities, and the tail of all response times is shorter than in proportion to capacity.
 func TestPRIMADividesByTheTail(t *testing.T) {
 	const threshold = 40
-	engines := map[policy.Share]*policy.Engine{}
-	for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
+	engines := map[divide.Rule]*policy.Engine{}
+	for _, share := range []divide.Rule{divide.Proportional, divide.Tail} {
 		engines[share] = engine(t, guarding("prima", func(s *quell.Service) {
 			s.SLO.Threshold, s.Group.Max, s.Group.Fixed = threshold*time.Millisecond, 20, true
 			tell(s, "Share", share)
@@ -563,14 +564,14 @@ func TestPRIMADividesByTheTail(t *testing.T) {
 		for i := range in.Instances {
 			in.Instances[i].Weight = nil // the first shares
 		}
-		before, _ := engines[policy.Proportional].Decide(in, policy.State{})
-		plan, _ := engines[policy.Tail].Decide(in, policy.State{})
-		tails := map[policy.Share]float64{}
+		before, _ := engines[divide.Proportional].Decide(in, policy.State{})
+		plan, _ := engines[divide.Tail].Decide(in, policy.State{})
+		tails := map[divide.Rule]float64{}
 		sum := 0.0
 		for i, instance := range in.Instances {
 			id, left := instance.ID, 1-neighbours[i]
 			sum += plan.Capacity[id]
-			for share, x := range map[policy.Share]float64{policy.Proportional: load * before.Weights[id], policy.Tail: load * plan.Weights[id]} {
+			for share, x := range map[divide.Rule]float64{divide.Proportional: load * before.Weights[id], divide.Tail: load * plan.Weights[id]} {
 				if tails[share] += x / math.Max(left-x, 1e-9); x > left {
 					tails[share] = math.Inf(1)
 				}
@@ -581,8 +582,8 @@ func TestPRIMADividesByTheTail(t *testing.T) {
 				rt.Fatalf("%s gets %v, and can carry %v", instance.ID, x, most)
 			}
 		}
-		if tails[policy.Tail] > tails[policy.Proportional]*1.03 { // the tables of the models are not exact
-			rt.Fatalf("a tail of %v, in proportion %v", tails[policy.Tail], tails[policy.Proportional])
+		if tails[divide.Tail] > tails[divide.Proportional]*1.03 { // the tables of the models are not exact
+			rt.Fatalf("a tail of %v, in proportion %v", tails[divide.Tail], tails[divide.Proportional])
 		}
 	})
 }

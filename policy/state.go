@@ -165,6 +165,17 @@ func RememberedOf[M any](g *Group) {
 	}
 }
 
+// MemoryOf returns what the policy remembers of a member, after RememberedOf.
+func MemoryOf[M any](m *Member) *M { return m.mem.Memory.(*M) }
+
+// Consecutive counts how often a condition held in a row: it returns one more than counter while it holds, else 0.
+func Consecutive(counter int, holds bool) int {
+	if holds {
+		return counter + 1
+	}
+	return 0
+}
+
 // forgetPolicy drops what another policy remembers of the instances.
 func (g *Group) forgetPolicy() {
 	for i := range g.Members {

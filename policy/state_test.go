@@ -39,12 +39,12 @@ func TestMemorySurvivesStorage(t *testing.T) {
 func TestMemoryIsOnePolicys(t *testing.T) {
 	rows := []string{"i1 weight=1 use=0.7 cap=0.3 lat=90", "i2 weight=0 use=0.1 cap=0.3 lat=90"}
 	_, st := engine(t, golden("lsf", 75, 5), goldenModels(t)).Decide(snap(t, 0, rows...), policy.State{})
-	if st.Memory.(*policy.LeastMemory).Violation != 1 {
+	if got := text(t, st.Memory); got != `{"violation":1}` {
 		t.Fatalf("lsf remembers %+v", st.Memory)
 	}
 	_, st = engine(t, golden("lr", 75, 5), goldenModels(t)).Decide(snap(t, 1, rows...), st)
-	if got := st.Memory.(*policy.LeastMemory).Violation; got != 1 {
-		t.Errorf("lr begins to count at %d", got)
+	if got := text(t, st.Memory); got != `{"violation":1}` {
+		t.Errorf("lr begins to count at %s", got)
 	}
 	_, st = engine(t, golden("static", 75, 5), nil).Decide(snap(t, 2, rows...), st)
 	if st.Instances["i1"].Memory != nil {

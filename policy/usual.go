@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy/divide"
 )
 
 const (
@@ -136,7 +137,7 @@ func (p *primaPlan) usualShares(rest, sum float64) []float64 {
 	for i, m := range p.sorted {
 		shares[i] = whole * m.prima().Usual.Mean
 	}
-	if p.set.Share != Tail || rest == 0 {
+	if p.set.Share != divide.Tail || rest == 0 {
 		return shares
 	}
 	floats.Scale(1/rest, shares)

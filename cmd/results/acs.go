@@ -12,7 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/tenants"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/acs"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -87,9 +87,9 @@ type acsContender struct {
 }
 
 // acsWith returns policy acs with changed settings.
-func acsWith(change func(*policy.ACSSettings)) quell.Policy {
+func acsWith(change func(*acs.Settings)) quell.Policy {
 	p := table.All.Whole(quell.Policy{Name: "acs"})
-	set := p.Settings.(policy.ACSSettings)
+	set := p.Settings.(acs.Settings)
 	change(&set)
 	p.Settings = set
 	return p
@@ -99,11 +99,11 @@ func acsContenders() []acsContender {
 	return []acsContender{
 		{"kernel", quell.Policy{}, 1},
 		{"kernel, two groups around", quell.Policy{}, 2},
-		{"acs", acsWith(func(*policy.ACSSettings) {}), 1},
-		{"acs, two groups around", acsWith(func(*policy.ACSSettings) {}), 2},
-		{"acs with solo runs", acsWith(func(s *policy.ACSSettings) { s.Solo = time.Hour }), 1},
-		{"acs by caps", acsWith(func(s *policy.ACSSettings) { s.By = policy.ACSCaps }), 1},
-		{"literal rule", acsWith(func(s *policy.ACSSettings) { s.Rule = policy.ACSLiteral }), 1},
+		{"acs", acsWith(func(*acs.Settings) {}), 1},
+		{"acs, two groups around", acsWith(func(*acs.Settings) {}), 2},
+		{"acs with solo runs", acsWith(func(s *acs.Settings) { s.Solo = time.Hour }), 1},
+		{"acs by caps", acsWith(func(s *acs.Settings) { s.By = acs.Caps }), 1},
+		{"literal rule", acsWith(func(s *acs.Settings) { s.Rule = acs.Literal }), 1},
 	}
 }
 
@@ -236,7 +236,7 @@ func (d *acsData) pairs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := playMixes(ctx, acsOptions(), mixes, acsWith(func(s *policy.ACSSettings) { s.Solo = time.Hour }))
+	own, err := playMixes(ctx, acsOptions(), mixes, acsWith(func(s *acs.Settings) { s.Solo = time.Hour }))
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (d *acsData) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	set := table.All.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings)
+	set := table.All.Whole(quell.Policy{Name: "acs"}).Settings.(acs.Settings)
 	d.Stability, d.Windows = nil, nil
 	fill := func(cells *[]acsCell, gain, window float64) error {
 		for _, c := range acsTroubles {
@@ -298,7 +298,7 @@ func (d *acsData) sweep(ctx context.Context) error {
 func (c *acsCell) play(ctx context.Context, mixes [][]tenants.Tenant) error {
 	o := acsOptions()
 	o.Noise, o.Delay = c.Noise, c.Delay
-	outs, err := playMixes(ctx, o, mixes, acsWith(func(s *policy.ACSSettings) {
+	outs, err := playMixes(ctx, o, mixes, acsWith(func(s *acs.Settings) {
 		s.Gain, s.Window = c.Gain, time.Duration(c.WindowS*float64(time.Second))
 	}))
 	for _, out := range outs {
@@ -310,7 +310,7 @@ func (c *acsCell) play(ctx context.Context, mixes [][]tenants.Tenant) error {
 // acsFigures are the figures of the page.
 type acsFigures struct {
 	acsData
-	Settings              policy.ACSSettings
+	Settings              acs.Settings
 	Cores                 int
 	Noise, Least          float64
 	Measured              time.Duration
@@ -364,7 +364,7 @@ func newACSTable(size acsSize) acsTable {
 }
 
 func newACSFigures(d acsData) acsFigures {
-	f := acsFigures{acsData: d, Settings: table.All.Whole(quell.Policy{Name: "acs"}).Settings.(policy.ACSSettings), Cores: acsCores,
+	f := acsFigures{acsData: d, Settings: table.All.Whole(quell.Policy{Name: "acs"}).Settings.(acs.Settings), Cores: acsCores,
 		Noise: acsNoise, Least: acsLeast, Measured: acsDuration - acsSettle, MapMixes: acsMapMixes}
 	for _, size := range d.Simulated {
 		f.Sizes = append(f.Sizes, newACSTable(size))

@@ -11,18 +11,18 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/tenants"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/acs"
 )
 
 // plotCaps draws what two tenants with one task each get of a processor over time. The kernel would give the first one ten times as much.
 // At the top is acs by caps, below is the literal rule.
 func plotCaps(dir string) error {
 	damped, err := capsOver("acs by caps",
-		acsWith(func(s *policy.ACSSettings) { s.By = policy.ACSCaps }))
+		acsWith(func(s *acs.Settings) { s.By = acs.Caps }))
 	if err != nil {
 		return err
 	}
-	literal, err := capsOver("literal rule", acsWith(func(s *policy.ACSSettings) { s.Rule = policy.ACSLiteral }))
+	literal, err := capsOver("literal rule", acsWith(func(s *acs.Settings) { s.Rule = acs.Literal }))
 	if err != nil {
 		return err
 	}

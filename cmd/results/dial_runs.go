@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -53,7 +54,7 @@ func dialRuns() (list []dialRun) {
 	}
 	prima := table.All.Whole(quell.Policy{Name: table.All.Default()})
 	for _, headroom := range []float64{0.9, 1} {
-		for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
+		for _, share := range []divide.Rule{divide.Proportional, divide.Tail} {
 			for _, s := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
 				title := fmt.Sprintf("prima, headroom %.0f%%, share %s", 100*headroom, share)
 				add(title, primaSharing(prima, share, headroom), s)
@@ -64,7 +65,7 @@ func dialRuns() (list []dialRun) {
 }
 
 // primaSharing returns PRIMA with all resources, a division of the load and a headroom.
-func primaSharing(p quell.Policy, share policy.Share, headroom float64) quell.Policy {
+func primaSharing(p quell.Policy, share divide.Rule, headroom float64) quell.Policy {
 	settings := p.Settings.(policy.PRIMASettings)
 	settings.Resources, settings.Share, settings.Headroom = policy.AllKnown(), share, headroom
 	p.Settings = settings

@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -79,7 +80,7 @@ func eachDivided(ctx context.Context, play func(*scenario.Scenario, *model.Model
 
 func (s *shareRow) play(ctx context.Context, sc *scenario.Scenario, models *model.Models, seed uint64) error {
 	var results []quell.Result
-	for _, share := range []policy.Share{policy.Proportional, policy.Tail} {
+	for _, share := range []divide.Rule{divide.Proportional, divide.Tail} {
 		p := table.All.Whole(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: table.All.Default()}}))
 		settings := p.Settings.(policy.PRIMASettings)
 		settings.Share = share

@@ -9,7 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -96,7 +96,7 @@ type iceFigures struct {
 // icePolicy returns ICE with a floor.
 func icePolicy(floor float64) quell.Policy {
 	p := table.All.Whole(quell.Policy{Name: "ice"})
-	settings := p.Settings.(policy.ICESettings)
+	settings := p.Settings.(ice.Settings)
 	settings.Floor = floor
 	p.Settings = settings
 	return p
@@ -110,5 +110,5 @@ func iceBesides(main quell.Policy, floor float64) quell.Policy {
 
 // iceFloor is the floor of the settings' defaults.
 func iceFloor() float64 {
-	return table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings).Floor
+	return table.All.Whole(quell.Policy{Name: "ice"}).Settings.(ice.Settings).Floor
 }

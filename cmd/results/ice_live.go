@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -214,13 +214,13 @@ func p50Of(l quell.Latency) float64 {
 
 // iceRunTitle names a run of Table I.
 func iceRunTitle(run scenario.Run) string {
-	settings, tunes := run.Policy.Fast.Settings.(policy.ICESettings)
+	settings, tunes := run.Policy.Fast.Settings.(ice.Settings)
 	switch {
 	case tunes && settings.Floor == 1:
 		return "server parameters alone (IC²)"
 	case run.Policy.Name == table.All.Plain() && tunes && settings.Floor < iceFloor():
 		return fmt.Sprintf("ICE, floor %.0f%%", 100*settings.Floor)
-	case tunes && settings.Parameters != (policy.Parameters{}):
+	case tunes && settings.Parameters != (ice.Parameters{}):
 		return "ICE and server parameters"
 	case run.Policy.Fast.Name == "outlier":
 		return "outlier"

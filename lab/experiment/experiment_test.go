@@ -24,6 +24,7 @@ import (
 	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/table"
 	processscaler "github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/train"
@@ -45,7 +46,7 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	settings.Spare, settings.Headroom = 1, 0.873
 	sc.Service.Policy.Settings = settings
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa",
-		Settings: policy.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})
+		Settings: rivals.HPASettings{Resource: quell.CPU, Utilization: 0.65}}, Scheduling: quell.LeastConn})
 	sc.Service.Guard = quell.Guard{Floor: 0.1, Step: 0.5, SlowStart: 3 * time.Second, StaleAfter: 4, Fade: 7, ErrorRate: 0.2}
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
@@ -403,7 +404,7 @@ func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 // The titles of two runs of one policy differ by the settings that only one of them has.
 func TestTitlesTellSettings(t *testing.T) {
 	sc := noisyNeighbour(t)
-	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.65}},
+	own := scenario.Run{Policy: quell.Policy{Name: "hpa", Settings: rivals.HPASettings{Resource: quell.Network, Utilization: 0.65}},
 		Scheduling: quell.LeastConn}
 	for want, run := range map[string]scenario.Run{
 		"hpa (utilization 65%)/leastconn": own,

@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
@@ -24,8 +24,8 @@ func iceHour(t *testing.T) *scenario.Scenario {
 
 // iceBeside is ICE beside equal weights, with a parameter of each server that it may change.
 func iceBeside() quell.Policy {
-	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(policy.ICESettings)
-	settings.Parameters = policy.ParametersOf([]policy.Parameter{{Name: "apache.MaxRequestWorkers", Change: policy.Lower, Min: 50, Max: 400}})
+	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(ice.Settings)
+	settings.Parameters = ice.ParametersOf([]ice.Parameter{{Name: "apache.MaxRequestWorkers", Change: ice.Lower, Min: 50, Max: 400}})
 	return quell.Policy{Name: table.All.Plain(), Fast: quell.Fast{Name: "ice", Settings: settings, Sampling: time.Second}}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -58,7 +58,7 @@ func TestHPAKeepsTheTarget(t *testing.T) {
 	sc.Service.Sampling = 2 * time.Second
 	load := func(at time.Duration, x float64) scenario.Event { return scenario.Event{At: at, Load: &x} }
 	sc.Timeline = []scenario.Event{load(60*time.Second, 4), load(180*time.Second, 1)}
-	half := quell.Policy{Name: "hpa", Settings: policy.HPASettings{Resource: quell.Network, Utilization: 0.5}}
+	half := quell.Policy{Name: "hpa", Settings: rivals.HPASettings{Resource: quell.Network, Utilization: 0.5}}
 	r := played(t, Options{Scenario: sc, Run: scenario.Run{Policy: half, Scheduling: quell.LeastConn}})
 	if r.MaxInstances < 7 || r.MaxInstances > 11 || r.Decisions > 12 {
 		t.Errorf("4 links' worth of load at a target of 0.5: up to %d instances, %d decisions", r.MaxInstances, r.Decisions)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/acs"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -23,10 +23,10 @@ func play(t interface{ Fatal(...any) }, o Options) Outcome {
 	return out
 }
 
-// acs returns policy acs with its default settings, changed.
-func acs(change func(*policy.ACSSettings)) quell.Policy {
+// withACS returns policy acs with its default settings, changed.
+func withACS(change func(*acs.Settings)) quell.Policy {
 	p := table.All.Whole(quell.Policy{Name: "acs"})
-	set := p.Settings.(policy.ACSSettings)
+	set := p.Settings.(acs.Settings)
 	if change != nil {
 		change(&set)
 	}
@@ -117,7 +117,7 @@ func TestQuotas(t *testing.T) {
 }
 
 func TestRunsAreTheSame(t *testing.T) {
-	o := Options{Tenants: Mix(4, 3), Cores: 2, Policy: acs(nil), Duration: half, Noise: 0.05, Delay: 1, Seed: 3}
+	o := Options{Tenants: Mix(4, 3), Cores: 2, Policy: withACS(nil), Duration: half, Noise: 0.05, Delay: 1, Seed: 3}
 	first := play(t, o)
 	if second := play(t, o); !reflect.DeepEqual(first, second) {
 		t.Error("two runs with the same options differ")
@@ -183,12 +183,12 @@ func steady(rng *rand.Rand) (list []Tenant) {
 func TestACSConverges(t *testing.T) {
 	const seeds = 12
 	for _, c := range []struct {
-		by     policy.ACSMeans
+		by     acs.Means
 		around int
-	}{{policy.ACSWeights, 1}, {policy.ACSWeights, 2}, {policy.ACSCaps, 1}} {
+	}{{acs.Weights, 1}, {acs.Weights, 2}, {acs.Caps, 1}} {
 		t.Run(fmt.Sprintf("%s-%d", c.by, c.around), func(t *testing.T) {
-			set := acs(func(s *policy.ACSSettings) { s.By = c.by })
-			tolerance := set.Settings.(policy.ACSSettings).Tolerance
+			set := withACS(func(s *acs.Settings) { s.By = c.by })
+			tolerance := set.Settings.(acs.Settings).Tolerance
 			for seed := range uint64(seeds) {
 				o := Options{Tenants: steady(rand.New(rand.NewPCG(seed, 1))), Cores: 2, Around: c.around, Policy: set,
 					Duration: 25 * time.Second}
@@ -210,7 +210,7 @@ func TestACSConverges(t *testing.T) {
 
 // An idle tenant's share goes to the others within two periods, and it has it back within two.
 func TestACSIdleTenant(t *testing.T) {
-	for _, by := range []policy.ACSMeans{policy.ACSWeights, policy.ACSCaps} {
+	for _, by := range []acs.Means{acs.Weights, acs.Caps} {
 		t.Run(string(by), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				tenants := []Tenant{busy("a", rapid.IntRange(2, 8).Draw(t, "a")), busy("b", rapid.IntRange(2, 8).Draw(t, "b")),
@@ -218,7 +218,7 @@ func TestACSIdleTenant(t *testing.T) {
 				away := rapid.IntRange(3, 20).Draw(t, "periods")
 				tenants[0].Away = []Span{{20 * time.Second, time.Duration(20+away) * time.Second}}
 				out := play(t, Options{Tenants: tenants, Cores: 2, Duration: 50 * time.Second,
-					Policy: acs(func(s *policy.ACSSettings) { s.By = by })})
+					Policy: withACS(func(s *acs.Settings) { s.By = by })})
 				if run := out.Periods[22].Run; run[1]+run[2] < 1.95 {
 					t.Fatalf("two periods after one became idle, the others get %.2f", run)
 				}
@@ -247,7 +247,7 @@ func TestACSBesideAnAttacker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			attacker.Name = "attacker"
-			out := play(t, Options{Cores: 2, Duration: 2 * time.Minute, Settle: 30 * time.Second, Policy: acs(nil), Tenants: []Tenant{
+			out := play(t, Options{Cores: 2, Duration: 2 * time.Minute, Settle: 30 * time.Second, Policy: withACS(nil), Tenants: []Tenant{
 				busy("one", 1), busy("four", 4), {Name: "bursty", Tasks: 2, Burst: 20 * time.Millisecond, Sleep: 30 * time.Millisecond, Vary: 0.5},
 				attacker}})
 			least, most := math.Inf(1), 0.0
@@ -264,7 +264,7 @@ func TestACSBesideAnAttacker(t *testing.T) {
 // The literal rule of Eq. 7 and 8 does not settle.
 func TestLiteralRuleCycles(t *testing.T) {
 	out := play(t, Options{Tenants: []Tenant{{Name: "a", Tasks: 1, Weight: 10}, busy("b", 1)}, Cores: 1, Duration: time.Minute,
-		Policy: acs(func(s *policy.ACSSettings) { s.Rule = policy.ACSLiteral })})
+		Policy: withACS(func(s *acs.Settings) { s.Rule = acs.Literal })})
 	moves := 0
 	for i := 30; i < len(out.Periods); i++ {
 		if a, b := out.Periods[i-1].Run[0], out.Periods[i].Run[0]; math.Abs(a-b) > 0.5 {
@@ -283,7 +283,7 @@ func TestSoloRuns(t *testing.T) {
 	unfair := map[time.Duration]float64{}
 	for _, solo := range []time.Duration{0, time.Hour} {
 		out := play(t, Options{Tenants: tenants, Cores: 2, Duration: time.Minute, Settle: 20 * time.Second, Noise: 0.01,
-			Policy: acs(func(s *policy.ACSSettings) { s.Solo = solo })})
+			Policy: withACS(func(s *acs.Settings) { s.Solo = solo })})
 		unfair[solo] = out.Unfairness
 	}
 	if unfair[time.Hour] > 1.1 || unfair[time.Hour] > unfair[0] {
@@ -294,7 +294,8 @@ func TestSoloRuns(t *testing.T) {
 // In an hour, a group that reports its progress does not get less and less.
 func TestACSReportsForAnHour(t *testing.T) {
 	tenants := []Tenant{{Name: "reports", Tasks: 2, Reports: true}, busy("does not", 4), busy("neither", 1)}
-	out := play(t, Options{Tenants: tenants, Cores: 2, Duration: time.Hour, Settle: time.Hour - 5*time.Minute, Policy: acs(nil), Noise: 0.03})
+	out := play(t, Options{Tenants: tenants, Cores: 2, Duration: time.Hour, Settle: time.Hour - 5*time.Minute, Policy: withACS(nil),
+		Noise: 0.03})
 	if out.Unfairness > 1.1 {
 		t.Errorf("unfairness %.3f: slowdowns %.2f", out.Unfairness, out.Slowdown)
 	}
@@ -319,7 +320,7 @@ func TestACSReachesItsGoal(t *testing.T) {
 			o.Tenants, o.Seed = mix, uint64(i)
 			kernel := play(t, o)
 			with := o
-			with.Policy = acs(func(s *policy.ACSSettings) { s.Solo = time.Hour })
+			with.Policy = withACS(func(s *acs.Settings) { s.Solo = time.Hour })
 			out := play(t, with)
 			sum, kernels, work, kernelsWork = sum+out.Unfairness, kernels+kernel.Unfairness, work+out.Work, kernelsWork+kernel.Work
 			t.Logf("%d tenants: kernel %.2f, acs %.2f %.2f", c.tenants, kernel.Unfairness, out.Unfairness, out.Slowdown)
@@ -335,7 +336,7 @@ func TestACSReachesItsGoal(t *testing.T) {
 }
 
 func BenchmarkMinuteOfEight(b *testing.B) {
-	o := Options{Tenants: Mix(8, 1), Cores: 2, Policy: acs(nil), Duration: time.Minute}
+	o := Options{Tenants: Mix(8, 1), Cores: 2, Policy: withACS(nil), Duration: time.Minute}
 	for b.Loop() {
 		if _, err := Play(o); err != nil {
 			b.Fatal(err)
