@@ -15,18 +15,20 @@ const adviceFirstSeed, adviceSeeds = 7001, 10
 type adviceData struct {
 	Hours     []adviceHourResult `json:"hours"`
 	Agentless []agentlessResult  `json:"agentless"`
+	Compared  []comparedResult   `json:"compared"`
 }
 
 // adviceParts measure one part of the page each.
 var adviceParts = map[string]func(ctx context.Context, d *adviceData) error{
 	"agentless": playAgentlessAll,
+	"compare":   playCompared,
 	"hours":     playAdviceHours,
 	"page":      func(context.Context, *adviceData) error { return nil },
 }
 
 // advicePage compares what reports claim with what acting did.
 func advicePage(ctx context.Context, dir string) error {
-	return cmp.Or(advicePagePart(ctx, dir, "hours"), advicePagePart(ctx, dir, "agentless"))
+	return cmp.Or(advicePagePart(ctx, dir, "hours"), advicePagePart(ctx, dir, "agentless"), advicePagePart(ctx, dir, "compare"))
 }
 
 func advicePagePart(ctx context.Context, dir, part string) error {
@@ -63,6 +65,8 @@ type adviceFigures struct {
 	Noisy, Calm                     []adviceHourResult
 	Neighbours, Quiet               []agentlessResult
 	Right, Still                    int
+	Compared                        []comparedResult
+	Verdicts                        int // comparisons with the right one
 	Inside, Narrow, Silent, AtLeast int
 }
 
@@ -77,6 +81,10 @@ func newAdviceFigures(d adviceData) (f adviceFigures) {
 		f.Inside += count(h.Inside())
 		f.Narrow += count(h.Narrow())
 		f.AtLeast += count(h.Back.Low <= h.Saved())
+	}
+	f.Compared = d.Compared
+	for _, x := range d.Compared {
+		f.Verdicts += count(x.Right)
 	}
 	for _, a := range d.Agentless {
 		if a.Host == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/report"
+	"github.com/quellhq/quell/switchback"
 	"github.com/quellhq/quell/train"
 )
 
@@ -68,9 +69,11 @@ func TestPages(t *testing.T) {
 		"advice": newAdviceFigures(adviceData{Hours: []adviceHourResult{
 			{Seed: 1, MissedS: 400, ActedS: 30, Verdict: report.WouldSave, Claim: report.Estimate{Value: 360, Low: 340, High: 380}},
 			{Seed: 1, Calm: true, Verdict: report.NothingLost},
-		}, Agentless: []agentlessResult{
-			{Seed: 1, Host: 2, Use: 0.4, Slowed: []string{"i2"}, FoundS: 20, Correct: true}, {Seed: 1, Correct: true},
-		}}),
+		}, Compared: []comparedResult{{Name: "PRIMA, calm", Seed: 1, Right: true, Found: &switchback.Result{Blocks: 30,
+			SavedS: &switchback.Interval{Value: 10, Low: -5, High: 25}, Verdict: switchback.Neither}}},
+			Agentless: []agentlessResult{
+				{Seed: 1, Host: 2, Use: 0.4, Slowed: []string{"i2"}, FoundS: 20, Correct: true}, {Seed: 1, Correct: true},
+			}}),
 		"demo":    demoFigures(somewhere, demo, played),
 		"twin":    twins,
 		"cluster": cluster,
