@@ -15,8 +15,14 @@ func (c *Controller) spoil(s *quell.Snapshot) {
 	if c.opts.Service.SLO.Target == 0 {
 		return
 	}
-	if s.Spoiled = c.idle(); s.Spoiled == "" && len(c.mem.Replacing) > 0 {
+	switch s.Spoiled = c.idle(); {
+	case s.Spoiled != "":
+	case len(c.mem.Replacing) > 0:
 		s.Spoiled = "instances are being replaced"
+	case c.comparedTurn() != nil:
+		s.Spoiled = "a comparison hands control back in turns"
+	case len(c.mem.Temporary.Overrides) > 0:
+		s.Spoiled = "a share is set for a time"
 	}
 }
 

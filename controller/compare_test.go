@@ -123,3 +123,24 @@ func TestComparisonsThatAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// Periods of a comparison, and of a share that is set for a time, teach the reserve of the error budget nothing.
+func TestTurnsTeachTheReserveNothing(t *testing.T) {
+	played(t, func(r *rig) {
+		r.pass(2 * time.Second)
+		if s := r.journal.newest(); s.Spoiled != "" {
+			t.Errorf("before: %q", s.Spoiled)
+		}
+		compareFor(r, 72*time.Second)
+		r.pass(2 * time.Second)
+		if s := r.journal.newest(); !strings.Contains(s.Spoiled, "a comparison") {
+			t.Errorf("in a comparison: %q", s.Spoiled)
+		}
+		r.do(bus.Command{Name: bus.Compare})
+		r.overrideFor("i1", .6, 10*time.Second)
+		r.pass(2 * time.Second)
+		if s := r.journal.newest(); !strings.Contains(s.Spoiled, "set for a time") {
+			t.Errorf("with an override for a time: %q", s.Spoiled)
+		}
+	})
+}
