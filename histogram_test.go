@@ -69,20 +69,6 @@ func TestTheGeometryOfAHistogramIsBounded(t *testing.T) {
 	}
 }
 
-// histogramCounts must return as many counters as the HdrHistogram library allocates for the same header.
-func TestCountersAreCountedAsTheLibraryDoes(t *testing.T) {
-	for figures := int32(1); figures <= 3; figures++ {
-		for _, lowest := range []int64{1, 2, 3, 1000} {
-			for _, highest := range []int64{1000, 1 << 20, 3_600_000_000, 86_400_000_000} {
-				h := hdrhistogram.New(lowest, highest, int(figures))
-				if got, want := histogramCounts(figures, lowest, highest), int64(len(h.Export().Counts)); got != want {
-					t.Errorf("%d figures from %d to %d: %d counters, want %d", figures, lowest, highest, got, want)
-				}
-			}
-		}
-	}
-}
-
 func TestWhatIsNoHistogramIsRefused(t *testing.T) {
 	good := forged(t, 2, 1, 1000)
 	for _, bad := range [][]byte{[]byte("x"), []byte("hello"), []byte("aGVsbG8="), good[:20], bytes.Repeat([]byte("A"), 1000)} {

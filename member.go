@@ -13,6 +13,15 @@ type Member struct {
 	Exited  time.Time `json:"exited,omitzero"` // when a failed instance exited, if its scaler knows
 }
 
+// IDs lists the ids of members, in their order.
+func IDs(members []Member) []string {
+	ids := make([]string, len(members))
+	for i := range members {
+		ids[i] = members[i].ID
+	}
+	return ids
+}
+
 // Backend is an instance as it is given to a balancer.
 type Backend struct {
 	ID       string  `json:"id"`

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quellhq/quell/internal/histogram"
 )
 
 // A reading above one of these limits is an error, not an extreme value. A utilisation may exceed 1 a little if the configured
@@ -115,7 +117,7 @@ func (r *Reading) Validate() error {
 		p.addf("errors", "%d errors of %d requests", r.Errors, r.Requests)
 	}
 	for field, encoded := range sorted(map[string][]byte{"connect_hdr": r.ConnectHDR, "latency_hdr": r.LatencyHDR}) {
-		if err := checkHistogram(encoded); err != nil {
+		if err := histogram.Check(encoded); err != nil {
 			p.addf(field, "%v", err)
 		}
 	}
@@ -123,7 +125,7 @@ func (r *Reading) Validate() error {
 		p.addf("class_hdr", "%d classes; at most %d are possible", len(r.ClassHDR), maxClasses)
 	}
 	for class, encoded := range sorted(r.ClassHDR) {
-		if err := checkHistogram(encoded); err != nil {
+		if err := histogram.Check(encoded); err != nil {
 			p.addf("class_hdr."+class, "%v", err)
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // Memory is the file in which a driver stores which server stands for which instance, one entry of type E for each.
@@ -48,7 +48,7 @@ func (m *Memory[E]) read() ([]*E, error) {
 	}
 	damaged := func(why error) error { return fmt.Errorf("%s is damaged: %s: %w", m.Path, m.Remedy, why) }
 	var entries []*E
-	if err := quell.DecodeStrict(data, &entries); err != nil {
+	if err := strictjson.Decode(data, &entries); err != nil {
 		return nil, damaged(err)
 	}
 	for i, e := range entries {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // The test binary also runs as child processes that are killed or run out of disk, see childRoles.
@@ -129,16 +129,6 @@ func wantWords(t testing.TB, err error, words ...string) {
 	}
 }
 
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestConnectRefusesBadURLs(t *testing.T) {
 	for _, raw := range []string{"", "127.0.0.1:4222", "http://127.0.0.1:4222", "nats://", "nats://a b"} {
 		_, err := Connect(Options{URL: raw})
@@ -170,7 +160,7 @@ func TestTokens(t *testing.T) {
 }
 
 func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
-	address, ring := freeAddress(t), Keyring{Dir: t.TempDir()}
+	address, ring := need.FreeAddress(t), Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +192,7 @@ func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
 }
 
 func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
-	address, dir := freeAddress(t), t.TempDir()
+	address, dir := need.FreeAddress(t), t.TempDir()
 	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Token: "t"})
 	c := connect(t, Options{URL: first.URL(), Token: "t"})
 	if err := first.Shutdown(); err != nil {
@@ -215,7 +205,7 @@ func TestAConnectionSurvivesARestartOfItsServer(t *testing.T) {
 
 // When a wrong token is corrected, on either side, the connection recovers soon.
 func TestARefusedConnectionGoesOnTrying(t *testing.T) {
-	address, dir := freeAddress(t), t.TempDir()
+	address, dir := need.FreeAddress(t), t.TempDir()
 	var shown atomic.Value
 	shown.Store("old")
 	c := connect(t, Options{URL: "nats://" + address, Persistent: true, Identify: func() (Identity, error) {

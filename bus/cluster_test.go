@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/quellhq/quell/internal/need"
 )
 
 // node is a server of a NATS cluster, in a process of its own so that it can be killed.
@@ -147,12 +149,11 @@ func within(t *testing.T, most time.Duration, what string, try func() error) {
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		address, err := net.ResolveTCPAddr("tcp", need.FreeAddress(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ln.Close()
-		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
+		ports = append(ports, address.Port)
 	}
 	return ports
 }

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // CommandName names a command to a controller.
@@ -174,7 +177,7 @@ func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Conte
 		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine "+
 			"makes one, bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
 	}
-	cmd.By = quell.Printable(c.by(who, m.Reply), maxBy)
+	cmd.By = terminal.Printable(c.by(who, m.Reply), maxBy)
 	return handle(ctx, cmd)
 }
 
@@ -182,7 +185,7 @@ func decodeCommand(data []byte) (cmd Command, err error) {
 	if len(data) > maxCommand {
 		return cmd, fmt.Errorf("the command has %d bytes; at most %d are allowed", len(data), maxCommand)
 	}
-	if err := quell.DecodeStrict(data, &cmd); err != nil {
+	if err := strictjson.Decode(data, &cmd); err != nil {
 		return cmd, err
 	}
 	return cmd, cmd.Check()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/internal/need"
 )
 
 func TestCommandsAreAnswered(t *testing.T) {
@@ -41,7 +43,7 @@ func TestNobodyAnswers(t *testing.T) {
 	_, err := connect(t, as(s, ring, Operator, "anna")).Ask(t.Context(), "video", Command{Name: Status})
 	wantWords(t, err, `no controller answers for service "video" on `+s.URL())
 
-	away := "nats://" + freeAddress(t)
+	away := "nats://" + need.FreeAddress(t)
 	_, err = connect(t, Options{URL: away}).Ask(t.Context(), "video", Command{Name: Status})
 	wantWords(t, err, "no controller answers", "is `quell controller` running?", "not connected", away)
 }

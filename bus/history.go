@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // Users read a journal by asking the controller for pages of it, because only controllers can reach the streams.
@@ -81,7 +82,7 @@ func historyReply(ctx context.Context, j *Journal, data []byte) Reply {
 	if len(data) > maxCommand {
 		return Reply{Error: "the question is too long"}
 	}
-	if err := quell.DecodeStrict(data, &q); err != nil {
+	if err := strictjson.Decode(data, &q); err != nil {
 		return Reply{Error: err.Error()}
 	}
 	page, err := j.page(ctx, q)

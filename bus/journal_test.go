@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
 )
 
 func journal(t testing.TB, c *Conn, opts JournalOptions) *Journal {
@@ -395,7 +396,7 @@ func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 }
 
 func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
-	address, dir := freeAddress(t), t.TempDir()
+	address, dir := need.FreeAddress(t), t.TempDir()
 	ring := &Keyring{Dir: t.TempDir()}
 	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Keyring: ring})
 	c := connect(t, as(first, *ring, Controller, "c"))

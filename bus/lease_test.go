@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/internal/wallclock"
 )
 
@@ -198,7 +198,7 @@ func (m *memoryLeases) write(_ context.Context, _ string, value []byte, revision
 	m.writes++
 	m.next++
 	m.record = &leaseRecord{revision: m.next}
-	if err := quell.DecodeStrict(value, &m.record.leaseValue); err != nil {
+	if err := strictjson.Decode(value, &m.record.leaseValue); err != nil {
 		return 0, err
 	}
 	if m.mute {

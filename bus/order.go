@@ -11,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // Orders tell the agent of an instance which limits and settings to put in force. Orders are sent on the instance's own subject, where only
@@ -120,7 +122,7 @@ func decodeOrders(data []byte, instance string) (o Orders, err error) {
 	if len(data) > maxOrders {
 		return o, fmt.Errorf("the orders have %d bytes; at most %d are allowed", len(data), maxOrders)
 	}
-	if err := quell.DecodeStrict(data, &o); err != nil {
+	if err := strictjson.Decode(data, &o); err != nil {
 		return o, err
 	}
 	return o, o.check(instance)
@@ -173,7 +175,7 @@ func (c *Conn) awaitAnswer(ctx context.Context, sub *nats.Subscription, instance
 		return fmt.Errorf("the agent of %s answered what cannot be read: %w", instance, err)
 	}
 	if reply.Error != "" {
-		return fmt.Errorf("the agent of %s: %s", instance, quell.Printable(reply.Error, maxAnswer))
+		return fmt.Errorf("the agent of %s: %s", instance, terminal.Printable(reply.Error, maxAnswer))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // maxReading bounds an encoded reading, in bytes.
@@ -150,7 +151,7 @@ func decodeReading(subject string, data []byte, validate func(*quell.Reading) er
 	if len(data) > maxReading {
 		return r, fmt.Errorf("%d bytes; at most %d are allowed", len(data), maxReading)
 	}
-	if err := quell.DecodeStrict(data, &r); err != nil {
+	if err := strictjson.Decode(data, &r); err != nil {
 		return quell.Reading{}, err
 	}
 	if err := checkReading(&r, validate); err != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/quellhq/quell"
+
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // Role determines what a credential allows.
@@ -50,7 +51,7 @@ func (g Grant) check() error {
 	if _, err := token(string(g.Role), g.ID, longest); err != nil {
 		return err
 	}
-	if strings.ContainsFunc(g.ID, func(r rune) bool { return !quell.Shown(r) }) {
+	if strings.ContainsFunc(g.ID, func(r rune) bool { return !terminal.Shown(r) }) {
 		return userErrorf("the id %q contains characters that cannot be printed", g.ID)
 	}
 	_, err := serviceToken(g.Service)

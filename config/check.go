@@ -75,7 +75,7 @@ func checkFleet(d *setting.Decoder, f *File) {
 				f.values[key], n)
 		}
 	}
-	ids := idsOf(members)
+	ids := quell.IDs(members)
 	if id := f.Agent.Instance; id != "" && f.shared == nil && d.Sound("agent.instance") && !slices.Contains(ids, id) {
 		d.Refuse("agent.instance", "correct it, or add it to the list",
 			"scaler.instances lists no %q%s", setting.Shorten(id), setting.Suggest(id, ids))

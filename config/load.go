@@ -201,17 +201,10 @@ func (f *File) paths() []*string {
 // would ignore its readings.
 func (f *File) CheckInstance(id string) error {
 	members, _ := f.Scaler.Listed()
-	ids := idsOf(members)
+	ids := quell.IDs(members)
 	if len(ids) == 0 || slices.Contains(ids, id) {
 		return nil
 	}
 	return &quell.UserError{Err: fmt.Errorf("%s: scaler.instances lists no %q%s: correct the agent's instance, or add it to the list",
 		f.Path, setting.Shorten(id), setting.Suggest(id, ids))}
-}
-
-func idsOf(members []quell.Member) (ids []string) {
-	for _, m := range members {
-		ids = append(ids, m.ID)
-	}
-	return ids
 }

@@ -9,9 +9,11 @@ import (
 	"math"
 	"slices"
 
-	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/stats"
 	"gonum.org/v1/gonum/stat"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
+	"github.com/quellhq/quell/stats"
 )
 
 // ProfileRow is one window of a profiling run: a line of a profile. One resource was limited, or none.
@@ -61,7 +63,7 @@ const (
 
 // ReadProfile reads a profile, one row per line. Errors begin with the number of the line.
 func ReadProfile(r io.Reader) (*Profile, error) {
-	lines := quell.NewLines("line", r)
+	lines := strictjson.NewLines("line", r)
 	var rows []ProfileRow
 	for {
 		var row ProfileRow
@@ -82,7 +84,7 @@ func ReadProfile(r io.Reader) (*Profile, error) {
 	return NewProfile(rows)
 }
 
-func (r *ProfileRow) check(at *quell.Lines) error {
+func (r *ProfileRow) check(at *strictjson.Lines) error {
 	if r.Limited == "" != (r.Limit == 0) {
 		return at.Errorf("limited and limit go together")
 	}

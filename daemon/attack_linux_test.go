@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // bomb is an encoded histogram of 52 bytes that asks for 49 MB of counters.
@@ -40,7 +41,7 @@ func peakMemory(t *testing.T, p *proc) int {
 func TestAFloodOfReadings(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
+	r.write(plain("127.0.0.1:9", need.FreeAddress(t), "static"))
 	listen := fmt.Sprintf("bus: {listen: %q", r.bus)
 	replaceIn(t, r.config, listen, listen+", token: shown by everybody")
 	running := r.start("controller")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // cloud starts and stops machines for the scaler's commands, and can report a wrong list.
@@ -57,7 +58,7 @@ func (c *cloud) start(w http.ResponseWriter, r *http.Request) {
 	ids := []string{}
 	for range ask.Count {
 		c.next++
-		m := &machine{id: fmt.Sprintf("m%03d", c.next), address: freeAddress(c.s.t), probe: freeAddress(c.s.t), started: time.Now()}
+		m := &machine{id: fmt.Sprintf("m%03d", c.next), address: need.FreeAddress(c.s.t), probe: need.FreeAddress(c.s.t), started: time.Now()}
 		if err := m.boot(c.s); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

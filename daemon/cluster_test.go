@@ -22,6 +22,7 @@ import (
 
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // natsNode is a server of the bus's cluster, in its own process. It is connected to the others only through wires: it
@@ -104,7 +105,7 @@ func newClustered(t *testing.T) *clustered {
 	c := &clustered{rig: newRig(t, ""), routes: map[[2]int]*wire{}, stop: make(chan struct{})}
 	var urls []string
 	for i := range 3 {
-		c.nodes = append(c.nodes, &natsNode{Name: fmt.Sprintf("n%d", i+1), Listen: freeAddress(t), Route: freeAddress(t),
+		c.nodes = append(c.nodes, &natsNode{Name: fmt.Sprintf("n%d", i+1), Listen: need.FreeAddress(t), Route: need.FreeAddress(t),
 			Dir: filepath.Join(c.dir, "n"+fmt.Sprint(i+1))})
 		urls = append(urls, "nats://"+c.nodes[i].Listen)
 	}
@@ -147,7 +148,7 @@ func (c *clustered) service(urls string) {
 	c.t.Helper()
 	var instances []string
 	for i := range 2 {
-		address, probe := freeAddress(c.t), freeAddress(c.t)
+		address, probe := need.FreeAddress(c.t), need.FreeAddress(c.t)
 		id := fmt.Sprintf("i%d", i+1)
 		c.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
 		instances = append(instances, fmt.Sprintf("{id: %s, address: %q, probe: %q}", id, address, probe))
@@ -158,7 +159,7 @@ func (c *clustered) service(urls string) {
 	}
 	all := strings.Join(instances, ", ")
 	for i := range 2 {
-		x := &control{metrics: freeAddress(c.t)}
+		x := &control{metrics: need.FreeAddress(c.t)}
 		x.config = c.configure(fmt.Sprintf("c%d.yaml", i+1), urls, "probe: {timeout: 300ms}\n", all, x.metrics)
 		x.proc = c.launch("controller", exec.Command(quellProgram, "controller", "--config", x.config))
 		c.controls = append(c.controls, x)

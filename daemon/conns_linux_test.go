@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/progress"
 )
 
@@ -109,7 +110,7 @@ func TestHeldConnectionsDoNotBlindAnAgent(t *testing.T) {
 	for _, files := range []int{64, 128} {
 		t.Run(fmt.Sprint(files), func(t *testing.T) {
 			r := newRig(t, "")
-			instance, probe, metrics := reader(t), freeAddress(t), freeAddress(t)
+			instance, probe, metrics := reader(t), need.FreeAddress(t), need.FreeAddress(t)
 			r.write(strings.Replace(strings.Replace(plain(instance, probe, "static"),
 				"agent: {", fmt.Sprintf("agent: {metrics: %q, ", metrics), 1), "probe: {", "probe: {token: secret, ", 1))
 			r.start("controller")
@@ -141,7 +142,7 @@ func TestHeldConnectionsDoNotStopDecisions(t *testing.T) {
 	for _, files := range []int{64, 128} {
 		t.Run(fmt.Sprint(files), func(t *testing.T) {
 			r := newRig(t, "")
-			r.write(plain(reader(t), freeAddress(t), "static"))
+			r.write(plain(reader(t), need.FreeAddress(t), "static"))
 			process := r.withFilesOf("controller", files)
 			r.start("balancer")
 			r.awaitStatus("decisions", func(s controller.Status) bool { return s.Leading && len(s.Instances) == 1 })
@@ -167,8 +168,8 @@ func TestHeldConnectionsDoNotStopDecisions(t *testing.T) {
 func TestHeldConnectionsDoNotHideABalancer(t *testing.T) {
 	const files = 128
 	r := newRig(t, "")
-	metrics := freeAddress(t)
-	r.write(plain(reader(t), freeAddress(t), "static"))
+	metrics := need.FreeAddress(t)
+	r.write(plain(reader(t), need.FreeAddress(t), "static"))
 	r.replace("metrics: off", fmt.Sprintf("metrics: %q", metrics))
 	balancer := r.withFilesOf("balancer", files)
 	r.await("the balancer to find the instance well", func() (bool, any) {
@@ -194,7 +195,7 @@ func TestHeldConnectionsDoNotHideABalancer(t *testing.T) {
 // A balancer that may open 64 files only does not start.
 func TestABalancerNeedsFiles(t *testing.T) {
 	r := newRig(t, "")
-	r.write(plain(reader(t), freeAddress(t), "static"))
+	r.write(plain(reader(t), need.FreeAddress(t), "static"))
 	p := r.withFilesOf("balancer", 64)
 	if status := p.ends(t); status != 2 || !has(p.said(), "the limit of open files is 64, which leaves room for no clients: raise it to "+
 		"1024 at least (LimitNOFILE= of a systemd unit, or ulimit -n)") {

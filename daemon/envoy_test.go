@@ -20,7 +20,7 @@ func TestEnvoy(t *testing.T) {
 	program := need.Envoy(t)
 	r := newRig(t, "")
 	file := func(name string) string { return filepath.Join(r.dir, name) }
-	xds := freeAddress(t)
+	xds := need.FreeAddress(t)
 	place := func(address string) string { return strings.Replace(address, ":", ", port_value: ", 1) }
 	envoy, err := os.ReadFile(filepath.Join("..", "examples", "envoy", "envoy.yaml"))
 	service, missing := os.ReadFile(filepath.Join("..", "examples", "haproxy", "quell.yaml"))

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // lopsided gives i1 70% of the traffic, so that these weights are distinguishable from fresh ones.
@@ -205,8 +206,8 @@ func (r *rig) wantGone(pids map[string]int) {
 func plainService(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, "")
-	address := freeAddress(t)
-	r.write(plain(address, freeAddress(t), "static"))
+	address := need.FreeAddress(t)
+	r.write(plain(address, need.FreeAddress(t), "static"))
 	r.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
 	r.start("controller")
 	r.start("balancer")
@@ -226,7 +227,7 @@ scaler: {instances: [{id: i1, address: %q}]}
 func TestReloadingToAPolicyThatNeedsProbes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	address := freeAddress(t)
+	address := need.FreeAddress(t)
 	file := func(policy string) string {
 		return fmt.Sprintf("policy: {name: %s}\nprobe: {from: controller}\nscaler: {instances: [{id: i1, address: %q}]}\n", policy, address)
 	}
@@ -243,8 +244,8 @@ func TestReloadingToAPolicyThatNeedsProbes(t *testing.T) {
 func TestTrafficFlowsWithoutAController(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	address := freeAddress(t)
-	r.write(plain(address, freeAddress(t), "static"))
+	address := need.FreeAddress(t)
+	r.write(plain(address, need.FreeAddress(t), "static"))
 	r.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
 	r.start("balancer")
 	r.await("the balancer to find the instance well", func() (bool, any) {
@@ -315,7 +316,7 @@ func TestAbsurdReadings(t *testing.T) {
 func TestReloading(t *testing.T) {
 	t.Parallel()
 	r := plainService(t)
-	address, probe := freeAddress(t), freeAddress(t) // other addresses than before, which needs a restart
+	address, probe := need.FreeAddress(t), need.FreeAddress(t) // other addresses than before, which needs a restart
 	r.awaitStatus("a decision", func(s controller.Status) bool { return !s.At.IsZero() })
 	running := r.procs[1]
 

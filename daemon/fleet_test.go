@@ -40,14 +40,14 @@ func newFleet(t *testing.T) *fleet {
 		t.Skip("the agent reads the counters of Linux")
 	}
 	balancer, server := need.Program(t, "haproxy"), need.Program(t, "nginx")
-	f := &fleet{rig: newRig(t, ""), logs: freeAddress(t)}
+	f := &fleet{rig: newRig(t, ""), logs: need.FreeAddress(t)}
 	application := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(10 * time.Millisecond) // the work of a request; HAProxy's log has whole milliseconds
 		_, _ = w.Write(make([]byte, 20000))
 	}))
 	t.Cleanup(application.Close)
 	for i := range 3 {
-		s := fleetServer{fmt.Sprintf("web-%d", i+1), freeAddress(t), freeAddress(t)}
+		s := fleetServer{fmt.Sprintf("web-%d", i+1), need.FreeAddress(t), need.FreeAddress(t)}
 		f.servers = append(f.servers, s)
 		f.launch("nginx", exec.Command(server, "-c", f.nginxFile(s, application.Listener.Addr())))
 	}

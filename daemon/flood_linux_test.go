@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/balancer/builtin"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // reader is an instance in this process that reads request bodies, and answers as the emulated machines do.
@@ -87,7 +88,7 @@ func TestSlowBodiesDoNotTakeAllFiles(t *testing.T) {
 	t.Parallel()
 	const limit = 300
 	r := newRig(t, "")
-	r.write("  timeouts: {body: 5m}\n" + plain(reader(t), freeAddress(t), "static"))
+	r.write("  timeouts: {body: 5m}\n" + plain(reader(t), need.FreeAddress(t), "static"))
 	balancer := r.withFiles(limit)
 	r.await("the balancer to find the instance well", func() (bool, any) {
 		states, err := builtin.NewClient(r.admin).State(t.Context())
@@ -113,7 +114,7 @@ func TestSlowBodiesFromManyAddressesEnd(t *testing.T) {
 	t.Parallel()
 	const limit = 300
 	r := newRig(t, "")
-	r.write("  timeouts: {body: 1s}\n" + plain(reader(t), freeAddress(t), "static"))
+	r.write("  timeouts: {body: 1s}\n" + plain(reader(t), need.FreeAddress(t), "static"))
 	balancer := r.withFiles(limit)
 	r.await("the balancer to find the instance well", func() (bool, any) {
 		states, err := builtin.NewClient(r.admin).State(t.Context())

@@ -21,7 +21,7 @@ func haproxyService(t *testing.T) *rig {
 	program := need.Program(t, "haproxy")
 	r := newRig(t, "")
 	places := strings.NewReplacer(
-		"/run/haproxy/quell.sock", r.admin, "/var/lib/quell", filepath.Join(r.dir, "data"), "127.0.0.1:5514", freeAddress(t),
+		"/run/haproxy/quell.sock", r.admin, "/var/lib/quell", filepath.Join(r.dir, "data"), "127.0.0.1:5514", need.FreeAddress(t),
 		"127.0.0.1:8080", r.traffic, "127.0.0.1:9464", r.metrics, "127.0.0.1:4222", r.bus,
 		"[quell, host, --config, quell.yaml", "["+quellProgram+", host, --config, "+r.config, "service: files", "service: shop",
 		"sampling: 1s", "sampling: "+sampling.String(), "guard: {stale_after: 5}", "guard: {stale_after: 10}",

@@ -78,7 +78,8 @@ scaler: {kind: command, start: [echo, "[]"], stop: [cat], list: [cat, %q]}
 func TestAFIFOInTheConfigurationsPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	part := fmt.Sprintf("policy: {name: static}\nprobe: {from: controller}\nscaler: {instances: [{id: i1, address: %q}]}\n", freeAddress(t))
+	part := fmt.Sprintf("policy: {name: static}\nprobe: {from: controller}\nscaler: {instances: [{id: i1, address: %q}]}\n",
+		need.FreeAddress(t))
 	r.write(part)
 	p := r.start("controller")
 	r.awaitStatus("the lease", func(s controller.Status) bool { return s.Leading })

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // programs is a group of machines that a scaler's start, stop and list programs control. The start program prints no ids; the list program
@@ -48,7 +49,7 @@ func (c *programs) list() {
 // appear starts a machine that was ordered, and lists it.
 func (c *programs) appear(id string) {
 	c.t.Helper()
-	address, probe := freeAddress(c.t), freeAddress(c.t)
+	address, probe := need.FreeAddress(c.t), need.FreeAddress(c.t)
 	c.launch("host", exec.Command(quellProgram, "host", "--config", c.config, "--id", id, "--instance", id,
 		"--listen", address, "--probe-listen", probe, "--file-size", "20000"))
 	c.members = append(c.members, fmt.Sprintf(`{"id":%q,"address":%q,"probe":%q,"state":"ready"}`, id, address, probe))

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // TestALostLedger removes instances.json before the controller starts again. The controller finds the instances by the marks in their
@@ -48,7 +49,7 @@ scaler: {kind: command, start: [echo, "[]"], stop: [cat], list: [cat, %q]}
 `, list))
 	var members []string
 	for _, id := range []string{"i1", "i2"} {
-		address, probe := freeAddress(t), freeAddress(t)
+		address, probe := need.FreeAddress(t), need.FreeAddress(t)
 		r.launch("host", exec.Command(quellProgram, "host", "--config", r.config, "--id", id, "--instance", id,
 			"--listen", address, "--probe-listen", probe, "--file-size", "20000"))
 		members = append(members, fmt.Sprintf(`{"id":%q,"address":%q,"state":"ready","started":"2026-01-01T00:00:00Z"}`, id, address))

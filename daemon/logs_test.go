@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // The log of a process says when and with which configuration it started, that it reached the parts that it needs, what it decided, and why
@@ -16,8 +17,8 @@ import (
 func TestLogsTellALife(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	address := freeAddress(t)
-	r.write(plain(address, freeAddress(t), "static"))
+	address := need.FreeAddress(t)
+	r.write(plain(address, need.FreeAddress(t), "static"))
 	r.launch("host", exec.Command(quellProgram, "host", "--listen", address, "--file-size", "20000"))
 	procs := map[string]*proc{}
 	for _, name := range []string{"controller", "balancer", "agent"} {
@@ -67,7 +68,7 @@ func TestLogsTellALife(t *testing.T) {
 func TestLogLevel(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
+	r.write(plain("127.0.0.1:9", need.FreeAddress(t), "static"))
 	p := r.start("controller", "--log-level", "error")
 	r.await("the controller to listen", func() (bool, any) { s, err := r.status(); return err == nil && s.Leading, err })
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -82,7 +83,7 @@ func TestLogLevel(t *testing.T) {
 func TestAgentOfNobody(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	r.write(plain("127.0.0.1:9", freeAddress(t), "static"))
+	r.write(plain("127.0.0.1:9", need.FreeAddress(t), "static"))
 	wantRefusal(t, r.start("agent", "--instance", "node-z"), 2, `scaler.instances lists no "node-z"`, "known: i1",
 		"correct the agent's instance, or add it to the list")
 	wantRefusal(t, r.start("agent", "--instance", "i2"), 2, `lists no "i2", did you mean "i1"?`)

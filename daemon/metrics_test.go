@@ -17,8 +17,8 @@ func TestMetricsOfEachProcess(t *testing.T) {
 	t.Parallel()
 	promtool := need.Program(t, "promtool")
 	r := newRig(t, "")
-	metrics := map[string]string{"controller": r.metrics, "balancer": freeAddress(t), "agent": freeAddress(t)}
-	r.write(plain(reader(t), freeAddress(t), "static"))
+	metrics := map[string]string{"controller": r.metrics, "balancer": need.FreeAddress(t), "agent": need.FreeAddress(t)}
+	r.write(plain(reader(t), need.FreeAddress(t), "static"))
 	r.replace("metrics: off", fmt.Sprintf("metrics: %q", metrics["balancer"]))
 	r.replace("agent: {", fmt.Sprintf("agent: {metrics: %q, ", metrics["agent"]))
 	procs := map[string]*proc{}

@@ -39,7 +39,8 @@ func Online(ctx context.Context, file *config.File) []Answer {
 		instances = listed
 	} else if !file.Scaler.Changes() {
 		listed, err := askList(ctx, file)
-		answers = append(answers, said("list of instances", fmt.Sprintf("%d instances: %s", len(listed), strings.Join(idsOf(listed), ", ")), err))
+		answers = append(answers, said("list of instances",
+			fmt.Sprintf("%d instances: %s", len(listed), strings.Join(quell.IDs(listed), ", ")), err))
 		instances = listed
 	}
 	return append(answers, askInstances(ctx, file, instances)...)
@@ -52,13 +53,6 @@ func askList(ctx context.Context, file *config.File) ([]quell.Member, error) {
 		return nil, err
 	}
 	return driver.Members(ctx)
-}
-
-func idsOf(members []quell.Member) (ids []string) {
-	for _, m := range members {
-		ids = append(ids, m.ID)
-	}
-	return ids
 }
 
 // said makes an Answer from a result or an error.

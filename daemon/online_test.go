@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // The command shows the answers of the parts that run; for the other parts it shows the request and the error.
 func TestConfigCheckOnline(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	service, probe := freeAddress(t), freeAddress(t)
+	service, probe := need.FreeAddress(t), need.FreeAddress(t)
 	r.write(strings.Replace(plain(service, probe, "static"), "instances: [{id: i1,", fmt.Sprintf("instances: [{id: i1, probe: %q,", probe), 1))
 	out, status := r.quell("config", "check", "--online", "--config", r.config)
 	if status != 1 || strings.Contains(out, "ok    ") || !has(out, "quell.yaml: ok: service shop",

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // rival is a second installation, with its own bus and data folder, that uses the same balancer as the first one.
@@ -23,7 +24,7 @@ func (r *rig) rival() *rig {
 		r.t.Fatal(err)
 	}
 	config := strings.NewReplacer(r.dir, other.dir, r.metrics, other.metrics, r.bus, other.bus).Replace(string(text))
-	config = regexp.MustCompile(`log: "?127[0-9.:]*"?`).ReplaceAllString(config, fmt.Sprintf("log: %q", freeAddress(r.t)))
+	config = regexp.MustCompile(`log: "?127[0-9.:]*"?`).ReplaceAllString(config, fmt.Sprintf("log: %q", need.FreeAddress(r.t)))
 	if err := os.WriteFile(other.config, []byte(config), 0o644); err != nil {
 		r.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // occupy listens on an address that a process needs.
@@ -85,7 +86,7 @@ func TestPortsThatAreTaken(t *testing.T) {
 	t.Run("of the probe server", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, "")
-		probe := freeAddress(t)
+		probe := need.FreeAddress(t)
 		r.write(plain("127.0.0.1:9", probe, "static"))
 		occupy(t, probe)
 		wantRefusal(t, r.start("agent"), 1, "probe.listen", probe, "in use")
@@ -94,9 +95,9 @@ func TestPortsThatAreTaken(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, "")
 		r.write(hosts(r))
-		address := freeAddress(t)
+		address := need.FreeAddress(t)
 		occupy(t, address)
-		wantRefusal(t, r.start("host", "--listen", address, "--probe-listen", freeAddress(t)), 1, address, "in use")
+		wantRefusal(t, r.start("host", "--listen", address, "--probe-listen", need.FreeAddress(t)), 1, address, "in use")
 	})
 }
 
@@ -150,8 +151,8 @@ func TestATokenThatIsWrongForAWhile(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) }))
 	defer origin.Close()
 	r := newRig(t, "")
-	balancerMetrics, agentMetrics := freeAddress(t), freeAddress(t)
-	r.write(plain(strings.TrimPrefix(origin.URL, "http://"), freeAddress(t), "static"))
+	balancerMetrics, agentMetrics := need.FreeAddress(t), need.FreeAddress(t)
+	r.write(plain(strings.TrimPrefix(origin.URL, "http://"), need.FreeAddress(t), "static"))
 	replaceIn(t, r.config, "  metrics: off", fmt.Sprintf("  metrics: %q", balancerMetrics))
 	replaceIn(t, r.config, "agent: {", fmt.Sprintf("agent: {metrics: %q, ", agentMetrics))
 	listen := fmt.Sprintf("bus: {listen: %q", r.bus)

@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 )
 
 const (
@@ -61,7 +60,7 @@ func newRig(t *testing.T, parts string) *rig {
 	}
 	r := &rig{
 		t: t, dir: t.TempDir(), admin: filepath.Join(sockets, "a"), lifeline: read, hold: write,
-		traffic: freeAddress(t), metrics: freeAddress(t), bus: freeAddress(t),
+		traffic: need.FreeAddress(t), metrics: need.FreeAddress(t), bus: need.FreeAddress(t),
 	}
 	r.config = filepath.Join(r.dir, "quell.yaml")
 	r.write(parts)
@@ -118,24 +117,6 @@ func emulatedService(t *testing.T) *rig {
 	r.start("balancer")
 	r.awaitServing("i1", "i2")
 	return r
-}
-
-// nextPort returns ports below those that the system uses for outgoing connections.
-var nextPort atomic.Int64
-
-// freeAddress returns a loopback address that is not in use and that no other test here gets.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	nextPort.CompareAndSwap(0, 12000+int64(os.Getpid()*61%15000))
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close()
-			return address
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // proc is one process.

@@ -50,11 +50,11 @@ func newFleetRig(t *testing.T) *fleetRig {
 		"hard-stop-after 30s", "hard-stop-after 30s\n  nbthread 2\n  maxconn 1000",
 		"capacity: {network: 1Gbps}", "capacity: {network: 1Gbps}\n  interface: lo"}
 	for k, service := range fleetServices {
-		f.frontends[service] = freeAddress(t)
-		pairs = append(pairs, fmt.Sprintf("127.0.0.1:%d", 8001+k), f.frontends[service], fmt.Sprintf("127.0.0.1:%d", 5514+k), freeAddress(t))
+		f.frontends[service] = need.FreeAddress(t)
+		pairs = append(pairs, fmt.Sprintf("127.0.0.1:%d", 8001+k), f.frontends[service], fmt.Sprintf("127.0.0.1:%d", 5514+k), need.FreeAddress(t))
 	}
 	for m := range fleetMachines {
-		f.probes = append(f.probes, freeAddress(t))
+		f.probes = append(f.probes, need.FreeAddress(t))
 		pairs = append(pairs, fmt.Sprintf("10.0.0.%d:9466", 11+m), f.probes[m])
 		for k := range fleetServices {
 			pairs = append(pairs, fmt.Sprintf("10.0.0.%d:%d", 11+m, 8001+k), serveText(t, 20000))
@@ -340,7 +340,7 @@ sampling: %s
 policy: {name: static}
 balancer: {kind: command, command: %s, state_command: %s}
 scaler: {instances: [{id: m1, address: %q}, {id: m2, address: %q}]}
-`, name, sampling, command, command, freeAddress(t), freeAddress(t))
+`, name, sampling, command, command, need.FreeAddress(t), need.FreeAddress(t))
 		if err := os.WriteFile(filepath.Join(r.dir, name+".yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

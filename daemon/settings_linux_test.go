@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/need"
 )
 
 const serverFile = "workers 10\n"
@@ -31,7 +32,7 @@ type tuned struct {
 func newTuned(t *testing.T) *tuned {
 	t.Helper()
 	r := &tuned{rig: newRig(t, "")}
-	probe := freeAddress(t)
+	probe := need.FreeAddress(t)
 	common := fmt.Sprintf("service: shop\nslo: {metric: mean, threshold: 500ms}\nsampling: %s\n", sampling)
 	r.put("quell.yaml", common+fmt.Sprintf(`data: data
 listen: %q

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell/internal/need"
 )
 
 // told waits for a message to the service manager, and skips others.
@@ -31,7 +33,7 @@ func told(t *testing.T, conn *net.UnixConn, want string) {
 func TestProcessesTellSystemd(t *testing.T) {
 	k := newKeeper(t)
 	r := newRig(t, "")
-	r.write(plain(k.address, freeAddress(t), "static"))
+	r.write(plain(k.address, need.FreeAddress(t), "static"))
 	for _, args := range [][]string{{"controller"}, {"balancer"}, {"agent", "--instance", "i1"}} {
 		folder, err := os.MkdirTemp("", "q")
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/lockfile"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // content is what a record's file holds, as JSON.
@@ -104,7 +104,7 @@ func holderOf(path string) string {
 
 func parseRecord(text []byte, err error) (c content, _ error) {
 	if err == nil {
-		err = quell.DecodeStrict(text, &c)
+		err = strictjson.Decode(text, &c)
 	}
 	if err == nil && (c.check() != "" || c.Before == "") {
 		err = errors.New("it names no group, or no setting")

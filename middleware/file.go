@@ -12,9 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // maxFile is the largest size of a configuration file, in bytes.
@@ -105,7 +105,7 @@ func (f *file) recall() error {
 		return err
 	}
 	f.record = &record{}
-	err = quell.DecodeStrict(data, f.record)
+	err = strictjson.Decode(data, f.record)
 	if err == nil && f.record.Sum != "" {
 		var want string
 		if want, err = sumOf(*f.record); err == nil && want != f.record.Sum {

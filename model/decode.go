@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/namedfile"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -177,7 +178,7 @@ func (f *file) strict(path string, raw json.RawMessage, required []string, dst a
 	if err := d.Decode(dst); err != nil {
 		field, problem := explain(err)
 		f.addf(join(path, field), "%s", problem)
-	} else if err := quell.CheckKeys(raw, dst); err != nil && len(f.layout.repeated) == 0 { // reported already
+	} else if err := strictjson.CheckKeys(raw, dst); err != nil && len(f.layout.repeated) == 0 { // reported already
 		f.addf(path, "%v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/tell"
 )
 
@@ -62,7 +63,7 @@ const (
 )
 
 // shown makes a text that came from outside printable.
-func shown(text string) string { return quell.Printable(text, mostText) }
+func shown(text string) string { return terminal.Printable(text, mostText) }
 
 func clock(at time.Time) string { return at.Local().Format(time.TimeOnly) }
 

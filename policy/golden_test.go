@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -27,7 +28,7 @@ func replay(t *testing.T, s quell.Service, file string) []quell.Plan {
 	}
 	var plans []quell.Plan
 	var st policy.State
-	for r := quell.NewSnapshotReader(file, f); ; {
+	for r := strictjson.NewSnapshotReader(file, f); ; {
 		snapshot, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return plans

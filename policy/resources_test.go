@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -269,7 +270,7 @@ const oldMemory = `{"policy":"prima","memory":{"shift":1},"instances":{"i1":{"ut
 
 func TestOldMemoryIsUnderstood(t *testing.T) {
 	var st policy.State
-	if err := errors.Join(quell.DecodeStrict([]byte(oldMemory), &st), all.Restore(&st)); err != nil {
+	if err := errors.Join(strictjson.Decode([]byte(oldMemory), &st), all.Restore(&st)); err != nil {
 		t.Fatal(err)
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/cgroup"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // Top finds which program uses most of the processors and of the disks, apart from the service: from the programs that wait for
@@ -202,7 +203,7 @@ func parseProcess(text []byte) (id process, s spent, ok bool) {
 	if err != nil || pid <= 0 || numbers[0]&kernelThread != 0 {
 		return id, s, false
 	}
-	name := quell.Printable(string(text[begin+1:end]), 64)
+	name := terminal.Printable(string(text[begin+1:end]), 64)
 	return process{pid, numbers[3]}, spent{name: name, ticks: numbers[1] + numbers[2]}, name != ""
 }
 
@@ -255,7 +256,7 @@ func (t *Top) label(pid, name string) string {
 	for line := range strings.Lines(string(groups)) {
 		unit := path.Base(strings.TrimSpace(line))
 		if strings.HasSuffix(unit, ".service") || strings.HasSuffix(unit, ".scope") {
-			return name + " (" + quell.Printable(unit, 64) + ")"
+			return name + " (" + terminal.Printable(unit, 64) + ")"
 		}
 	}
 	return name

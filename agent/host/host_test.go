@@ -20,6 +20,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/sensor"
@@ -102,7 +103,7 @@ func entries(t *testing.T, path string) (list []bus.Entry) {
 	}
 	for line := range bytes.Lines(data) {
 		var e bus.Entry
-		if err := quell.DecodeStrict(line, &e); err != nil {
+		if err := strictjson.Decode(line, &e); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		list = append(list, e)
@@ -225,23 +226,23 @@ func TestLoopSurvivesFailures(t *testing.T) {
 	})
 }
 
-func TestGuardRefusesWhatNobodyCarriesOut(t *testing.T) {
-	waits := map[string]quell.Waits{"web": {}}
-	if got := Guard(quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}, false); len(got) != 0 {
-		t.Errorf("a report asks for nothing, got %v", got)
-	}
-	got := Guard(quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1},
-		Replace: []string{"web"}}, false)
-	if strings.Join(got, " ") != "weights limits replace" {
-		t.Errorf("got %v", got)
-	}
+func TestRefusesWhatNobodyCarriesOut(t *testing.T) {
 	home := homeless(t)
 	l, err := New(Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
+	waits := map[string]quell.Waits{"web": {}}
+	if got := l.refused(&quell.Plan{Waits: waits, Reasons: []quell.Reason{{Code: "x"}}}); len(got) != 0 {
+		t.Errorf("a report asks for nothing, got %v", got)
+	}
+	got := l.refused(&quell.Plan{Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}, Weights: map[string]float64{"web": 1},
+		Replace: []string{"web"}, Factor: map[string]quell.Factor{"web": {}}})
+	if words(got) != "replace, weights, limits, factor" {
+		t.Errorf("got %v", got)
+	}
 	plan := quell.Plan{At: time.Now(), Host: "h", Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}}
-	l.record(plan, Guard(plan, false))
+	l.record(plan, l.refused(&plan))
 	e := entries(t, home.journal.path)
 	if len(e) != 1 || e[0].Applied || e[0].Why != "failed: nothing in the agent carries out limits" {
 		t.Errorf("the journal says %+v", e)
@@ -275,7 +276,7 @@ func TestLoopAppliesLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := []quell.Limit{{Instance: "db", Resource: quell.CPU, Value: 1}, {Instance: "web", Resource: quell.CPU, Value: 1}}
-	if refused := Guard(quell.Plan{Limits: limits}, true); len(refused) > 0 {
+	if refused := l.refused(&quell.Plan{Limits: limits}); len(refused) > 0 {
 		t.Errorf("refused %v", refused)
 	}
 	for range 2 {

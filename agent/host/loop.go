@@ -143,7 +143,7 @@ func (l *Loop) step() {
 	plan, state := l.engine.Decide(&snapshot, l.state)
 	l.state = state
 	l.decisions++
-	refused := Guard(plan, l.opts.Limiter != nil)
+	refused := l.refused(&plan)
 	var failed map[string]string
 	if len(refused) > 0 {
 		l.failures.WithLabelValues(guardPart).Inc()
@@ -169,25 +169,23 @@ func (l *Loop) limit(limits []quell.Limit) map[string]string {
 	return reported(l.unlimited, "limiting group ", failed, l.opts.Logger)
 }
 
-// Guard lists the parts of a plan that the agent cannot carry out. If there are any, the plan is an error and no part of it is carried out.
-func Guard(p quell.Plan, limits bool) (refused []string) {
-	for _, part := range []struct {
-		name  string
-		given bool
-	}{
-		{"weights", len(p.Weights) > 0}, {"group", !p.Group.Empty()}, {"limits", len(p.Limits) > 0 && !limits}, {"settings", len(p.Settings) > 0},
-		{"replace", len(p.Replace) > 0},
-	} {
-		if part.given {
-			refused = append(refused, part.name)
-		}
+// refused lists the parts of a plan that nothing in the agent carries out. If there are any, the plan is an error and no part of it is
+// carried out.
+func (l *Loop) refused(p *quell.Plan) []quell.Part {
+	return slices.DeleteFunc(p.Asks(), func(part quell.Part) bool { return part == quell.LimitsPart && l.opts.Limiter != nil })
+}
+
+func words(parts []quell.Part) string {
+	list := make([]string, len(parts))
+	for i, part := range parts {
+		list[i] = string(part)
 	}
-	return refused
+	return strings.Join(list, ", ")
 }
 
 // record writes a plan to the journal if its reasons or refused parts differ from those of the last one.
-func (l *Loop) record(plan quell.Plan, refused []string) {
-	named := strings.Join(refused, " ")
+func (l *Loop) record(plan quell.Plan, refused []quell.Part) {
+	named := words(refused)
 	for _, r := range plan.Reasons {
 		named += "\n" + r.Code + " " + r.Instance
 	}
@@ -196,7 +194,7 @@ func (l *Loop) record(plan quell.Plan, refused []string) {
 	}
 	e := bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: &plan, Applied: len(refused) == 0}
 	if len(refused) > 0 {
-		e.Why = "failed: nothing in the agent carries out " + strings.Join(refused, ", ")
+		e.Why = "failed: nothing in the agent carries out " + words(refused)
 	}
 	if l.write(e) {
 		l.written = named
@@ -280,7 +278,7 @@ type Status struct {
 	Machine   *quell.Observation `json:"machine,omitempty"`
 	Groups    []quell.Instance   `json:"groups,omitempty"`
 	Plan      *quell.Plan        `json:"plan,omitempty"`
-	Refused   []string           `json:"refused,omitempty"` // parts of the plan that the agent cannot carry out
+	Refused   []quell.Part       `json:"refused,omitempty"` // parts of the plan that the agent cannot carry out
 
 	NotLimited map[string]string `json:"not_limited,omitempty"` // groups whose limits are not in force, and why
 

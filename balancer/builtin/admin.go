@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // maxAdminBody is the limit of a list of backends in bytes: 10,000 of them take about 2 MB.
@@ -88,7 +89,7 @@ func (s *Server) adminHandler() http.Handler {
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBody))
 	if err == nil {
-		err = quell.DecodeStrict(data, v)
+		err = strictjson.Decode(data, v)
 	}
 	if err != nil {
 		answer(w, err)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/route"
 )
 
@@ -236,7 +237,7 @@ func FuzzBackends(f *testing.F) {
 	o := Options{Listen: "127.0.0.1:0"}.withDefaults()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var backends []quell.Backend
-		if quell.DecodeStrict(data, &backends) != nil || checkBackends(backends) != nil {
+		if strictjson.Decode(data, &backends) != nil || checkBackends(backends) != nil {
 			return
 		}
 		for _, b := range backends { // if a list passes the check, it must be usable

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // memory stores the last backends and the owner in files next to the admin socket. With them, a restarted balancer passes requests on at
@@ -59,7 +60,7 @@ func read(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	return quell.DecodeStrict(data, v)
+	return strictjson.Decode(data, v)
 }
 
 func (m memory) save(backends []kept) error {

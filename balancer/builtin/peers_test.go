@@ -195,7 +195,7 @@ func (p *peer) run(t *testing.T, program, config string, args ...string) *peer {
 	p.origin = newOrigin(t)
 	dir := filepath.Dir(socketPath(t))
 	file := filepath.Join(dir, "config")
-	p.address, p.short = freeAddress(t), freeAddress(t)
+	p.address, p.short = need.FreeAddress(t), need.FreeAddress(t)
 	if err := os.WriteFile(file, fmt.Appendf(nil, config, dir, p.origin.ln.Addr(), p.address, p.short), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -212,16 +212,6 @@ func (p *peer) run(t *testing.T, program, config string, args ...string) *peer {
 		return err == nil
 	})
 	return p
-}
-
-// freeAddress returns an address that was free just now.
-func freeAddress(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // halfCloser is a connection whose sending side can be closed.

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/program"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // Options configure a Driver. A command is a program with its arguments; it is not run by a shell.
@@ -130,7 +131,7 @@ func (d *Driver) assumed() []quell.BackendState {
 
 func parseStates(out []byte) ([]quell.BackendState, error) {
 	var states []quell.BackendState
-	if err := quell.DecodeStrict(out, &states); err != nil {
+	if err := strictjson.Decode(out, &states); err != nil {
 		return nil, fmt.Errorf("its output is not a list of backends: %w", err)
 	}
 	seen := map[string]bool{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/atomicfile"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // hands distinguishes what somebody else did from Quell's own work. A backend counts as held by a person if it drains, or has the weight 0,
@@ -65,9 +66,9 @@ func recall(path string) (*hands, error) {
 	}
 	var r record
 	if err == nil && bytes.HasPrefix(data, []byte("[")) {
-		err = quell.DecodeStrict(data, &r.Serving)
+		err = strictjson.Decode(data, &r.Serving)
 	} else if err == nil {
-		err = quell.DecodeStrict(data, &r)
+		err = strictjson.Decode(data, &r)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading which backends were in service: delete %s if it is damaged: %w", path, err)

@@ -46,7 +46,7 @@ const (
 func newLab(t testing.TB) *lab {
 	t.Helper()
 	l := &lab{t: t, program: need.Envoy(t), dir: t.TempDir(), cluster: "web",
-		traffic: freeAddress(t), admin: freeAddress(t), quell: freeAddress(t)}
+		traffic: need.FreeAddress(t), admin: need.FreeAddress(t), quell: need.FreeAddress(t)}
 	t.Cleanup(l.stop)
 	return l
 }
@@ -266,16 +266,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
 )
 
 func backend(id string, i *instance, weight float64) quell.Backend {
@@ -370,7 +371,7 @@ func TestDrainAfterAReload(t *testing.T) {
 func TestOverTCP(t *testing.T) {
 	a := newInstance(t, 0)
 	l := newLab(t, "")
-	address := freeAddress(t)
+	address := need.FreeAddress(t)
 	l.configure("", "stats socket ipv4@"+address+" level admin")
 	l.start()
 	d := l.driver(func(o *Options) { o.Sockets = []string{address} })

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -41,7 +40,7 @@ type lab struct {
 // newLab prepares a HAProxy whose backend `app` has these lines.
 func newLab(t testing.TB, backend string) *lab {
 	t.Helper()
-	l := &lab{t: t, program: need.Program(t, "haproxy"), traffic: freeAddress(t), said: &sayings{}}
+	l := &lab{t: t, program: need.Program(t, "haproxy"), traffic: need.FreeAddress(t), said: &sayings{}}
 	var err error
 	if l.dir, err = os.MkdirTemp("", "qh"); err != nil { // the length of a socket's path is limited
 		t.Fatal(err)
@@ -252,23 +251,6 @@ func await(t testing.TB, what string, is func() (bool, any)) {
 			t.Fatalf("waited in vain for %s; now: %+v", what, state)
 		}
 	}
-}
-
-var nextPort atomic.Int64
-
-// freeAddress is a loopback address whose port is below those that the system assigns.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	nextPort.CompareAndSwap(0, 11000+int64(os.Getpid()*37%15000))
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", nextPort.Add(1))
-		if ln, err := net.Listen("tcp", address); err == nil {
-			ln.Close()
-			return address
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // instance is a web server that counts requests.

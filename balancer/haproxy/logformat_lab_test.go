@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/internal/logsocket"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // frontends are what a user may have in one HAProxy, each with its own log.
@@ -29,7 +30,7 @@ func (l *lab) inFrontends(names ...string) map[string]string {
 	addresses, text := map[string]string{}, ""
 	for _, f := range frontends {
 		if slices.Contains(names, f.name) {
-			addresses[f.name] = freeAddress(l.t)
+			addresses[f.name] = need.FreeAddress(l.t)
 			text += fmt.Sprintf("frontend %s\n%s\n  bind %s\n  capture request header X-Class len 20\n  default_backend app\n", f.name,
 				indent(f.lines), addresses[f.name])
 		}

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // completeness finds out whether the log has every request that HAProxy counted.
@@ -91,7 +91,7 @@ func unreadText(lines int64, sample string, frontends []string) error {
 		of = " of frontend " + name
 	}
 	return fmt.Errorf("%d lines of a period are %w; for example%s: %s. %s", lines, errMalformed, of,
-		quell.Printable(strings.TrimSpace(sample), longestSample), adviceFor(sample))
+		terminal.Printable(strings.TrimSpace(sample), longestSample), adviceFor(sample))
 }
 
 // frontendIn returns the frontend that a line names, the longest name if it has several.

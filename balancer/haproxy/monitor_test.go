@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/logsocket"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // TestReadingsFromTheLog checks that a real HAProxy's log, over UDP and over a Unix socket, in both formats, matches what
@@ -30,7 +31,7 @@ func TestReadingsFromTheLog(t *testing.T) {
 			l := newLab(t, "")
 			address := filepath.Join(l.dir, "log.sock")
 			if c.network == "udp" {
-				address = freeAddress(t)
+				address = need.FreeAddress(t)
 			}
 			conn, err := logsocket.Listen(address, "HAProxy")
 			if err != nil {
@@ -92,7 +93,7 @@ func TestMovedAndRefusedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.configure("balance roundrobin\nretries 1\ntimeout connect 100ms\ntimeout queue 50ms\n"+
-		"server dead "+freeAddress(t)+"\nserver good "+good.address()+" maxconn 1", "log "+address+" local0")
+		"server dead "+need.FreeAddress(t)+"\nserver good "+good.address()+" maxconn 1", "log "+address+" local0")
 	l.start()
 	d := l.driver(nil)
 	apply(t, d, quell.Backend{ID: "dead", Address: l.servers()["dead"].address, Weight: 0.25}, backend("good", good, 0.75))

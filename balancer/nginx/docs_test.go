@@ -31,7 +31,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 		}
 		dir := t.TempDir()
 		text = strings.NewReplacer("/etc/nginx/quell", dir, "/var/log/nginx", dir, "/run/quell", dir,
-			"listen 80;", "listen "+freeAddress(t)+";").Replace(text)
+			"listen 80;", "listen "+need.FreeAddress(t)+";").Replace(text)
 		path := filepath.Join(dir, "nginx.conf")
 		for path, text := range map[string]string{path: "pid " + dir + "/pid;\n" + text, filepath.Join(dir, "shop.conf"): string(servers)} {
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -36,7 +35,7 @@ type lab struct {
 // newLab prepares an nginx whose upstream has these lines before its servers, and these servers.
 func newLab(t testing.TB, upstream string, servers ...string) *lab {
 	t.Helper()
-	l := &lab{t: t, program: need.Program(t, "nginx"), traffic: freeAddress(t)}
+	l := &lab{t: t, program: need.Program(t, "nginx"), traffic: need.FreeAddress(t)}
 	var err error
 	if l.dir, err = os.MkdirTemp("", "qn"); err != nil { // the length of a socket's path is limited
 		t.Fatal(err)
@@ -245,18 +244,4 @@ func eventually(t testing.TB, what string, ok func() bool) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-var ports sync.Mutex
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	ports.Lock()
-	defer ports.Unlock()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }

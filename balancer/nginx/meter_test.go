@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // TestLines has lines as nginx writes them, and what they count as at each server.
@@ -138,7 +139,7 @@ func TestMeasuring(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
-	gone := freeAddress(t)
+	gone := need.FreeAddress(t)
 	l := newLab(t, "", "server "+a.address()+";", "server "+gone+" max_fails=0;")
 	d := l.driver(func(o *Options) { o.Members = []quell.Member{a.member("a"), {ID: "gone", Address: gone}} })
 	got := &published{}
@@ -250,7 +251,7 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Stop()
-	gone := quell.Backend{ID: "gone", Address: freeAddress(t), Weight: 0.5}
+	gone := quell.Backend{ID: "gone", Address: need.FreeAddress(t), Weight: 0.5}
 	settle(t, d, backend("a", a, 0.5), gone)
 	eventually(t, "what is gone is unhealthy", func() bool { return !stateOf(t, d, "gone").Healthy })
 	if s := stateOf(t, d, "a"); !s.Healthy {

@@ -19,6 +19,8 @@ import (
 	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/internal/strictjson"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/setting"
 )
@@ -185,7 +187,7 @@ func (o *advising) considered(name string) bool {
 
 // read adds the snapshots of a file to the demand.
 func (o *advising) read(cmd *cobra.Command, path string, table *credit.Table) error {
-	return eachSnapshot(cmd, path, func(r *quell.SnapshotReader, s *quell.Snapshot) error {
+	return eachSnapshot(cmd, path, func(r *strictjson.SnapshotReader, s *quell.Snapshot) error {
 		switch {
 		case s.Host != "":
 			return r.Errorf("host: the snapshot is of the machine %q; the load is that of a service", s.Host)
@@ -227,7 +229,7 @@ func (o *advising) tell(w io.Writer, a credit.Advice, held float64, ranked []cre
 func (o *advising) write(w io.Writer, a credit.Advice, held float64, shown []credit.Rented, all int) error {
 	p := &printer{w: w}
 	p.line("load: %s of service %s, %.3g processors busy on average and %.3g at most, repeated for %s", span(o.demand.Seconds()),
-		quell.Printable(o.service, longestText), o.demand.Mean(), o.demand.Peak(), span(a.Seconds))
+		terminal.Printable(o.service, longestText), o.demand.Mean(), o.demand.Peak(), span(a.Seconds))
 	p.line("objective: held while at most %.0f%% of an instance's processors are busy; planned with %.0f%%\n", 100*held, 100*a.Utilization)
 	if p.err != nil {
 		return p.err
@@ -242,7 +244,7 @@ func (o *advising) write(w io.Writer, a credit.Advice, held float64, shown []cre
 		if r.Least != nil {
 			least = fmt.Sprintf("%.0f of %.0f, after %s", r.Least.Credits, *r.CPU.Cap, span(r.Least.Seconds))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%.4f\t%s\t%.0f%%\t%s\t%s\n", quell.Printable(r.Name, longestText), r.Mode(), r.Number, r.Hourly, surplus,
+		fmt.Fprintf(t, "%s\t%s\t%d\t%.4f\t%s\t%.0f%%\t%s\t%s\n", terminal.Printable(r.Name, longestText), r.Mode(), r.Number, r.Hourly, surplus,
 			100*r.Busiest, missedText(r.Missed), least)
 	}
 	if err := t.Flush(); err != nil {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 func credentialsCommand() *cobra.Command {
@@ -155,7 +155,7 @@ func listCredentials() *cobra.Command {
 				case !i.Expires.IsZero() && time.Now().After(i.Expires):
 					state = "expired"
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), i.Role, quell.Printable(i.ID, longestText), expires,
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), i.Role, terminal.Printable(i.ID, longestText), expires,
 					state, i.Key)
 			}
 			return t.Flush()

@@ -145,7 +145,7 @@ func (o *demoOptions) run(ctx context.Context, sc *scenario.Scenario, out io.Wri
 // playDemo starts the groups of all runs, plays the scenario, and stops the groups.
 func playDemo(
 	ctx context.Context, rig *experiment.Emulated, view *demoView,
-) (results []quell.Result, groups []*experiment.EmulatedGroup, err error) {
+) (results []scenario.Result, groups []*experiment.EmulatedGroup, err error) {
 	sc := rig.Scenario
 	groups, err = startGroups(ctx, rig, sc)
 	defer func() { err = errors.Join(err, stopGroups(groups)) }()

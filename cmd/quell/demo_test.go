@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // TestDemo runs the demo's scenario in five seconds, learning and with ready models: every run has results, and no process is left.
@@ -51,13 +51,13 @@ func testDemo(t *testing.T, flags, says []string) {
 	}
 }
 
-func readResults(t *testing.T, path string) []quell.Result {
+func readResults(t *testing.T, path string) []scenario.Result {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var results []quell.Result
+	var results []scenario.Result
 	if err := json.Unmarshal(data, &results); err != nil {
 		t.Fatal(err)
 	}

@@ -227,7 +227,9 @@ func latest(r experiment.RunFrame) string {
 }
 
 // summarise prints the comparison, whether it was fair, where the files are and what to try next.
-func summarise(w io.Writer, sc *scenario.Scenario, results []quell.Result, groups []*experiment.EmulatedGroup, dir, models string) error {
+func summarise(
+	w io.Writer, sc *scenario.Scenario, results []scenario.Result, groups []*experiment.EmulatedGroup, dir, models string,
+) error {
 	fmt.Fprintln(w)
 	if err := experiment.WriteTable(w, sc, results); err != nil {
 		return err

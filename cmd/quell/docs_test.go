@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 )
@@ -147,7 +148,7 @@ func tables(m *model.Models) string {
 // TestDocumentedMembers decodes the documented list of a command scaler with the type that reads it.
 func TestDocumentedMembers(t *testing.T) {
 	var members []quell.Member
-	if err := quell.DecodeStrict([]byte(docFile(t, "members.json")), &members); err != nil {
+	if err := strictjson.Decode([]byte(docFile(t, "members.json")), &members); err != nil {
 		t.Fatal(err)
 	}
 	if len(members) != 2 || members[0].State != quell.Ready {

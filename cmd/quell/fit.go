@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/model"
 )
 
@@ -112,7 +113,7 @@ type snapshotLearning struct {
 
 // file learns from the snapshots of a file.
 func (l *snapshotLearning) file(cmd *cobra.Command, path string) error {
-	return eachSnapshot(cmd, path, func(r *quell.SnapshotReader, s *quell.Snapshot) error {
+	return eachSnapshot(cmd, path, func(r *strictjson.SnapshotReader, s *quell.Snapshot) error {
 		if s.At.Before(l.last) {
 			return r.Errorf("at: this snapshot is older than those of the file before: name the oldest file first")
 		}

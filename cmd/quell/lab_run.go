@@ -358,7 +358,7 @@ func (o *labRun) play(ctx context.Context, machines experiment.Machines, out, er
 		return o.measureHeldOut(ctx, program, models, o.records, machines, out, errs)
 	}
 	rig := &experiment.Kernel{Program: program, Dir: o.records, Models: models, Prefix: o.prefix, Machines: machines, Scenario: o.scenario}
-	var results []quell.Result
+	var results []scenario.Result
 	played := *o.scenario
 	played.Runs = nil
 	for i, run := range o.scenario.Runs {
@@ -418,7 +418,7 @@ func (o *labRun) kept(rig *experiment.Kernel, index int) (*experiment.Record, er
 }
 
 // playOne plays one run and stores its record.
-func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result quell.Result, err error) {
+func (o *labRun) playOne(ctx context.Context, rig *experiment.Kernel, index int, out io.Writer) (result scenario.Result, err error) {
 	sc, run := *o.scenario, o.scenario.Runs[index]
 	sc.Runs = []scenario.Run{run}
 	release, err := experiment.LockRun(rig.Dir, index, run)

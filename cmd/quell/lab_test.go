@@ -158,7 +158,7 @@ func TestLabRun(t *testing.T) {
 // arrived.
 func (l *labProcess) record(name string, least int64) *experiment.Record {
 	l.t.Helper()
-	var results []quell.Result
+	var results []scenario.Result
 	data, err := os.ReadFile(filepath.Join(l.out, "results.json"))
 	if err := errors.Join(err, json.Unmarshal(data, &results)); err != nil {
 		l.t.Fatal(err)

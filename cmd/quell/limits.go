@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/limit"
 )
 
@@ -58,7 +58,7 @@ func limitsShowCommand() *cobra.Command {
 				return err
 			}
 			if len(list) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", quell.Printable(o.Records, longestText))
+				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", terminal.Printable(o.Records, longestText))
 				return nil
 			}
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
@@ -97,20 +97,20 @@ func limitsClearCommand() *cobra.Command {
 			}
 			done, err := limit.Restore(o)
 			for _, t := range done {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: put back what was there before\n", quell.Printable(t.String(), longestText))
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: put back what was there before\n", terminal.Printable(t.String(), longestText))
 			}
 			list, wrong := limit.Show(o)
 			for _, l := range list {
 				if !l.Left {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: stays, because process %d runs: stop that agent first\n",
-						quell.Printable(l.Target.String(), longestText), l.PID)
+						terminal.Printable(l.Target.String(), longestText), l.PID)
 				}
 			}
 			if err == nil {
 				err = wrong
 			}
 			if err == nil && len(done)+len(list) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", quell.Printable(o.Records, longestText))
+				fmt.Fprintf(cmd.OutOrStdout(), "no limits are recorded in %s\n", terminal.Printable(o.Records, longestText))
 			}
 			return err
 		},

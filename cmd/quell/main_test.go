@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // TestMain puts this test binary on the path under the name quell, so that scripts and the README's commands run the
@@ -94,7 +95,7 @@ func plans(ts *testscript.TestScript, neg bool, args []string) {
 	var lines []string
 	for line := range strings.Lines(ts.ReadFile("stdout")) {
 		var plan quell.Plan
-		ts.Check(quell.DecodeStrict([]byte(line), &plan))
+		ts.Check(strictjson.Decode([]byte(line), &plan))
 		lines = append(lines, brief(plan))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "\n")+"\n"), 0o644))

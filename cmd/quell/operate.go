@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -36,7 +37,7 @@ func askOne(cmd *cobra.Command, file *config.File, c bus.Command) (json.RawMessa
 		return nil, err
 	}
 	if reply.Error != "" {
-		return nil, refusal(quell.Printable(reply.Error, longestText))
+		return nil, refusal(terminal.Printable(reply.Error, longestText))
 	}
 	return reply.Body, nil
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 func pageCommand() *cobra.Command {
@@ -27,7 +27,7 @@ func pageCommand() *cobra.Command {
 			if err := json.Unmarshal(reply, &page); err != nil {
 				return fmt.Errorf("reading the address of the page: %w", err)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s#ticket=%s\n", quell.Printable(page.Address, longestText), url.QueryEscape(page.Ticket))
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s#ticket=%s\n", terminal.Printable(page.Address, longestText), url.QueryEscape(page.Ticket))
 			return err
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
@@ -41,7 +42,7 @@ func planCommand() *cobra.Command {
 				return err
 			}
 			defer in.Close()
-			return planAll(engine, file.Service.Name, quell.NewSnapshotReader(name, in), cmd.OutOrStdout())
+			return planAll(engine, file.Service.Name, strictjson.NewSnapshotReader(name, in), cmd.OutOrStdout())
 		},
 	}
 	configFlag(cmd, &configPath)
@@ -90,14 +91,14 @@ func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error)
 }
 
 // eachSnapshot calls visit with each snapshot of a file; - is standard input. Errors of visit name the line if they come from r.Errorf.
-func eachSnapshot(cmd *cobra.Command, path string, visit func(r *quell.SnapshotReader, s *quell.Snapshot) error) error {
+func eachSnapshot(cmd *cobra.Command, path string, visit func(r *strictjson.SnapshotReader, s *quell.Snapshot) error) error {
 	name, in, err := openInput(cmd, []string{path})
 	if err != nil {
 		return err
 	}
 	defer in.Close()
 	found := false
-	for r := quell.NewSnapshotReader(name, in); ; found = true {
+	for r := strictjson.NewSnapshotReader(name, in); ; found = true {
 		s, err := r.Next()
 		if errors.Is(err, io.EOF) && !found {
 			return userErrorf("%s: no snapshots: `quell journal --snapshots` prints them", name)
@@ -115,7 +116,7 @@ func eachSnapshot(cmd *cobra.Command, path string, visit func(r *quell.SnapshotR
 }
 
 // planAll prints the plan of each snapshot, up to the first snapshot with a mistake.
-func planAll(engine *policy.Engine, service string, snapshots *quell.SnapshotReader, w io.Writer) error {
+func planAll(engine *policy.Engine, service string, snapshots *strictjson.SnapshotReader, w io.Writer) error {
 	out := bufio.NewWriter(w)
 	defer out.Flush()
 	encoder := json.NewEncoder(out)

@@ -6,7 +6,7 @@ import (
 	"reflect"
 	"unicode/utf8"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 // longestText is how many bytes of a text from the bus are shown.
@@ -18,7 +18,7 @@ func printable(v any) { clean(reflect.ValueOf(v).Elem()) }
 func clean(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(quell.Printable(v.String(), longestText))
+		v.SetString(terminal.Printable(v.String(), longestText))
 	case reflect.Pointer:
 		if !v.IsNil() {
 			clean(v.Elem())
@@ -57,14 +57,14 @@ func cleanMap(v reflect.Value) {
 
 // printableJSON escapes unsafe characters in the strings of JSON, without changing their meaning.
 func printableJSON(data []byte) []byte {
-	if bytes.IndexFunc(data, func(r rune) bool { return r > '~' && !quell.Shown(r) }) < 0 {
+	if bytes.IndexFunc(data, func(r rune) bool { return r > '~' && !terminal.Shown(r) }) < 0 {
 		return data
 	}
 	var b bytes.Buffer
 	for len(data) > 0 {
 		r, n := utf8.DecodeRune(data)
 		switch {
-		case r <= '~' || quell.Shown(r):
+		case r <= '~' || terminal.Shown(r):
 			b.Write(data[:n])
 		case r > 0xffff:
 			r -= 0x10000

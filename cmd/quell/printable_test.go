@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 const hostile = "x\x1b]0;pwned\x07\x1b[2J\r\nweb-9  ready\u202e\u009b31m"
@@ -17,7 +18,7 @@ const hostile = "x\x1b]0;pwned\x07\x1b[2J\r\nweb-9  ready\u202e\u009b31m"
 // wantHarmless checks that no text can move the cursor or forge a line.
 func wantHarmless(t *testing.T, out string, lines int) {
 	t.Helper()
-	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), func(r rune) bool { return !quell.Shown(r) }) ||
+	if strings.ContainsFunc(strings.ReplaceAll(out, "\n", ""), func(r rune) bool { return !terminal.Shown(r) }) ||
 		strings.Count(out, "\n") != lines {
 		t.Errorf("shown as %q", out)
 	}

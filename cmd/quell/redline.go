@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/redline"
 	"github.com/quellhq/quell/setting"
@@ -62,10 +63,10 @@ func redlineCommand() *cobra.Command {
 			if asJSON {
 				err = errors.Join(err, json.NewEncoder(cmd.OutOrStdout()).Encode(result))
 			} else {
-				fmt.Fprintln(cmd.OutOrStdout(), quell.Printable(result.Text(t.slo), longestText))
+				fmt.Fprintln(cmd.OutOrStdout(), terminal.Printable(result.Text(t.slo), longestText))
 			}
 			if err == nil && result.Interrupted {
-				err = fmt.Errorf("the test was interrupted: %s", quell.Printable(result.Why, longestText))
+				err = fmt.Errorf("the test was interrupted: %s", terminal.Printable(result.Why, longestText))
 			}
 			return err
 		},

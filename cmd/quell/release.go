@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/terminal"
 )
 
 func releaseCommand() *cobra.Command {
@@ -32,7 +32,7 @@ func releaseCommand() *cobra.Command {
 			}
 			answers := r.askEach(func(file *config.File) ([]byte, error) { return askOne(cmd, file, bus.Command{Name: bus.Release}) })
 			if r.unanswered(answers) {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no controller is asked: "+quell.Printable(answers[0].err.Error(), longestText))
+				fmt.Fprintln(cmd.ErrOrStderr(), "no controller is asked: "+terminal.Printable(answers[0].err.Error(), longestText))
 				return releaseAlone(cmd, path)
 			}
 			for i, a := range answers {
@@ -78,14 +78,14 @@ func tellReleased(w io.Writer, prefix string, answer json.RawMessage) error {
 	}
 	tellUnknown(w, prefix, r.Unknown)
 	if len(r.Left) > 0 {
-		return errors.New(quell.Printable(r.Text(), longestText))
+		return errors.New(terminal.Printable(r.Text(), longestText))
 	}
-	_, err := fmt.Fprintln(w, prefix+quell.Printable(r.Text(), longestText))
+	_, err := fmt.Fprintln(w, prefix+terminal.Printable(r.Text(), longestText))
 	return err
 }
 
 func tellUnknown(w io.Writer, prefix string, unknown []string) {
 	for _, text := range unknown {
-		fmt.Fprintln(w, prefix+"not known: "+quell.Printable(text, longestText))
+		fmt.Fprintln(w, prefix+"not known: "+terminal.Printable(text, longestText))
 	}
 }

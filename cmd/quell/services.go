@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/internal/terminal"
 	"github.com/quellhq/quell/tell"
 )
 
@@ -162,7 +162,7 @@ func order(cmd *cobra.Command, path string, c bus.Command) (done []*config.File,
 			continue
 		}
 		done = append(done, r.list[i])
-		text := quell.Printable(string(a.text), longestText)
+		text := terminal.Printable(string(a.text), longestText)
 		if r.several {
 			text = a.service + ": " + text
 		}

@@ -155,9 +155,9 @@ func trained(r scenario.Run) bool {
 // simulate plays all runs of all services, as many at once as there are processors. The results are in the order of the runs, and
 // within each run in the order of the services. Each service's seed is one larger than the previous one's; the first has the
 // scenario's.
-func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]quell.Result, error) {
+func simulate(ctx context.Context, sc *scenario.Scenario, models *model.Models) ([]scenario.Result, error) {
 	services := max(1, sc.Services)
-	results, failures := make([]quell.Result, len(sc.Runs)*services), make([]error, len(sc.Runs)*services)
+	results, failures := make([]scenario.Result, len(sc.Runs)*services), make([]error, len(sc.Runs)*services)
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var all sync.WaitGroup
 	for i := range results {
@@ -188,7 +188,7 @@ func firstOf(failures []error) error {
 }
 
 // writeResults writes results as a JSON array, if a file is given.
-func writeResults(path string, results []quell.Result) error {
+func writeResults(path string, results []scenario.Result) error {
 	if path == "" {
 		return nil
 	}

@@ -33,7 +33,7 @@ func TestTwin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var simulated []quell.Result
+	var simulated []scenario.Result
 	for _, run := range sc.Runs {
 		r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: loaded})
 		if err != nil {
@@ -61,7 +61,7 @@ func TestTwin(t *testing.T) {
 }
 
 // roundRobinIsSlowest compares the first run's mean response time with those of the others.
-func roundRobinIsSlowest(results []quell.Result) bool {
+func roundRobinIsSlowest(results []scenario.Result) bool {
 	for _, r := range results[1:] {
 		if *r.LatencyMS.Mean >= *results[0].LatencyMS.Mean {
 			return false
@@ -71,7 +71,7 @@ func roundRobinIsSlowest(results []quell.Result) bool {
 }
 
 // playLive plays a scenario's runs on emulated hosts.
-func playLive(t *testing.T, scenario, models string) (results []quell.Result) {
+func playLive(t *testing.T, scenario, models string) (results []scenario.Result) {
 	t.Helper()
 	work := t.TempDir()
 	out := filepath.Join(work, "live.json")
@@ -116,7 +116,7 @@ func TestTwinOfVideoSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := playLive(t, file, filepath.Join(repository(t), "examples", "golden", "models.json"))
-	var simulated []quell.Result
+	var simulated []scenario.Result
 	for i, run := range sc.Runs {
 		r, err := sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run})
 		if err != nil {
@@ -156,7 +156,7 @@ func twinModels(t *testing.T, path string, plan train.Plan) string {
 	return path
 }
 
-func compareTwins(t *testing.T, live, simulated quell.Result) {
+func compareTwins(t *testing.T, live, simulated scenario.Result) {
 	t.Helper()
 	name := live.Policy + "/" + string(live.Scheduling)
 	t.Logf("%s: mean %.1f ms live, %.1f simulated; %.0f and %.0f instance-seconds", name, *live.LatencyMS.Mean, *simulated.LatencyMS.Mean,

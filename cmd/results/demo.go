@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -25,7 +24,7 @@ func demoPage(ctx context.Context, dir string) error {
 		return err
 	}
 	sc.Runs = experiment.Learning(sc.Runs)
-	var all [][]quell.Result
+	var all [][]scenario.Result
 	for _, seed := range demoSeeds {
 		results, err := playDemo(ctx, seed)
 		if err != nil {
@@ -58,17 +57,17 @@ type demoRivals struct {
 	CostOfThree, CostOfFour   float64
 }
 
-func demoFigures(at place, sc *scenario.Scenario, all [][]quell.Result) demoPageFigures {
+func demoFigures(at place, sc *scenario.Scenario, all [][]scenario.Result) demoPageFigures {
 	f := demoPageFigures{place: at, Seeds: demoSeeds}
 	for i, run := range sc.Runs {
-		column := func(value func(quell.Result) float64) string { return spread(all, i, value) }
+		column := func(value func(scenario.Result) float64) string { return spread(all, i, value) }
 		f.Runs = append(f.Runs, demoRun{
 			Title:     experiment.Title(sc, run),
 			Violation: column(violationOf),
 			Cost:      column(costOf),
-			Mean:      column(func(r quell.Result) float64 { return *r.LatencyMS.Mean }),
-			P99:       column(func(r quell.Result) float64 { return *r.LatencyMS.P99 }),
-			Failed:    column(func(r quell.Result) float64 { return float64(r.Errors) }),
+			Mean:      column(func(r scenario.Result) float64 { return *r.LatencyMS.Mean }),
+			P99:       column(func(r scenario.Result) float64 { return *r.LatencyMS.P99 }),
+			Failed:    column(func(r scenario.Result) float64 { return float64(r.Errors) }),
 		})
 	}
 	for s, results := range all {
@@ -84,7 +83,7 @@ func demoFigures(at place, sc *scenario.Scenario, all [][]quell.Result) demoPage
 	return f
 }
 
-func playDemo(ctx context.Context, seed string) ([]quell.Result, error) {
+func playDemo(ctx context.Context, seed string) ([]scenario.Result, error) {
 	dir, err := os.MkdirTemp("", "quell-results-")
 	if err != nil {
 		return nil, err
@@ -100,12 +99,12 @@ func playDemo(ctx context.Context, seed string) ([]quell.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var results []quell.Result
+	var results []scenario.Result
 	return results, json.Unmarshal(data, &results)
 }
 
 // spread is the median over the seeds of a value of the i-th run, with the least and the largest value.
-func spread(all [][]quell.Result, i int, value func(quell.Result) float64) string {
+func spread(all [][]scenario.Result, i int, value func(scenario.Result) float64) string {
 	var values []float64
 	for _, results := range all {
 		values = append(values, value(results[i]))

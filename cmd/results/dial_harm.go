@@ -61,10 +61,10 @@ func (f *dialFigures) harm(ctx context.Context) error {
 func playHarm(ctx context.Context, sc *scenario.Scenario, over quell.Scheduling, models *model.Models) (row harmRow, err error) {
 	row.Scenario, row.Scheduling = sc.Name, over
 	var base, more, ms []float64
-	share := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
-	p90 := func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(quell.P90); return v }
+	share := func(r scenario.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
+	p90 := func(r scenario.Result) float64 { v, _ := r.LatencyMS.Of(quell.P90); return v }
 	for seed := range uint64(shareSeeds) {
-		var results [2]quell.Result
+		var results [2]scenario.Result
 		for i, name := range []string{table.All.Plain(), "dial"} {
 			o := sim.Options{Scenario: sc, Models: models, Seed: seed + 1, Run: scenario.Run{Scheduling: over,
 				Policy: table.All.Whole(quell.Policy{Name: name})}}

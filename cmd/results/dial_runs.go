@@ -111,7 +111,7 @@ func (f *dialFigures) compare(ctx context.Context, name string, models []*model.
 	}
 	part := dialScenario{Name: name}
 	for _, run := range dialRuns() {
-		var results []quell.Result
+		var results []scenario.Result
 		for seed, m := range models {
 			r, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run.Run, Models: m, Seed: uint64(seed) + 1})
 			if err != nil {
@@ -125,8 +125,8 @@ func (f *dialFigures) compare(ctx context.Context, name string, models []*model.
 	return nil
 }
 
-func newDialRow(title string, results []quell.Result) dialRow {
-	of := func(value func(quell.Result) float64) estimate {
+func newDialRow(title string, results []scenario.Result) dialRow {
+	of := func(value func(scenario.Result) float64) estimate {
 		var values []float64
 		for _, r := range results {
 			values = append(values, value(r))
@@ -134,9 +134,9 @@ func newDialRow(title string, results []quell.Result) dialRow {
 		return estimateOf(values)
 	}
 	return dialRow{title,
-		of(func(r quell.Result) float64 { return r.SLO.ViolationShare }),
-		of(func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }),
-		of(func(r quell.Result) float64 { return r.InstanceSeconds }),
-		of(func(r quell.Result) float64 { ms, _ := r.LatencyMS.Of(quell.P90); return ms }),
+		of(func(r scenario.Result) float64 { return r.SLO.ViolationShare }),
+		of(func(r scenario.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }),
+		of(func(r scenario.Result) float64 { return r.InstanceSeconds }),
+		of(func(r scenario.Result) float64 { ms, _ := r.LatencyMS.Of(quell.P90); return ms }),
 	}
 }

@@ -79,7 +79,7 @@ func eachDivided(ctx context.Context, play func(*scenario.Scenario, *model.Model
 }
 
 func (s *shareRow) play(ctx context.Context, sc *scenario.Scenario, models *model.Models, seed uint64) error {
-	var results []quell.Result
+	var results []scenario.Result
 	for _, share := range []divide.Rule{divide.Proportional, divide.Tail} {
 		p := table.All.Whole(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: table.All.Default()}}))
 		settings := p.Settings.(policy.PRIMASettings)
@@ -91,7 +91,7 @@ func (s *shareRow) play(ctx context.Context, sc *scenario.Scenario, models *mode
 		}
 		results = append(results, r)
 	}
-	over := func(r quell.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
+	over := func(r scenario.Result) float64 { return float64(r.SLO.RequestsOver) / float64(r.Requests) }
 	base, tail := results[0], results[1]
 	s.violations, s.overs = append(s.violations, base.SLO.ViolationShare), append(s.overs, over(base))
 	s.moreViolations = append(s.moreViolations, tail.SLO.ViolationShare-base.SLO.ViolationShare)

@@ -143,12 +143,12 @@ func (c contender) isLeastConn() bool {
 }
 
 // allBelow returns whether the value is smaller in every seed of c than in every seed of the other.
-func (c contender) allBelow(other contender, value func(quell.Result) float64) bool {
+func (c contender) allBelow(other contender, value func(scenario.Result) float64) bool {
 	return slices.Max(c.of(value)) < slices.Min(other.of(value))
 }
 
 // of returns one value of each run with the same settings, sorted.
-func (c contender) of(value func(quell.Result) float64) []float64 {
+func (c contender) of(value func(scenario.Result) float64) []float64 {
 	var values []float64
 	for _, r := range c.plays {
 		values = append(values, value(r.Result))
@@ -157,13 +157,13 @@ func (c contender) of(value func(quell.Result) float64) []float64 {
 	return values
 }
 
-func (c contender) median(value func(quell.Result) float64) float64 {
+func (c contender) median(value func(scenario.Result) float64) float64 {
 	values := c.of(value)
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
 func (c contender) latency(m quell.Metric) float64 {
-	return c.median(func(r quell.Result) float64 { v, _ := r.LatencyMS.Of(m); return v })
+	return c.median(func(r scenario.Result) float64 { v, _ := r.LatencyMS.Of(m); return v })
 }
 
 // Seeds is the number of seeds with which the run was played.
@@ -185,7 +185,7 @@ func (c contender) Cost() float64 { return c.median(costOf) }
 
 // MeanSize is the mean number of instances, Size is the same rounded up.
 func (c contender) MeanSize() float64 {
-	return c.median(func(r quell.Result) float64 { return r.MeanInstances })
+	return c.median(func(r scenario.Result) float64 { return r.MeanInstances })
 }
 func (c contender) Size() int { return int(math.Ceil(c.MeanSize() - 1e-9)) }
 
@@ -196,19 +196,19 @@ func (c contender) P99() float64  { return c.latency(quell.P99) }
 
 // Requests is the number of requests in all seeds, Failed is how many of them failed.
 func (c contender) Requests() int64 {
-	return c.sum(func(r quell.Result) int64 { return r.Requests })
+	return c.sum(func(r scenario.Result) int64 { return r.Requests })
 }
-func (c contender) Failed() int64 { return c.sum(func(r quell.Result) int64 { return r.Errors }) }
+func (c contender) Failed() int64 { return c.sum(func(r scenario.Result) int64 { return r.Errors }) }
 
-func (c contender) sum(value func(quell.Result) int64) (sum int64) {
+func (c contender) sum(value func(scenario.Result) int64) (sum int64) {
 	for _, r := range c.plays {
 		sum += value(r.Result)
 	}
 	return sum
 }
 
-func violationOf(r quell.Result) float64 { return r.SLO.ViolationS }
-func costOf(r quell.Result) float64      { return r.InstanceSeconds }
-func overOf(r quell.Result) float64 {
+func violationOf(r scenario.Result) float64 { return r.SLO.ViolationS }
+func costOf(r scenario.Result) float64      { return r.InstanceSeconds }
+func overOf(r scenario.Result) float64 {
 	return float64(r.SLO.RequestsOver) / float64(max(1, r.Requests))
 }

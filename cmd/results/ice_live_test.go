@@ -66,7 +66,7 @@ func TestLiveTimelineComparesSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := func(over int64, cost float64, early ...float64) *experiment.Record {
-		r := &experiment.Record{Result: quell.Result{Requests: 100, SLO: quell.SLOResult{RequestsOver: over}, InstanceSeconds: cost}}
+		r := &experiment.Record{Result: scenario.Result{Requests: 100, SLO: scenario.SLOResult{RequestsOver: over}, InstanceSeconds: cost}}
 		for _, ms := range early {
 			r.Samples = append(r.Samples, experiment.RecordedSample{AtS: sc.Timeline[1].At.Seconds() + 1, LatencyMS: ms})
 		}

@@ -106,7 +106,7 @@ type learnRun struct {
 	Cost       []float64 `json:"instance_seconds"`
 }
 
-func (r *learnRun) set(i int, result quell.Result) {
+func (r *learnRun) set(i int, result scenario.Result) {
 	r.ViolationS[i], r.Cost[i] = result.SLO.ViolationS, result.InstanceSeconds
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"gonum.org/v1/gonum/stat"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 )
@@ -121,7 +120,7 @@ func (l *learnedFigures) front(plays [][]*experiment.Record) {
 	l.Beyond = true
 	var fronts []float64
 	for _, records := range plays {
-		var sizes []quell.Result
+		var sizes []scenario.Result
 		for _, run := range rivals(len(records)) {
 			sizes = append(sizes, records[run].Result)
 		}
@@ -135,8 +134,8 @@ func (l *learnedFigures) front(plays [][]*experiment.Record) {
 
 // violationAt is the violation, in seconds, that groups of these sizes would have at a cost: on the lines between them. Outside it is that
 // of the nearest one. It sorts the sizes.
-func violationAt(sizes []quell.Result, cost float64) float64 {
-	slices.SortFunc(sizes, func(a, b quell.Result) int { return cmp.Compare(a.InstanceSeconds, b.InstanceSeconds) })
+func violationAt(sizes []scenario.Result, cost float64) float64 {
+	slices.SortFunc(sizes, func(a, b scenario.Result) int { return cmp.Compare(a.InstanceSeconds, b.InstanceSeconds) })
 	at := sizes[0].SLO.ViolationS
 	for i, large := range sizes[1:] {
 		small := sizes[i]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // burstService is what the instances serve with.
@@ -228,7 +229,7 @@ func (r burstRecords) rows() (rows []credit.ProfileRow, err error) {
 	}
 	for line := range bytes.Lines(data) {
 		var row credit.ProfileRow
-		if err := quell.DecodeStrict(line, &row); err != nil {
+		if err := strictjson.Decode(line, &row); err != nil {
 			return nil, fmt.Errorf("%s: %w", r.profile(), err)
 		}
 		rows = append(rows, row)

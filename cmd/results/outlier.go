@@ -96,7 +96,7 @@ type outlierRun struct {
 	Requests   float64   `json:"requests"`             // requests in all seeds
 }
 
-func (r *outlierRun) add(result quell.Result) {
+func (r *outlierRun) add(result scenario.Result) {
 	if result.ReactionS != nil {
 		r.ReactionS = append(r.ReactionS, result.ReactionS.Max)
 	}
@@ -211,8 +211,8 @@ func simulateOutlierRun(ctx context.Context, sc *scenario.Scenario, run scenario
 }
 
 // simulateSeeds plays a run with the seeds from 1 to seeds, as many plays at once as there are processors.
-func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]quell.Result, error) {
-	results := make([]quell.Result, seeds)
+func simulateSeeds(ctx context.Context, sc *scenario.Scenario, run scenario.Run, seeds int) ([]scenario.Result, error) {
+	results := make([]scenario.Result, seeds)
 	err := playAll(seeds, func(i int) (err error) {
 		results[i], err = sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: uint64(i + 1)})
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/report"
 	"github.com/quellhq/quell/switchback"
@@ -40,17 +41,18 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var played [][]quell.Result
+	var played [][]scenario.Result
 	twins := twinFigures{Seeds: len(demoSeeds)}
 	for s := range demoSeeds {
-		var results []quell.Result
+		var results []scenario.Result
 		for i := range demo.Runs {
 			results = append(results, someResult(2*i+s))
 		}
 		played = append(played, results)
 	}
 	for i, run := range demo.Runs {
-		twins.Runs = append(twins.Runs, newTwinRun(string(run.Scheduling), []quell.Result{someResult(i)}, []quell.Result{someResult(i + 1)}))
+		twins.Runs = append(twins.Runs, newTwinRun(string(run.Scheduling),
+			[]scenario.Result{someResult(i)}, []scenario.Result{someResult(i + 1)}))
 	}
 	grids, adaptive := somePlans()
 	points := []point{
@@ -82,7 +84,7 @@ func TestPages(t *testing.T) {
 			{"Quell", doorHTTP1}: {50e-6, 60e-6, 40e-6}, {"HAProxy", doorHTTP1}: {25e-6, 20e-6, 30e-6}, {"Quell", doorHTTP2}: {70e-6, 70e-6, 70e-6},
 		})},
 		"scale": newScaleFigures(somewhere, someCosts(), evidence{
-			results: []quell.Result{someResult(1), someResult(4)}, took: 61 * time.Second, processor: 104 * time.Second, memory: 812_000_000,
+			results: []scenario.Result{someResult(1), someResult(4)}, took: 61 * time.Second, processor: 104 * time.Second, memory: 812_000_000,
 		}),
 		"plans": plansFigures{
 			LinkBits: demo.Hosts[0].Network, FileBytes: demo.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun, Points: 24,
@@ -147,7 +149,7 @@ func someDial(t *testing.T) dialFigures {
 		t.Fatal(err)
 	}
 	e := estimate{0.123, 0.045}
-	rows := []dialRow{newDialRow("dial, roundrobin", []quell.Result{someResult(1), someResult(4)})}
+	rows := []dialRow{newDialRow("dial, roundrobin", []scenario.Result{someResult(1), someResult(4)})}
 	return dialFigures{
 		Seeds: 2, Trials: 10, CalmTrials: 100, ShareSeeds: 2, Right: e, CalmMoves: 0.012, CalmAbove: 0.05, CalmPlans: 18000, Live: live,
 		Fits:      []dialFit{{quell.CPU, e, estimate{0.2, 0.01}}},

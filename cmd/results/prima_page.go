@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/train"
@@ -145,7 +144,7 @@ func (p labPart) measured(file string, into any) (ok bool, err error) {
 // runFigures are the figures of one run.
 type runFigures struct {
 	Title  string
-	Result quell.Result
+	Result scenario.Result
 	Plot   string
 	Rows   []phaseRow
 

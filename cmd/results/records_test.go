@@ -16,13 +16,13 @@ import (
 )
 
 // someResult is a result whose figures depend on n.
-func someResult(n int) quell.Result {
+func someResult(n int) scenario.Result {
 	x := float64(n)
 	mean, p95, p99 := 10.25+x/3, 20.5+x/2, 40.125+x
-	return quell.Result{
+	return scenario.Result{
 		Scheduling: quell.LeastConn, DurationS: 120, Requests: int64(10_000 + 7*n), Errors: int64(n % 4), Seed: uint64(n + 1),
 		LatencyMS: quell.Latency{Mean: &mean, P95: &p95, P99: &p99},
-		SLO: quell.SLOResult{Metric: quell.Mean, ThresholdMS: 24, ViolationS: 60 - 7*x/2, ViolationShare: 0.01 * x,
+		SLO: scenario.SLOResult{Metric: quell.Mean, ThresholdMS: 24, ViolationS: 60 - 7*x/2, ViolationShare: 0.01 * x,
 			RequestsOver: int64(900 - 31*n)},
 		InstanceSeconds: 240.5 + 33*x, MeanInstances: 2.2 + x/5, Decisions: 3 + n,
 	}

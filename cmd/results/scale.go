@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // scalePage computes what one controller can handle from measured costs, and plays 200 services as evidence. Unlike
@@ -128,7 +129,7 @@ const manyServices = "examples/scale/many-services.yaml"
 
 // evidence is the result of playing manyServices.
 type evidence struct {
-	results   []quell.Result
+	results   []scenario.Result
 	took      time.Duration
 	processor time.Duration
 	memory    int64 // largest resident memory in bytes

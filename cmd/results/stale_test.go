@@ -189,7 +189,7 @@ func learnAgain(t *testing.T) (now, old any) {
 		t.Fatal(err)
 	}
 	play := func(run scenario.Run, models *model.Models) [2]float64 {
-		r := must[quell.Result](t)(sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: models, Seed: 1}))
+		r := must[scenario.Result](t)(sim.Run(t.Context(), sim.Options{Scenario: sc, Run: run, Models: models, Seed: 1}))
 		return [2]float64{r.SLO.ViolationS, r.InstanceSeconds}
 	}
 	trained := learningRun

@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
@@ -310,7 +311,7 @@ func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e bus.Entry
-		if err := quell.DecodeStrict(lines.Bytes(), &e); err != nil {
+		if err := strictjson.Decode(lines.Bytes(), &e); err != nil {
 			return nil, err
 		}
 		entries = append(entries, e)

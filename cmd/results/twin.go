@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
@@ -22,7 +21,7 @@ func twinPage(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("write the demo page first: %w", err)
 	}
-	var live []quell.Result
+	var live []scenario.Result
 	if err := json.Unmarshal(data, &live); err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func twinPage(ctx context.Context, dir string) error {
 	sc.Runs = experiment.Learning(sc.Runs)
 	f := twinFigures{Seeds: len(demoSeeds)}
 	for i, run := range sc.Runs {
-		var lived, simulated []quell.Result
+		var lived, simulated []scenario.Result
 		for s := range demoSeeds {
 			lived = append(lived, live[s*len(sc.Runs)+i])
 			result, err := sim.Run(ctx, sim.Options{Scenario: sc, Run: run, Seed: lived[s].Seed})
@@ -63,15 +62,15 @@ type twins struct{ Live, Simulated float64 }
 // Ratio is the simulated value divided by the live one.
 func (t twins) Ratio() float64 { return t.Simulated / t.Live }
 
-func newTwinRun(title string, live, simulated []quell.Result) twinRun {
-	of := func(value func(quell.Result) float64) twins {
+func newTwinRun(title string, live, simulated []scenario.Result) twinRun {
+	of := func(value func(scenario.Result) float64) twins {
 		return twins{median(live, value), median(simulated, value)}
 	}
-	mean := func(r quell.Result) float64 { return *r.LatencyMS.Mean }
+	mean := func(r scenario.Result) float64 { return *r.LatencyMS.Mean }
 	return twinRun{Title: title, Mean: of(mean), Cost: of(costOf), Violation: of(violationOf)}
 }
 
-func median(results []quell.Result, value func(quell.Result) float64) float64 {
+func median(results []scenario.Result, value func(scenario.Result) float64) float64 {
 	values := make([]float64, len(results))
 	for i, r := range results {
 		values[i] = value(r)

@@ -2,7 +2,6 @@ package need
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -38,24 +37,4 @@ func DNS(t testing.TB) (address string, change func(records string)) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// FreeAddress is a loopback address on which a server of both UDP and TCP can listen. Its port is below those that the system assigns, so
-// that no client takes it meanwhile.
-func FreeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		address := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		datagrams, err := net.ListenPacket("udp", address)
-		if err != nil {
-			continue
-		}
-		_ = datagrams.Close()
-		if streams, err := net.Listen("tcp", address); err == nil {
-			_ = streams.Close()
-			return address
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }

@@ -41,7 +41,7 @@ type Contest struct {
 	Scenario *scenario.Scenario
 	Seeds    []uint64
 	Entrants []Entrant
-	Results  map[Entrant][]quell.Result // one result for each seed, in the order of Seeds; failed runs are absent
+	Results  map[Entrant][]scenario.Result // one result for each seed, in the order of Seeds; failed runs are absent
 
 	digest    string
 	dir       string // folder of the trained models
@@ -101,7 +101,7 @@ func prepare(o Options) ([]*Contest, error) {
 		}
 		seen[sc.Name] = true
 		c := &Contest{
-			Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]quell.Result{},
+			Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]scenario.Result{},
 			dir: o.Dir, trainings: make([]training, o.Seeds), climbed: map[Entrant]bool{},
 		}
 		for i := range o.Seeds {

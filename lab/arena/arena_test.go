@@ -403,13 +403,13 @@ func TestShades(t *testing.T) {
 // A row is on the front if and only if no other row has at most its violation and at most its cost, with at least one of the two lower.
 func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := &Contest{Results: map[Entrant][]quell.Result{}}
+		c := &Contest{Results: map[Entrant][]scenario.Result{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "n") {
 			e := Entrant{Policy: rapid.SampledFrom([]string{plain, "hpa"}).Draw(t, "policy"), Fixed: i + 1}
-			r := quell.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
+			r := scenario.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
 			r.SLO.ViolationShare = float64(rapid.IntRange(0, 5).Draw(t, "violation")) / 5
 			c.Entrants = append(c.Entrants, e)
-			c.Results[e] = []quell.Result{r}
+			c.Results[e] = []scenario.Result{r}
 		}
 		rows := c.Rows()
 		for _, r := range rows {

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/stats"
 )
@@ -87,8 +87,8 @@ func (c *Contest) match(r, us *Row) *Match {
 }
 
 // compare says whether an entrant violates more or less than another, by a measure of their results.
-func (c *Contest) compare(a, b Entrant, of func(*quell.Result) float64) Verdict {
-	other := map[uint64]quell.Result{}
+func (c *Contest) compare(a, b Entrant, of func(*scenario.Result) float64) Verdict {
+	other := map[uint64]scenario.Result{}
 	for _, r := range c.Results[b] {
 		other[r.Seed] = r
 	}

@@ -10,18 +10,19 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 )
 
 // judged returns a contest whose entrants have the given violations (in percent, one for each seed) and costs.
 func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64) *Contest {
 	t.Helper()
-	c := &Contest{Scenario: brief(), Results: map[Entrant][]quell.Result{}}
+	c := &Contest{Scenario: brief(), Results: map[Entrant][]scenario.Result{}}
 	c.Scenario.Runs = nil
 	for e, violations := range runs {
 		c.Entrants = append(c.Entrants, e)
 		for i, v := range violations {
-			r := quell.Result{Seed: uint64(i + 1), InstanceSeconds: costs[e]}
+			r := scenario.Result{Seed: uint64(i + 1), InstanceSeconds: costs[e]}
 			r.SLO.ViolationShare = v / 100
 			c.Results[e] = append(c.Results[e], r)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 )
 
@@ -104,7 +104,7 @@ func (h *hall) playOne(ctx context.Context, t task) error {
 }
 
 // play plays one run. If windows is not nil, it is called with every judge window.
-func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r quell.Result, err error) {
+func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r scenario.Result, err error) {
 	o := sim.Options{Scenario: c.Scenario, Run: e.run(c.Scenario), Seed: seed, Strain: e.Strain, Windows: windows}
 	if !e.untrained() {
 		if o.Models, err = c.trained(ctx, seed); err != nil {

@@ -25,7 +25,7 @@ type climber struct {
 }
 
 // over says whether the climber may stop: upwards, when its size keeps the threshold; downwards, when its size clearly misses it.
-func (c climber) over(r quell.Result) bool {
+func (c climber) over(r scenario.Result) bool {
 	if c.up {
 		return r.SLO.ViolationShare <= kept
 	}
@@ -124,7 +124,7 @@ func (h *hall) besides() (round []task) {
 
 // primaSize is PRIMA's mean size over all seeds, if it plays.
 func (h *hall) primaSize(c *Contest) (float64, bool) {
-	var results []quell.Result
+	var results []scenario.Result
 	for _, seed := range c.Seeds {
 		if r, ok := h.store.result(play{c.Scenario.Name, primaItself, seed}); ok {
 			results = append(results, r)
@@ -136,7 +136,7 @@ func (h *hall) primaSize(c *Contest) (float64, bool) {
 // primaItself is PRIMA with the settings that the scenario gives it.
 var primaItself = Entrant{Policy: subject, Scheduling: quell.LeastConn}
 
-func primaSize(results []quell.Result) (mean float64, ok bool) {
+func primaSize(results []scenario.Result) (mean float64, ok bool) {
 	for _, r := range results {
 		mean += r.MeanInstances / float64(len(results))
 	}

@@ -15,15 +15,16 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/lockfile"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/lab/scenario"
 )
 
 // Line is one line of results.jsonl: the result of a finished run.
 type Line struct {
-	Program string       `json:"program"`         // fingerprint of the program that played the run
-	Digest  string       `json:"scenario_digest"` // hash of everything in the scenario except its list of runs
-	Entrant Entrant      `json:"entrant"`
-	Result  quell.Result `json:"result"`
+	Program string          `json:"program"`         // fingerprint of the program that played the run
+	Digest  string          `json:"scenario_digest"` // hash of everything in the scenario except its list of runs
+	Entrant Entrant         `json:"entrant"`
+	Result  scenario.Result `json:"result"`
 }
 
 // digest is a hash of everything in a scenario that a run depends on, so that changes of the scenario are noticed.
@@ -46,7 +47,7 @@ type store struct {
 	file    *os.File
 
 	mu   sync.Mutex // guards what follows
-	done map[play]quell.Result
+	done map[play]scenario.Result
 }
 
 // play identifies one run: scenario, entrant and seed.
@@ -65,7 +66,7 @@ func openStore(dir, program string, digests map[string]string) (*store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the arena's folder: %w", err)
 	}
-	s := &store{path: filepath.Join(dir, resultsFile), program: program, done: map[play]quell.Result{}}
+	s := &store{path: filepath.Join(dir, resultsFile), program: program, done: map[play]scenario.Result{}}
 	var err error
 	if s.file, err = os.OpenFile(s.path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
 		return nil, fmt.Errorf("opening the results: %w", err)
@@ -109,7 +110,7 @@ func seekTo(f *os.File, at int64) error {
 
 func (s *store) take(text []byte, digests map[string]string) error {
 	var l Line
-	if err := quell.DecodeStrict(bytes.TrimSpace(text), &l); err != nil {
+	if err := strictjson.Decode(bytes.TrimSpace(text), &l); err != nil {
 		return fmt.Errorf("not a result: %w", err)
 	}
 	if l.Program != s.program {
@@ -127,7 +128,7 @@ func (s *store) take(text []byte, digests map[string]string) error {
 }
 
 // add writes a result to the file.
-func (s *store) add(p play, digest string, r quell.Result) error {
+func (s *store) add(p play, digest string, r scenario.Result) error {
 	data, err := json.Marshal(Line{s.program, digest, p.entrant, r})
 	if err != nil {
 		return fmt.Errorf("encoding a result: %w", err)
@@ -141,7 +142,7 @@ func (s *store) add(p play, digest string, r quell.Result) error {
 	return nil
 }
 
-func (s *store) result(p play) (quell.Result, bool) {
+func (s *store) result(p play) (scenario.Result, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.done[p]

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/stats"
 )
@@ -94,7 +94,7 @@ func (c *Contest) Rows() []Row {
 	return rows
 }
 
-func summarize(e Entrant, results []quell.Result) Row {
+func summarize(e Entrant, results []scenario.Result) Row {
 	var violation, over, cost, uneven, mean, p99 []float64
 	for _, r := range results {
 		over = append(over, overShare(&r))
@@ -117,12 +117,12 @@ func summarize(e Entrant, results []quell.Result) Row {
 }
 
 // overShare is the share of a run's requests that failed or took longer than the threshold.
-func overShare(r *quell.Result) float64 {
+func overShare(r *scenario.Result) float64 {
 	return float64(r.SLO.RequestsOver) / math.Max(1, float64(r.Requests))
 }
 
 // violationShare is the share of a run's time in which the objective was missed.
-func violationShare(r *quell.Result) float64 { return r.SLO.ViolationShare }
+func violationShare(r *scenario.Result) float64 { return r.SLO.ViolationShare }
 
 // markFronts sets Front and Best of the rows.
 func markFronts(rows []Row) {

@@ -364,10 +364,10 @@ func TestPlayNeedsTheAccount(t *testing.T) {
 func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	sc := noisyNeighbour(t)
 	mean := 10.0
-	results := make([]quell.Result, len(sc.Runs))
+	results := make([]scenario.Result, len(sc.Runs))
 	for i, run := range sc.Runs {
-		results[i] = quell.Result{Policy: run.Policy.Name, Scheduling: run.Scheduling, InstanceSeconds: 200,
-			LatencyMS: quell.Latency{Mean: &mean}, SLO: quell.SLOResult{ViolationS: 20}}
+		results[i] = scenario.Result{Policy: run.Policy.Name, Scheduling: run.Scheduling, InstanceSeconds: 200,
+			LatencyMS: quell.Latency{Mean: &mean}, SLO: scenario.SLOResult{ViolationS: 20}}
 	}
 	prima := &results[len(results)-1]
 	prima.SLO.ViolationS, prima.InstanceSeconds = 5, 203

@@ -95,7 +95,7 @@ const watchEvery = time.Second
 
 // Play offers the same requests at the same moments to every group, puts neighbours beside instances as the timeline says, and returns
 // one result for each player, in order.
-func Play(ctx context.Context, o Options) ([]quell.Result, error) {
+func Play(ctx context.Context, o Options) ([]scenario.Result, error) {
 	if err := Playable(o.Scenario, o.Resources...); err != nil {
 		return nil, &quell.UserError{Err: err}
 	}
@@ -416,8 +416,8 @@ func (p *play) frame(at time.Duration) Frame {
 	return f
 }
 
-func (p *play) results(ctx context.Context) ([]quell.Result, error) {
-	var results []quell.Result
+func (p *play) results(ctx context.Context) ([]scenario.Result, error) {
+	var results []scenario.Result
 	for _, t := range p.tracks {
 		if t.accountError != nil {
 			return nil, fmt.Errorf("reading the counters of %s: %w", Title(p.Scenario, t.Run), t.accountError)
@@ -431,14 +431,14 @@ func (p *play) results(ctx context.Context) ([]quell.Result, error) {
 	return results, nil
 }
 
-func (t *track) result(zero time.Time, changes []time.Time) quell.Result {
+func (t *track) result(zero time.Time, changes []time.Time) scenario.Result {
 	verdict := t.judge.Verdict()
 	seconds := t.after.InstanceSeconds - t.before.InstanceSeconds
 	var since []time.Duration
 	for _, c := range changes {
 		since = append(since, c.Sub(zero))
 	}
-	r := quell.Result{
+	r := scenario.Result{
 		Scenario: t.sc.Name, Policy: t.Run.Policy.Name, Scheduling: t.Run.Scheduling, Balancer: string(t.Run.Balancer), Fixed: t.sc.Size(t.Run),
 		Seed:      t.sc.Seed,
 		DurationS: t.sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors,

@@ -27,7 +27,7 @@ type Record struct {
 	Inputs   string            `json:"inputs"`           // hash of what the run's outcome depends on; see Inputs
 	Models   string            `json:"models,omitempty"` // file of the models, seen from the folder of the lab's output or absolute
 	Run      scenario.Run      `json:"run"`
-	Result   quell.Result      `json:"result"`
+	Result   scenario.Result   `json:"result"`
 	Moments  []Moment          `json:"moments"`
 	Changes  []float64         `json:"changes_s"` // when plans that changed something were applied
 	Causes   []RecordedCause   `json:"causes,omitempty"`
@@ -240,7 +240,7 @@ func (r *Recorder) Change(at float64) {
 }
 
 // Record returns what was collected, together with the run's result.
-func (r *Recorder) Record(run scenario.Run, result quell.Result) Record {
+func (r *Recorder) Record(run scenario.Run, result scenario.Result) Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	record := r.record

@@ -39,7 +39,7 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 	r.Plan(2, &quell.Plan{Cause: map[string]quell.Resource{"i1": quell.CPU}, Reasons: []quell.Reason{{Code: "interference", Instance: "i1"},
 		{Code: "confirming", Instance: "i2"}}})
 	record := r.Record(scenario.Run{Policy: quell.Policy{Name: "prima"}, Scheduling: quell.LeastConn},
-		quell.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: quell.SLOResult{Metric: quell.Mean}})
+		scenario.Result{Requests: 5, Scheduling: quell.LeastConn, SLO: scenario.SLOResult{Metric: quell.Mean}})
 	path := filepath.Join(t.TempDir(), "record.json.gz")
 	if err := record.Save(path); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestRecordOfCuts(t *testing.T) {
 		}
 		r.Plan(float64(at), plan)
 	}
-	record := r.Record(scenario.Run{}, quell.Result{})
+	record := r.Record(scenario.Run{}, scenario.Result{})
 	if len(record.Shares) != 6 {
 		t.Errorf("%+v", record.Shares)
 	}
@@ -110,7 +110,7 @@ func TestRecordOfShares(t *testing.T) {
 		setting := quell.Setting{Instance: "i2", Target: "apache", Name: "MaxRequestWorkers", Value: workers}
 		r.Plan(float64(at), &quell.Plan{Settings: []quell.Setting{setting}})
 	}
-	record := r.Record(scenario.Run{}, quell.Result{})
+	record := r.Record(scenario.Run{}, scenario.Result{})
 	if len(record.Settings) != 2 || record.Settings[1].AtS != 2 || record.Settings[1].Value != 100 {
 		t.Errorf("%+v", record.Settings)
 	}

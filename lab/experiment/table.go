@@ -5,14 +5,13 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy/table"
 )
 
 // WriteTable prints one line for each result. Violation time and cost are in neighbouring columns, because a run can buy less of one with
 // more of the other.
-func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
+func WriteTable(w io.Writer, sc *scenario.Scenario, results []scenario.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tVIOLATION\tINSTANCE-SECONDS\tMEAN SIZE\tMEAN\tP95\tP99\tREQUESTS\tFAILED\tDECISIONS\n")
 	for i, r := range results {
@@ -35,12 +34,12 @@ func WriteTable(w io.Writer, sc *scenario.Scenario, results []quell.Result) erro
 
 // WriteServices prints, for each run of a scenario of many services, the results of all services together. The results are ordered by
 // run, then by service.
-func WriteServices(w io.Writer, sc *scenario.Scenario, results []quell.Result) error {
+func WriteServices(w io.Writer, sc *scenario.Scenario, results []scenario.Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "RUN\tSERVICES\tVIOLATION\tWORST\tINSTANCE-SECONDS\tINSTANCES\tMEAN\tREQUESTS\tFAILED\tDECISIONS\n")
 	for i, run := range sc.Runs {
 		all := results[i*sc.Services : (i+1)*sc.Services]
-		var sum quell.Result
+		var sum scenario.Result
 		var latency float64
 		worst := all[0]
 		for _, r := range all {
@@ -78,8 +77,8 @@ func ms(v *float64) string {
 
 // Verdicts returns sentences that compare PRIMA with each run of fixed size. A sentence says so if its comparison is unfair: PRIMA violates
 // the objective for less time, but also costs more, so the difference proves nothing.
-func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
-	var prima *quell.Result
+func Verdicts(sc *scenario.Scenario, results []scenario.Result) []string {
+	var prima *scenario.Result
 	for i := range results {
 		if results[i].Policy == table.All.Default() {
 			prima = &results[i]
@@ -106,7 +105,7 @@ func Verdicts(sc *scenario.Scenario, results []quell.Result) []string {
 	return lines
 }
 
-func verdict(title string, r quell.Result, prima *quell.Result) string {
+func verdict(title string, r scenario.Result, prima *scenario.Result) string {
 	cost := prima.InstanceSeconds/r.InstanceSeconds - 1
 	line := fmt.Sprintf("Against %s, PRIMA violates for %.0f s instead of %.0f s at %+.0f%% of the cost.", title, prima.SLO.ViolationS,
 		r.SLO.ViolationS, cost*100)

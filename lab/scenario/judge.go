@@ -7,7 +7,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Judge compares the requests of one run with the objective, by the rules that quell.Result describes. Requests may be added in any
+// Judge compares the requests of one run with the objective, by the rules that Result describes. Requests may be added in any
 // order. It stores every response time (8 bytes each), so that its percentiles are exact.
 type Judge struct {
 	opts    JudgeOptions
@@ -39,12 +39,12 @@ type Window struct {
 	MetricMS map[string]float64 // the objective's metric, by instance; only instances with enough requests in the window
 }
 
-// Verdict is the part of a quell.Result that Judge computes.
+// Verdict is the part of a Result that Judge computes.
 type Verdict struct {
 	Requests  int64 // including failed ones
 	Errors    int64
 	LatencyMS quell.Latency // of the requests that did not fail
-	SLO       quell.SLOResult
+	SLO       SLOResult
 	Windows   []Window
 }
 
@@ -79,7 +79,7 @@ func (j *Judge) Add(s Sample) {
 // Verdict judges the requests added so far, over the whole duration of the run.
 func (j *Judge) Verdict() Verdict {
 	v := Verdict{
-		SLO:     quell.SLOResult{Metric: j.opts.SLO.Metric, ThresholdMS: j.opts.SLO.ThresholdMS()},
+		SLO:     SLOResult{Metric: j.opts.SLO.Metric, ThresholdMS: j.opts.SLO.ThresholdMS()},
 		Windows: make([]Window, len(j.windows)),
 	}
 	var all []time.Duration
@@ -152,7 +152,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // Reactions returns, in seconds, the median and the maximum of the times from each mark to the first applied change after it. A mark
 // without a later change does not count. The result is nil if no mark counts. Both lists must be in order of time.
-func Reactions(marks, changes []time.Duration) *quell.Reaction {
+func Reactions(marks, changes []time.Duration) *Reaction {
 	var seconds []float64
 	for _, mark := range marks {
 		next, _ := slices.BinarySearch(changes, mark+1)
@@ -165,5 +165,5 @@ func Reactions(marks, changes []time.Duration) *quell.Reaction {
 	}
 	slices.Sort(seconds)
 	n := len(seconds)
-	return &quell.Reaction{Median: (seconds[(n-1)/2] + seconds[n/2]) / 2, Max: seconds[n-1]}
+	return &Reaction{Median: (seconds[(n-1)/2] + seconds[n/2]) / 2, Max: seconds[n-1]}
 }

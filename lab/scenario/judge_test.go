@@ -170,17 +170,17 @@ func TestReactions(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		marks, changes []time.Duration
-		want           *quell.Reaction
+		want           *Reaction
 	}{
 		"no marks":                       {nil, seconds(1), nil},
 		"no changes":                     {seconds(1), nil, nil},
 		"only changes before":            {seconds(5), seconds(1, 4), nil},
 		"a change at the mark is none":   {seconds(5), seconds(5), nil},
-		"first after the mark":           {seconds(5), seconds(1, 5, 7, 8), &quell.Reaction{Median: 2, Max: 2}},
-		"middle of two":                  {seconds(5, 20), seconds(6, 23), &quell.Reaction{Median: 2, Max: 3}},
-		"middle of three":                {seconds(0, 10, 20), seconds(1, 12, 29), &quell.Reaction{Median: 2, Max: 9}},
-		"one change answers two marks":   {seconds(5, 6), seconds(7), &quell.Reaction{Median: 1.5, Max: 2}},
-		"an unanswered mark is left out": {seconds(5, 30), seconds(9), &quell.Reaction{Median: 4, Max: 4}},
+		"first after the mark":           {seconds(5), seconds(1, 5, 7, 8), &Reaction{Median: 2, Max: 2}},
+		"middle of two":                  {seconds(5, 20), seconds(6, 23), &Reaction{Median: 2, Max: 3}},
+		"middle of three":                {seconds(0, 10, 20), seconds(1, 12, 29), &Reaction{Median: 2, Max: 9}},
+		"one change answers two marks":   {seconds(5, 6), seconds(7), &Reaction{Median: 1.5, Max: 2}},
+		"an unanswered mark is left out": {seconds(5, 30), seconds(9), &Reaction{Median: 4, Max: 4}},
 	} {
 		if got := Reactions(c.marks, c.changes); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -151,7 +151,7 @@ func (t *tally) metric(m quell.Metric) float64 {
 // verdict judges the requests that have ended so far. Windows with open requests are left out.
 func (a *account) verdict() scenario.Verdict {
 	a.settle(a.first + len(a.windows))
-	v := scenario.Verdict{Requests: a.requests, Errors: a.errors, SLO: quell.SLOResult{
+	v := scenario.Verdict{Requests: a.requests, Errors: a.errors, SLO: scenario.SLOResult{
 		Metric: a.opts.SLO.Metric, ThresholdMS: a.opts.SLO.ThresholdMS(),
 		ViolationS: a.violated.Seconds(), ViolationShare: a.violated.Seconds() / a.opts.Duration.Seconds(),
 		RequestsOver: a.errors + a.over,

@@ -125,7 +125,7 @@ func TestBoundsAreBounds(t *testing.T) {
 		n := &scenario.Interference{Host: sc.Hosts[i].ID, Resource: quell.Network, Use: 0.5, On: 10 * time.Second, Off: 15 * time.Second}
 		sc.Timeline = append(sc.Timeline, scenario.Event{Interfere: n})
 	}
-	run := func(name string) quell.Result {
+	run := func(name string) scenario.Result {
 		return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: name}, Scheduling: quell.LeastConn}})
 	}
 	scaled, present, foresight := run("hpa"), run(Present), run(Foresight)

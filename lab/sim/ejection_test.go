@@ -99,7 +99,7 @@ func TestEjectionOfAnInstanceThatHangs(t *testing.T) {
 	sc.Timeline = []scenario.Event{
 		{At: 20 * time.Second, Interfere: &scenario.Interference{Host: "h3", Resource: quell.Network, Use: 1}, Mark: "stuck"},
 	}
-	fluid := func(e scenario.Ejection) quell.Result {
+	fluid := func(e scenario.Ejection) scenario.Result {
 		return played(t, Options{Scenario: sc, Run: staticRun(e), Fluid: true})
 	}
 	if r := fluid(scenario.EjectionTuned); r.ReactionS == nil || r.ReactionS.Max < 1 || r.ReactionS.Max > 2 {

@@ -98,7 +98,7 @@ func TestClairvoyantIsTheBound(t *testing.T) {
 	models := prepared(t, sc)
 	var violation, cost struct{ bound, prima float64 }
 	for seed := range uint64(4) {
-		run := func(p string) quell.Result {
+		run := func(p string) scenario.Result {
 			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn}, Models: models,
 				Seed: seed + 1})
 		}

@@ -73,20 +73,20 @@ type Options struct {
 
 // Run plays one run of a scenario and measures it as the live rig does. It fails if the scenario has mistakes or models are missing.
 // Overload is a result, not an error.
-func Run(ctx context.Context, o Options) (quell.Result, error) {
+func Run(ctx context.Context, o Options) (scenario.Result, error) {
 	if Bound(o.Run.Policy.Name) && o.Strain == 0 {
 		return hindsight(ctx, o)
 	}
 	s, err := newSimulation(o)
 	if err != nil {
-		return quell.Result{}, err
+		return scenario.Result{}, err
 	}
 	if err := s.play(ctx); err != nil {
-		return quell.Result{}, err
+		return scenario.Result{}, err
 	}
 	if o.check != nil {
 		if err := o.check(s); err != nil {
-			return quell.Result{}, err
+			return scenario.Result{}, err
 		}
 	}
 	if o.End != nil {
@@ -424,9 +424,9 @@ func (s *simulation) scheduleUsers(stage *world, c *clients) {
 	}
 }
 
-func (s *simulation) result() quell.Result {
+func (s *simulation) result() scenario.Result {
 	sc, verdict, cost := s.Scenario, s.account.verdict(), s.instanceSeconds()
-	r := quell.Result{
+	r := scenario.Result{
 		Scenario: sc.Name, Policy: s.Run.Policy.Name, Scheduling: s.Run.Scheduling, Fixed: sc.Size(s.Run), Seed: s.seed,
 		DurationS: sc.Duration.Seconds(), Requests: verdict.Requests, Errors: verdict.Errors, LatencyMS: verdict.LatencyMS, SLO: verdict.SLO,
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),

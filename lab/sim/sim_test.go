@@ -85,7 +85,7 @@ func TestHeldWeights(t *testing.T) {
 }
 
 // played runs a scenario and checks the laws that every run obeys.
-func played(t *testing.T, o Options) quell.Result {
+func played(t *testing.T, o Options) scenario.Result {
 	t.Helper()
 	o.check = func(s *simulation) error {
 		tr := s.traffic
@@ -118,7 +118,7 @@ func TestPrimaHoldsWhereRoundRobinAndLeastConnectionsViolate(t *testing.T) {
 	sc := noisyNeighbour()
 	models := prepared(t, sc)
 	for seed := range uint64(5) {
-		run := func(policy string, s quell.Scheduling) quell.Result {
+		run := func(policy string, s quell.Scheduling) scenario.Result {
 			return played(t, Options{Scenario: sc, Run: scenario.Run{Policy: quell.Policy{Name: policy}, Scheduling: s}, Models: models,
 				Seed: seed + 1})
 		}

@@ -40,14 +40,14 @@ var Strains = []float64{0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.7}
 const mostStrain = 100
 
 // hindsight plays a bound's run with every strain and returns the best result: among those with the least violation, the cheapest.
-func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
+func hindsight(ctx context.Context, o Options) (best scenario.Result, err error) {
 	whole := o
 	o.Windows, o.Plans, o.End, o.check = nil, nil, nil, nil
 	for _, strain := range Strains {
 		o.Strain = strain
 		r, err := Run(ctx, o)
 		if err != nil {
-			return quell.Result{}, err
+			return scenario.Result{}, err
 		}
 		if whole.Strain == 0 || better(&r, &best) {
 			best, whole.Strain = r, strain
@@ -59,7 +59,7 @@ func hindsight(ctx context.Context, o Options) (best quell.Result, err error) {
 	return Run(ctx, whole)
 }
 
-func better(a, b *quell.Result) bool {
+func better(a, b *scenario.Result) bool {
 	return cmp.Or(cmp.Compare(a.SLO.ViolationS, b.SLO.ViolationS), cmp.Compare(a.InstanceSeconds, b.InstanceSeconds)) < 0
 }
 

@@ -29,7 +29,7 @@ func pages(hosts int, duration time.Duration) *scenario.Scenario {
 }
 
 // observations returns the observations that the controller had at the end of a run.
-func observations(t *testing.T, o Options) (seen []quell.Observation, r quell.Result) {
+func observations(t *testing.T, o Options) (seen []quell.Observation, r scenario.Result) {
 	t.Helper()
 	o.Run = o.Scenario.Runs[0]
 	o.check = func(s *simulation) error {

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -21,7 +21,7 @@ func Text(t rapid.TB, v any) string {
 
 // Reread returns a memory as it is after it was stored and read back.
 func (k Kit) Reread(t rapid.TB, st policy.State) (back policy.State) {
-	if err := errors.Join(quell.DecodeStrict([]byte(Text(t, st)), &back), k.Restore(&back)); err != nil {
+	if err := errors.Join(strictjson.Decode([]byte(Text(t, st)), &back), k.Restore(&back)); err != nil {
 		t.Fatal(err)
 	}
 	return back

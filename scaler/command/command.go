@@ -26,6 +26,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/program"
+	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -206,7 +207,7 @@ func decodeArray[T any](out []byte, into *[]T) error {
 	if len(out) == 0 {
 		return errors.New("nothing: print a JSON array, [] for none")
 	}
-	if err := quell.DecodeStrict(out, into); err != nil {
+	if err := strictjson.Decode(out, into); err != nil {
 		return fmt.Errorf("%w (it begins with %q)", err, out[:min(len(out), 60)])
 	}
 	if *into == nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 const ledgerFormat = "quell-instances/1"
@@ -46,7 +46,7 @@ func newLedger() *ledger { return &ledger{Format: ledgerFormat, Next: 1} }
 // process.
 func decodeLedger(data []byte) (*ledger, error) {
 	l := new(ledger)
-	if err := quell.DecodeStrict(data, l); err != nil {
+	if err := strictjson.Decode(data, l); err != nil {
 		return nil, err
 	}
 	if l.Format != ledgerFormat {

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/strictjson"
 )
 
 // Every instance has a mark in its environment: its own record, and the path of the state folder. By the mark, an instance is found again
@@ -48,7 +48,7 @@ func readMark(environ []string, folder string) (r record, ok bool) {
 		return record{}, false
 	}
 	var m mark
-	if quell.DecodeStrict([]byte(strings.TrimPrefix(environ[i], markEnv+"=")), &m) != nil || m.Folder != folder || m.check() != nil {
+	if strictjson.Decode([]byte(strings.TrimPrefix(environ[i], markEnv+"=")), &m) != nil || m.Folder != folder || m.check() != nil {
 		return record{}, false
 	}
 	return m.record, true

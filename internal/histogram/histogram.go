@@ -1,4 +1,5 @@
-package quell
+// Package histogram checks encoded histograms before they are decoded.
+package histogram
 
 import (
 	"bytes"
@@ -42,13 +43,13 @@ func (i *inflater) reset(from io.Reader) (err error) {
 	return i.reader.(zlib.Resetter).Reset(from, nil)
 }
 
-// checkHistogram checks the header of an encoded histogram before the histogram is decoded, because 42 bytes can ask for 49 MB
+// Check checks the header of an encoded histogram before the histogram is decoded, because 42 bytes can ask for 49 MB
 // of counters. An empty string is valid.
-func checkHistogram(encoded []byte) error {
+func Check(encoded []byte) error {
 	if len(encoded) == 0 {
 		return nil
 	}
-	header, err := histogramHeader(encoded)
+	header, err := headerOf(encoded)
 	if err != nil {
 		return err
 	}
@@ -57,14 +58,14 @@ func checkHistogram(encoded []byte) error {
 	if figures < 0 || figures > mostFigures || lowest > largestLowest || highest < 0 {
 		return fmt.Errorf("a histogram from %d to %d with %d significant figures is not possible", lowest, highest, figures)
 	}
-	if n := histogramCounts(figures, lowest, highest); n > mostCounts {
+	if n := counts(figures, lowest, highest); n > mostCounts {
 		return fmt.Errorf("a histogram from %d to %d with %d significant figures has %d counters; at most %d are allowed",
 			lowest, highest, figures, n, mostCounts)
 	}
 	return nil
 }
 
-func histogramHeader(encoded []byte) (header [innerHeader]byte, err error) {
+func headerOf(encoded []byte) (header [innerHeader]byte, err error) {
 	raw := base64.NewDecoder(base64.StdEncoding, bytes.NewReader(encoded))
 	if _, err := io.CopyN(io.Discard, raw, outerHeader); err != nil {
 		return header, errors.New("not an encoded histogram: it is too short or not base64")
@@ -81,9 +82,9 @@ func histogramHeader(encoded []byte) (header [innerHeader]byte, err error) {
 	return header, nil
 }
 
-// histogramCounts returns how many counters a histogram with this header has. Each bucket covers twice the range of
+// counts returns how many counters a histogram with this header has. Each bucket covers twice the range of
 // the one before it in the same number of steps, which are fine enough for the significant digits.
-func histogramCounts(figures int32, lowest, highest int64) int64 {
+func counts(figures int32, lowest, highest int64) int64 {
 	finest := uint64(2)
 	for range figures {
 		finest *= 10

@@ -1,4 +1,5 @@
-package quell
+// Package terminal makes text safe to print on one.
+package terminal
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package quell
+package terminal
 
 import (
 	"strings"
