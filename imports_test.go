@@ -58,8 +58,10 @@ var mayImport = map[string][]string{
 	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host": {".", "bus", "policy", "policy/table", "sensor", "internal/connlimit", "internal/lockfile", "internal/outage",
 		"internal/tick"},
-	"bus": {".", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage", "internal/atomicfile",
+	"bus": {".", "bus/auth", "bus/subjects", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage",
 		"internal/strictjson", "internal/terminal"},
+	"bus/auth":     {".", "bus/subjects", "internal/atomicfile", "internal/lockfile", "internal/terminal"},
+	"bus/subjects": {"."},
 
 	// Act.
 	"balancer":         {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 // raw connects to a bus with NATS's own client and a credential, as an attacker would.
@@ -22,12 +23,12 @@ func raw(t testing.TB, url string, text []byte, more ...nats.Option) (*nats.Conn
 	denied := &denials{}
 	options := append([]nats.Option{nats.ErrorHandler(denied.add), nats.NoReconnect()}, more...)
 	if text != nil {
-		c, err := parseCredential(text)
+		c, err := auth.Identity{Credential: text}.Parse()
 		if err != nil {
 			t.Fatal(err)
 		}
-		options = append(options, nats.UserInfo(c.claim, ""), nats.UserJWT(func() (string, error) { return c.claim, nil }, c.key.Sign),
-			nats.CustomInboxPrefix(c.grant.inbox()))
+		options = append(options, nats.UserInfo(c.Claim, ""), nats.UserJWT(func() (string, error) { return c.Claim, nil }, c.Sign),
+			nats.CustomInboxPrefix(c.Grant.Inbox()))
 	}
 	nc, err := nats.Connect(url, options...)
 	if err != nil {
@@ -76,7 +77,7 @@ func wantRefused(t *testing.T, nc *nats.Conn, denied *denials, subjects map[stri
 // controlled is a bus with a controller at work: readings, commands, a journal, a state and a lease.
 type controlled struct {
 	server   *Server
-	ring     Keyring
+	ring     auth.Keyring
 	dir      string
 	conn     *Conn
 	lease    *Lease
@@ -166,7 +167,7 @@ func attempts(own string) map[string]string {
 
 func TestWhatASensorCannotDo(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
-	text, err := c.ring.Issue(Grant{Sensor, "video", "i1"}, 0)
+	text, err := c.ring.Issue(auth.Grant{Role: auth.Sensor, Service: "video", ID: "i1"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestWhatASensorCannotDo(t *testing.T) {
 	}
 	c.wantUntouched(t)
 
-	own := connect(t, Options{URL: c.server.URL(), Identify: func() (Identity, error) { return Identity{Credential: text}, nil }})
+	own := connect(t, Options{URL: c.server.URL(), Identify: func() (auth.Identity, error) { return auth.Identity{Credential: text}, nil }})
 	_, err = own.Ask(t.Context(), "video", Command{Name: Pause})
 	wantUserError(t, err, "sensor i1", "operator")
 	if err := own.PublishReading(reading("i2")); err == nil {
@@ -211,7 +212,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestWhatABalancerCannotDo(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
-	text, err := c.ring.Issue(Grant{Balancer, "video", "east"}, 0)
+	text, err := c.ring.Issue(auth.Grant{Role: auth.Balancer, Service: "video", ID: "east"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestWhatABalancerCannotDo(t *testing.T) {
 		eventually(t, subject+" refused", func() bool { return denied.has(subject) })
 	}
 	c.wantUntouched(t)
-	own := connect(t, as(c.server, c.ring, Balancer, "east"))
+	own := connect(t, as(c.server, c.ring, auth.Balancer, "east"))
 	r := reading("i1")
 	r.Source, r.Sender = quell.FromBalancer, "west"
 	wantWords(t, own.PublishReading(r), "east", "west")
@@ -240,7 +241,7 @@ func TestWhatABalancerCannotDo(t *testing.T) {
 // Operators may send requests to the controller. They cannot access the bus's stores directly.
 func TestWhatAnOperatorCannotDo(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
-	text, err := c.ring.Issue(Grant{Operator, "video", "anna"}, 0)
+	text, err := c.ring.Issue(auth.Grant{Role: auth.Operator, Service: "video", ID: "anna"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +256,8 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 	if cmd := receive(t, c.commands); !strings.HasPrefix(cmd.By, "anna") {
 		t.Errorf("by %q", cmd.By)
 	}
-	reply, err := connect(t, as(c.server, c.ring, Operator, "anna")).Ask(t.Context(), "video", Command{Name: Pause, By: "root\x1b[2J"})
-	if want := `{"done":"anna@` + hostOf("127.0.0.1") + `"}`; err != nil || string(reply.Body) != want {
+	reply, err := connect(t, as(c.server, c.ring, auth.Operator, "anna")).Ask(t.Context(), "video", Command{Name: Pause, By: "root\x1b[2J"})
+	if want := `{"done":"anna@` + auth.HostOf("127.0.0.1") + `"}`; err != nil || string(reply.Body) != want {
 		t.Errorf("%s %s, %v; want %s", reply.Body, reply.Error, err, want)
 	}
 	if len(c.readings) > 0 {
@@ -266,23 +267,23 @@ func TestWhatAnOperatorCannotDo(t *testing.T) {
 
 func TestWhoShowsNothingCanDoNothing(t *testing.T) {
 	c := underControl(t, ServerOptions{Token: "right"}, Options{})
-	good, err := c.ring.Issue(Grant{Operator, "video", "anna"}, 0)
+	good, err := c.ring.Issue(auth.Grant{Role: auth.Operator, Service: "video", ID: "anna"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, err := parseCredential(good)
+	shown, err := auth.Identity{Credential: good}.Parse()
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := Keyring{Dir: t.TempDir()}
+	other := auth.Keyring{Dir: t.TempDir()}
 	if err := other.Make(); err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := other.Issue(Grant{Controller, "video", "x"}, 0)
+	foreign, err := other.Issue(auth.Grant{Role: auth.Controller, Service: "video", ID: "x"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := parseCredential(foreign)
+	forged, err := auth.Identity{Credential: foreign}.Parse()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,13 +301,13 @@ func TestWhoShowsNothingCanDoNothing(t *testing.T) {
 		"an empty token":                  {nats.Token("")},
 		"a name and a password":           {nats.UserInfo("controller controller", "x")},
 		"the name of a grant":             {nats.UserInfo("operator anna", "")},
-		"another controller's credential": show(forged.claim, forged.key.Sign),
-		"a claim whose key it lacks":      show(shown.claim, forged.key.Sign),
-		"a claim without a signature":     {nats.UserInfo(shown.claim, "")},
-		"a claim that was changed":        show(changed(shown.claim), shown.key.Sign),
-		"something that is not a claim":   show("a.b.c", shown.key.Sign),
-		"a signature of something else":   show(shown.claim, func([]byte) ([]byte, error) { return shown.key.Sign([]byte("x")) }),
-		"a claim and an unreadable proof": show(shown.claim, func([]byte) ([]byte, error) { return []byte("x"), nil }),
+		"another controller's credential": show(forged.Claim, forged.Sign),
+		"a claim whose key it lacks":      show(shown.Claim, forged.Sign),
+		"a claim without a signature":     {nats.UserInfo(shown.Claim, "")},
+		"a claim that was changed":        show(changed(shown.Claim), shown.Sign),
+		"something that is not a claim":   show("a.b.c", shown.Sign),
+		"a signature of something else":   show(shown.Claim, func([]byte) ([]byte, error) { return shown.Sign([]byte("x")) }),
+		"a claim and an unreadable proof": show(shown.Claim, func([]byte) ([]byte, error) { return []byte("x"), nil }),
 	} {
 		nc, err := nats.Connect(c.server.URL(), append(options, nats.NoReconnect())...)
 		if !errors.Is(err, nats.ErrAuthorization) {
@@ -338,7 +339,7 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 				t.Fatal(err)
 			}
 			receive(t, c.readings)
-			by := `{"done":"shared token@` + hostOf("127.0.0.1") + `"}`
+			by := `{"done":"shared token@` + auth.HostOf("127.0.0.1") + `"}`
 			if r, err := shared.Ask(t.Context(), "video", Command{Name: Status}); err != nil || string(r.Body) != by {
 				t.Errorf("status: %+v, %v", r, err)
 			}
@@ -362,13 +363,13 @@ func TestWhatASharedTokenCanDo(t *testing.T) {
 // A sender that floods the bus is disconnected. Other connections are not affected.
 func TestAFloodIsCutOff(t *testing.T) {
 	c := underControl(t, ServerOptions{}, Options{})
-	text, err := c.ring.Issue(Grant{Sensor, "video", "i1"}, 0)
+	text, err := c.ring.Issue(auth.Grant{Role: auth.Sensor, Service: "video", ID: "i1"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := c.server.gate
+	g := c.server.auth
 	nc, _ := raw(t, c.server.URL(), text)
-	g.count(open(c.server.nats), time.Second)
+	g.Count(c.server.nats, time.Second)
 	for range 5000 {
 		if err := nc.Publish("quell.video.agent.i1", []byte("x")); err != nil {
 			t.Fatal(err)
@@ -377,22 +378,20 @@ func TestAFloodIsCutOff(t *testing.T) {
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for id, why := range g.count(open(c.server.nats), time.Second) {
-		g.cutOff(c.server.nats, id, why)
-	}
+	g.Count(c.server.nats, time.Second)
 	eventually(t, "cut off", func() bool { return !nc.IsConnected() })
-	_, err = Connect(Options{URL: c.server.URL(), Identify: func() (Identity, error) { return Identity{Credential: text}, nil }})
+	_, err = Connect(Options{URL: c.server.URL(), Identify: func() (auth.Identity, error) { return auth.Identity{Credential: text}, nil }})
 	wantUserError(t, err, "refused the credential")
-	connect(t, as(c.server, c.ring, Sensor, "i2"))
+	connect(t, as(c.server, c.ring, auth.Sensor, "i2"))
 }
 
 func TestACredentialHasAFewConnections(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
-	most := Sensor.limits().connections
+	most := auth.Sensor.MaxConnections()
 	for range most {
-		connect(t, as(s, ring, Sensor, "i1"))
+		connect(t, as(s, ring, auth.Sensor, "i1"))
 	}
-	_, err := Connect(as(s, ring, Sensor, "i1"))
+	_, err := Connect(as(s, ring, auth.Sensor, "i1"))
 	wantUserError(t, err, "refused the credential")
-	connect(t, as(s, ring, Sensor, "i2"))
+	connect(t, as(s, ring, auth.Sensor, "i2"))
 }

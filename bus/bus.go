@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -32,7 +33,7 @@ type Options struct {
 	TLS    TLS
 	// Identify returns the identity to present. It is called at every attempt to connect. If it is nil, Token is
 	// presented.
-	Identify func() (Identity, error)
+	Identify func() (auth.Identity, error)
 	// Persistent makes the connection try again after every failure. If it is not set and the server refuses the first attempt, Connect
 	// returns an error.
 	Persistent bool
@@ -59,12 +60,6 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// Identity is what a process presents to the bus. Either field may be empty.
-type Identity struct {
-	Token      string
-	Credential []byte // a credential file's text
-}
-
 // Conn is a connection to the bus. Its methods may be called from several goroutines.
 type Conn struct {
 	opts   Options
@@ -78,7 +73,7 @@ type Conn struct {
 	mu        sync.Mutex
 	link      Link
 	met       bool                     // it has been connected at least once
-	own       Grant                    // the grant of the credential presented last; zero: no credential
+	own       auth.Grant               // the grant of the credential presented last; zero: no credential
 	moved     time.Time                // when the connection last moved to another server
 	sightings map[string]leaseSighting // by service
 }
@@ -122,9 +117,9 @@ func newConn(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	var own Grant
+	var own auth.Grant
 	if opts.Server != nil {
-		own = inside
+		own = auth.Inside
 	}
 	log := opts.Logger.With("bus", where)
 	return &Conn{opts: opts, own: own, where: where, log: log, packer: p,

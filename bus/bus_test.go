@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -47,10 +48,10 @@ func startServer(t testing.TB, opts ServerOptions) *Server {
 }
 
 // guarded is a server that listens on loopback and takes credentials.
-func guarded(t testing.TB, opts ServerOptions) (*Server, Keyring) {
+func guarded(t testing.TB, opts ServerOptions) (*Server, auth.Keyring) {
 	t.Helper()
 	if opts.Keyring == nil {
-		opts.Keyring = &Keyring{Dir: t.TempDir()}
+		opts.Keyring = &auth.Keyring{Dir: t.TempDir()}
 	}
 	if opts.Listen == "" {
 		opts.Listen = "127.0.0.1:0"
@@ -59,8 +60,8 @@ func guarded(t testing.TB, opts ServerOptions) (*Server, Keyring) {
 }
 
 // as returns options that present a credential.
-func as(s *Server, ring Keyring, role Role, id string) Options {
-	return Options{URL: s.URL(), Identify: ring.Identify(Grant{role, "video", id}), Name: id}
+func as(s *Server, ring auth.Keyring, role auth.Role, id string) Options {
+	return Options{URL: s.URL(), Identify: ring.Identify(auth.Grant{Role: role, Service: "video", ID: id}), Name: id}
 }
 
 func connect(t testing.TB, opts Options) *Conn {
@@ -160,11 +161,11 @@ func TestTokens(t *testing.T) {
 }
 
 func TestAnAgentMayStartBeforeItsServer(t *testing.T) {
-	address, ring := need.FreeAddress(t), Keyring{Dir: t.TempDir()}
+	address, ring := need.FreeAddress(t), auth.Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
-	c := connect(t, Options{URL: "nats://" + address, Identify: ring.Identify(Grant{Controller, "video", "c"})})
+	c := connect(t, Options{URL: "nats://" + address, Identify: ring.Identify(auth.Grant{Role: auth.Controller, Service: "video", ID: "c"})})
 	if c.Connected() {
 		t.Fatal("connected to nothing")
 	}
@@ -208,8 +209,8 @@ func TestARefusedConnectionGoesOnTrying(t *testing.T) {
 	address, dir := need.FreeAddress(t), t.TempDir()
 	var shown atomic.Value
 	shown.Store("old")
-	c := connect(t, Options{URL: "nats://" + address, Persistent: true, Identify: func() (Identity, error) {
-		return Identity{Token: shown.Load().(string)}, nil
+	c := connect(t, Options{URL: "nats://" + address, Persistent: true, Identify: func() (auth.Identity, error) {
+		return auth.Identity{Token: shown.Load().(string)}, nil
 	}})
 	wantLink := func(up bool, problem string) {
 		t.Helper()
@@ -238,11 +239,11 @@ func TestARefusedConnectionGoesOnTrying(t *testing.T) {
 func TestWhatCannotBeReadIsTriedAgain(t *testing.T) {
 	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", Token: "t"})
 	var there atomic.Bool
-	c := connect(t, Options{URL: s.URL(), Persistent: true, TLS: TLS{}, Identify: func() (Identity, error) {
+	c := connect(t, Options{URL: s.URL(), Persistent: true, TLS: TLS{}, Identify: func() (auth.Identity, error) {
 		if !there.Load() {
-			return Identity{}, errors.New("no such file")
+			return auth.Identity{}, errors.New("no such file")
 		}
-		return Identity{Token: "t"}, nil
+		return auth.Identity{Token: "t"}, nil
 	}})
 	if c.Connected() {
 		t.Fatal("connected without a token")

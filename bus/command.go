@@ -13,6 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/internal/terminal"
 )
@@ -85,8 +87,8 @@ func (c Command) checkFor() error {
 // Limits of the fields of a command, in bytes.
 const (
 	maxCommand  = 16 << 10
-	maxBy       = maxGrantID + 64
-	maxQuestion = maxInstanceName
+	maxBy       = auth.MaxID + 64
+	maxQuestion = subjects.MaxInstance
 )
 
 // Reply is a controller's answer. If Error is not empty, the command was not carried out.
@@ -125,7 +127,7 @@ func (c Command) Check() error {
 // one role cannot delay a pause from another. stop cancels the handler's context and waits a short time for running
 // handlers.
 func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply) (stop func(), err error) {
-	subject, err := commandSubject(service)
+	subject, err := subjects.Command(service)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +137,8 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 			c.noise.Note("answer a command: " + err.Error())
 		}
 	}
-	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*",
-		subject+"."+string(Controller)+".*")
+	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(auth.Shared)+".*", subject+"."+string(auth.Operator)+".*",
+		subject+"."+string(auth.Controller)+".*")
 	if err != nil {
 		cancel()
 		return nil, err
@@ -165,7 +167,7 @@ func (c *Conn) subscribeAll(handle nats.MsgHandler, subjects ...string) (stop fu
 
 // reply runs a command with the sender that the bus reports.
 func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Context, Command) Reply) Reply {
-	who, err := subjectGrant(m.Subject)
+	who, err := auth.SubjectGrant(m.Subject)
 	if err != nil {
 		return Reply{Error: err.Error()}
 	}
@@ -173,7 +175,7 @@ func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Conte
 	if err != nil {
 		return Reply{Error: err.Error()}
 	}
-	if who.Role == shared && cmd.Name != Status && !c.sharedMayCommand() {
+	if who.Role == auth.Shared && cmd.Name != Status && !c.sharedMayCommand() {
 		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine "+
 			"makes one, bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
 	}
@@ -198,9 +200,9 @@ func (c *Conn) sharedMayCommand() bool {
 }
 
 // by returns the sender's name: the credential's name, followed by the host if the bus is embedded and knows the host.
-func (c *Conn) by(who Grant, inbox string) string {
+func (c *Conn) by(who auth.Grant, inbox string) string {
 	name := who.ID
-	if who.Role == shared {
+	if who.Role == auth.Shared {
 		name = "shared token"
 	}
 	if c.opts.Server == nil {
@@ -209,7 +211,7 @@ func (c *Conn) by(who Grant, inbox string) string {
 		}
 		return name
 	}
-	if host := c.opts.Server.gate.host(c.opts.Server.nats, who, inbox); host != "" {
+	if host := c.opts.Server.auth.Host(c.opts.Server.nats, who, inbox); host != "" {
 		return name + "@" + host
 	}
 	return name
@@ -217,7 +219,7 @@ func (c *Conn) by(who Grant, inbox string) string {
 
 // answer sends a reply, split into several messages if it is too large for one.
 func (c *Conn) answer(inbox string, r Reply) error {
-	if !strings.HasPrefix(inbox, inboxes) {
+	if !strings.HasPrefix(inbox, auth.Inboxes) {
 		return errors.New("the command came without an inbox for the answer")
 	}
 	data, err := json.Marshal(r)
@@ -245,7 +247,7 @@ func (c *Conn) Ask(ctx context.Context, service string, cmd Command) (Reply, err
 	if err := cmd.Check(); err != nil {
 		return Reply{}, userErrorf("%w", err)
 	}
-	subject, err := commandSubject(service)
+	subject, err := subjects.Command(service)
 	if err != nil {
 		return Reply{}, err
 	}
@@ -276,13 +278,13 @@ func (c *Conn) ownSubject(subject, service, what string) (string, error) {
 	own := c.grant()
 	switch {
 	case own.Role == "":
-		own = sharedGrant()
-	case own.Role != Operator && own.Role != Controller:
+		own = auth.SharedGrant()
+	case own.Role != auth.Operator && own.Role != auth.Controller:
 		return "", userErrorf("the credential of %s cannot ask for %s; an operator's can: see `quell credentials operator NAME`", own, what)
-	case own.Role == Operator && own.Service != service:
+	case own.Role == auth.Operator && own.Service != service:
 		return "", userErrorf("the credential of %s is one of service %q, not of %q", own, own.Service, service)
 	}
-	return subject + "." + string(own.Role) + "." + escape(own.ID), nil
+	return subject + "." + string(own.Role) + "." + subjects.Escape(own.ID), nil
 }
 
 // errNoController says that no controller answers for a service.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -22,11 +23,11 @@ func TestCommandsAreAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := connect(t, as(s, ring, Operator, "anna"))
+	client := connect(t, as(s, ring, auth.Operator, "anna"))
 	weight := 0.25
 	want := Command{Name: Override, Instance: "i1", Weight: &weight, By: "root"} // the sender cannot choose its own name
 	reply, err := client.Ask(t.Context(), "video", want)
-	want.By = "anna@" + hostOf("127.0.0.1")
+	want.By = "anna@" + auth.HostOf("127.0.0.1")
 	if err != nil || reply.Error != "" || string(reply.Body) != `{"paused":true}` {
 		t.Errorf("answer %+v, %v", reply, err)
 	}
@@ -40,7 +41,7 @@ func TestCommandsAreAnswered(t *testing.T) {
 
 func TestNobodyAnswers(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
-	_, err := connect(t, as(s, ring, Operator, "anna")).Ask(t.Context(), "video", Command{Name: Status})
+	_, err := connect(t, as(s, ring, auth.Operator, "anna")).Ask(t.Context(), "video", Command{Name: Status})
 	wantWords(t, err, `no controller answers for service "video" on `+s.URL())
 
 	away := "nats://" + need.FreeAddress(t)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -96,7 +97,7 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 	}
 	if c.opts.Server != nil {
 		return append(options, nats.InProcessServer(c.opts.Server.nats), nats.Token(c.opts.Server.inside),
-			nats.CustomInboxPrefix(c.grant().inbox())), nil
+			nats.CustomInboxPrefix(c.grant().Inbox())), nil
 	}
 	if _, _, err := c.identity(); err != nil && !c.opts.Persistent {
 		return nil, err
@@ -105,27 +106,27 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(options, secure, c.identify, nats.CustomInboxPrefix(c.grant().inbox())), nil
+	return append(options, secure, c.identify, nats.CustomInboxPrefix(c.grant().Inbox())), nil
 }
 
 // identify presents what opts.Identify returns at each attempt. The claim is also sent as the user name, because a server with
 // accounts configured, such as the embedded one, drops it from the usual field. A user or token in the URL has precedence.
 func (c *Conn) identify(o *nats.Options) error {
-	var shown *credential
+	var shown *auth.Credential
 	o.UserJWT = func() (claim string, err error) {
 		if _, shown, err = c.identity(); err != nil || shown == nil {
 			return "", err
 		}
-		return shown.claim, nil
+		return shown.Claim, nil
 	}
-	o.SignatureCB = func(nonce []byte) ([]byte, error) { return shown.key.Sign(nonce) }
+	o.SignatureCB = func(nonce []byte) ([]byte, error) { return shown.Sign(nonce) }
 	if u, err := url.Parse(c.opts.URL); err == nil && u.User != nil {
 		return nil
 	}
 	// The errors of these two methods are returned by UserJWT.
 	o.UserInfo = func() (user, password string) {
 		if _, own, _ := c.identity(); own != nil {
-			return own.claim, ""
+			return own.Claim, ""
 		}
 		return "", ""
 	}
@@ -133,28 +134,20 @@ func (c *Conn) identify(o *nats.Options) error {
 	return nil
 }
 
-// parse returns the credential, nil if there is none.
-func (id Identity) parse() (*credential, error) {
-	if len(id.Credential) == 0 {
-		return nil, nil
-	}
-	return parseCredential(id.Credential)
-}
-
 // identity returns what to present now.
-func (c *Conn) identity() (id Identity, shown *credential, err error) {
+func (c *Conn) identity() (id auth.Identity, shown *auth.Credential, err error) {
 	id.Token = c.opts.Token
 	if c.opts.Identify != nil {
 		if id, err = c.opts.Identify(); err != nil {
-			return Identity{}, nil, err
+			return auth.Identity{}, nil, err
 		}
 	}
-	if shown, err = id.parse(); err != nil {
-		return Identity{}, nil, err
+	if shown, err = id.Parse(); err != nil {
+		return auth.Identity{}, nil, err
 	}
-	var own Grant
+	var own auth.Grant
 	if shown != nil {
-		own = shown.grant
+		own = shown.Grant
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +156,7 @@ func (c *Conn) identity() (id Identity, shown *credential, err error) {
 }
 
 // grant returns the grant that was presented last.
-func (c *Conn) grant() Grant {
+func (c *Conn) grant() auth.Grant {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.own

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/quellhq/quell/bus/auth"
 )
 
 const (
@@ -65,7 +67,7 @@ func overflow(dir, weight string) error {
 		return err
 	}
 	defer os.RemoveAll(elsewhere)
-	ring := Keyring{Dir: elsewhere}
+	ring := auth.Keyring{Dir: elsewhere}
 	s, err := StartServer(ServerOptions{StoreDir: dir, Listen: "127.0.0.1:0", Keyring: &ring})
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func overflow(dir, weight string) error {
 	if err := l.Renew(ctx); err != nil {
 		return fmt.Errorf("on a full disk: %w", err)
 	}
-	rival, err := Connect(as(s, ring, Controller, "rival"))
+	rival, err := Connect(as(s, ring, auth.Controller, "rival"))
 	if err != nil {
 		return err
 	}

@@ -14,26 +14,27 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 // An external NATS that is configured with NATSConfig grants the same rights.
 func TestAnExternalNATSGrantsTheSame(t *testing.T) {
-	ring := Keyring{Dir: t.TempDir()}
+	ring := auth.Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := ring.Issue(Grant{Operator, "video", "mallory"}, 0)
+	revoked, err := ring.Issue(auth.Grant{Role: auth.Operator, Service: "video", ID: "mallory"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ring.Revoke(Grant{Operator, "video", "mallory"}); err != nil {
+	if err := ring.Revoke(auth.Grant{Role: auth.Operator, Service: "video", ID: "mallory"}); err != nil {
 		t.Fatal(err)
 	}
 	s := external(t, ring, "jetstream: {store_dir: \""+t.TempDir()+"\"}\n")
-	is := func(role Role, id string) Options {
-		return Options{URL: s.ClientURL(), Identify: ring.Identify(Grant{role, "video", id})}
+	is := func(role auth.Role, id string) Options {
+		return Options{URL: s.ClientURL(), Identify: ring.Identify(auth.Grant{Role: role, Service: "video", ID: id})}
 	}
-	controller := connect(t, is(Controller, "controller"))
+	controller := connect(t, is(auth.Controller, "controller"))
 	appendEvents(t, journal(t, controller, JournalOptions{}), 2)
 	stop, err := controller.Serve("video", func(_ context.Context,
 		cmd Command) Reply {
@@ -43,11 +44,11 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	reply, err := connect(t, is(Operator, "anna")).Ask(t.Context(), "video", Command{Name: Pause, By: "root"})
+	reply, err := connect(t, is(auth.Operator, "anna")).Ask(t.Context(), "video", Command{Name: Pause, By: "root"})
 	if err != nil || string(reply.Body) != `"anna"` {
 		t.Errorf("%s %s, %v", reply.Body, reply.Error, err)
 	}
-	sensor, err := ring.Issue(Grant{Sensor, "video", "i1"}, 0)
+	sensor, err := ring.Issue(auth.Grant{Role: auth.Sensor, Service: "video", ID: "i1"}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 	delete(subjects, "the system's account") // the external server has another system account, where nobody listens
 	wantRefused(t, nc, denied, subjects)
 	for _, o := range []Options{{URL: s.ClientURL()}, {URL: s.ClientURL(), Token: "t"},
-		{URL: s.ClientURL(), Identify: func() (Identity, error) { return Identity{Credential: revoked}, nil }}} {
+		{URL: s.ClientURL(), Identify: func() (auth.Identity, error) { return auth.Identity{Credential: revoked}, nil }}} {
 		if _, err := Connect(o); err == nil {
 			t.Errorf("%+v was let in", o)
 		}
@@ -64,7 +65,7 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 }
 
 // external starts a NATS server that accepts a keyring's credentials.
-func external(t *testing.T, ring Keyring, more string) *server.Server {
+func external(t *testing.T, ring auth.Keyring, more string) *server.Server {
 	t.Helper()
 	text, err := ring.NATSConfig()
 	if err != nil {
@@ -93,7 +94,7 @@ func external(t *testing.T, ring Keyring, more string) *server.Server {
 
 // A leaf node that uses the account that NATSConfig names forwards the readings of clients with credentials.
 func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
-	ring := Keyring{Dir: t.TempDir()}
+	ring := auth.Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	if account == nil {
 		t.Fatalf("no account for leaf nodes in\n%s", text)
 	}
-	link := Grant{Leaf, "video", "west"}
+	link := auth.Grant{Role: auth.Leaf, Service: "video", ID: "west"}
 	if _, err := ring.Keep(link, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -114,13 +115,14 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	leaf := external(t, ring, fmt.Sprintf("leafnodes: {remotes: [{urls: [\"nats://127.0.0.1:%d\"], account: %s, credentials: %q}]}\n",
 		uplink, account[1], ring.Path(link)))
 	got := make(chan quell.Reading, 1000)
-	controller := connect(t, Options{URL: hub.ClientURL(), Identify: ring.Identify(Grant{Controller, "video", "controller"})})
+	controller := connect(t, Options{URL: hub.ClientURL(),
+		Identify: ring.Identify(auth.Grant{Role: auth.Controller, Service: "video", ID: "controller"})})
 	stop, err := controller.SubscribeReadings("video", into(t, func(r quell.Reading, _ time.Time) { got <- r }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	agent := connect(t, Options{URL: leaf.ClientURL(), Identify: ring.Identify(Grant{Sensor, "video", "i1"})})
+	agent := connect(t, Options{URL: leaf.ClientURL(), Identify: ring.Identify(auth.Grant{Role: auth.Sensor, Service: "video", ID: "i1"})})
 	within(t, patience, "a reading through the leaf node", func() error {
 		if err := agent.PublishReading(reading("i1")); err != nil {
 			return err
@@ -142,7 +144,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer obey()
-	operator := Options{Identify: ring.Identify(Grant{Operator, "video", "anna"})}
+	operator := Options{Identify: ring.Identify(auth.Grant{Role: auth.Operator, Service: "video", ID: "anna"})}
 	operator.URL = hub.ClientURL()
 	if _, err := connect(t, operator).Ask(t.Context(), "video", Command{Name: Pause}); err != nil {
 		t.Errorf("an operator at the hub: %v", err)

@@ -14,6 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/strictjson"
 )
 
@@ -52,7 +54,7 @@ const pageBytes = 4 << 20
 var errPageFull = errors.New("the page is full")
 
 func historySubject(service string) (string, error) {
-	s, err := serviceToken(service)
+	s, err := subjects.Service(service)
 	return "quell." + s + ".history", err
 }
 
@@ -68,8 +70,8 @@ func (c *Conn) ServeHistory(j *Journal) (stop func(), err error) {
 			c.noise.Note("answer a reader of the journal: " + err.Error())
 		}
 	}
-	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(shared)+".*", subject+"."+string(Operator)+".*",
-		subject+"."+string(Controller)+".*")
+	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(auth.Shared)+".*", subject+"."+string(auth.Operator)+".*",
+		subject+"."+string(auth.Controller)+".*")
 	if err != nil {
 		cancel()
 		return nil, err
@@ -161,7 +163,7 @@ func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 // credential that allows it.
 func (h *History) direct(err error) bool {
 	role := h.conn.grant().Role
-	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == Controller)
+	return errors.Is(err, errNoController) && h.conn.Connected() && (role == "" || role == auth.Controller)
 }
 
 func (h *History) journal(read func(*Journal) error) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 // Intake says what to do with the readings of a service.
@@ -56,7 +57,7 @@ func newAllowances(known func(string) bool) *allowances {
 // take returns whether a message may be decoded.
 func (a *allowances) take(m *nats.Msg, now time.Time) error {
 	cost := float64(len(m.Data) + readingCost)
-	instance, err := instanceOf(m.Subject)
+	instance, err := subjects.InstanceOf(m.Subject)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (a *allowances) room() {
 		return
 	}
 	for subject := range a.bySubject {
-		if instance, err := instanceOf(subject); err != nil || !a.known(instance) {
+		if instance, err := subjects.InstanceOf(subject); err != nil || !a.known(instance) {
 			delete(a.bySubject, subject)
 		}
 	}

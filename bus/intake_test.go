@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 func TestAllowances(t *testing.T) {
 	a := newAllowances(func(instance string) bool { return instance[0] == 'i' })
 	data := make([]byte, maxReading)
 	message := func(instance string, size int) *nats.Msg {
-		return &nats.Msg{Subject: "quell.video.reading.agent." + escape(instance), Data: data[:size]}
+		return &nats.Msg{Subject: "quell.video.reading.agent." + subjects.Escape(instance), Data: data[:size]}
 	}
 	now := epoch
 	taken := func(instance string, n, size int, want error) (count int) {

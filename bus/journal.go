@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 // Kind says what an entry of the journal records.
@@ -85,7 +86,7 @@ type Journal struct {
 
 // Journal returns the journal of a service. The first Append or AppendSnapshot creates it.
 func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
-	svc, err := serviceToken(service)
+	svc, err := subjects.Service(service)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +119,7 @@ func (c *Conn) Services(ctx context.Context) ([]string, error) {
 	services := []string{}
 	for stream := range names.Name() {
 		svc, ours := strings.CutPrefix(stream, plansStream)
-		if name, err := unescape(svc); ours && err == nil {
+		if name, err := subjects.Unescape(svc); ours && err == nil {
 			services = append(services, name)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -217,7 +218,7 @@ func TestARecordThatIsStoredTwiceCountsOnce(t *testing.T) {
 func TestAServerThatLagsBehindIsNoShortJournal(t *testing.T) {
 	t.Parallel()
 	s, ring := guarded(t, ServerOptions{})
-	j := journal(t, connect(t, as(s, ring, Controller, "c")), JournalOptions{})
+	j := journal(t, connect(t, as(s, ring, auth.Controller, "c")), JournalOptions{})
 	appendEvents(t, j, 3)
 	stream, err := j.conn.js.Stream(t.Context(), j.entries.name)
 	if err != nil {
@@ -397,9 +398,9 @@ func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 
 func TestSnapshotsWaitWhileTheBusIsAway(t *testing.T) {
 	address, dir := need.FreeAddress(t), t.TempDir()
-	ring := &Keyring{Dir: t.TempDir()}
+	ring := &auth.Keyring{Dir: t.TempDir()}
 	first := startServer(t, ServerOptions{Listen: address, StoreDir: dir, Keyring: ring})
-	c := connect(t, as(first, *ring, Controller, "c"))
+	c := connect(t, as(first, *ring, auth.Controller, "c"))
 	j := journal(t, c, JournalOptions{FlushSnapshots: 1})
 	if err := first.Shutdown(); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 // ErrLeaseLost says that a lease expired or was taken over: its holder must stop acting.
@@ -83,7 +85,7 @@ type Lease struct {
 // for its time to live, so a waiting controller must call Lease repeatedly. The same holder takes its own lease back at once, so holder
 // must be unique to the installation or the process.
 func (c *Conn) Lease(ctx context.Context, service, holder string, ttl time.Duration) (*Lease, error) {
-	if _, err := serviceToken(service); err != nil {
+	if _, err := subjects.Service(service); err != nil {
 		return nil, err
 	}
 	if holder == "" || ttl < shortestHold {
@@ -283,7 +285,7 @@ func (s *kvLeases) read(ctx context.Context, service string) (leaseRecord, error
 	}
 	var entry jetstream.KeyValueEntry
 	err = s.c.insist(ctx, func(ctx context.Context) (err error) {
-		entry, err = kv.Get(ctx, escape(service))
+		entry, err = kv.Get(ctx, subjects.Escape(service))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -308,9 +310,9 @@ func (s *kvLeases) write(ctx context.Context, service string, value []byte, revi
 	lost := false // an answer was lost: the write may have been done
 	err = s.c.insist(ctx, func(ctx context.Context) (err error) {
 		if revision == 0 {
-			written, err = kv.Create(ctx, escape(service), value)
+			written, err = kv.Create(ctx, subjects.Escape(service), value)
 		} else {
-			written, err = kv.Update(ctx, escape(service), value, revision)
+			written, err = kv.Update(ctx, subjects.Escape(service), value, revision)
 		}
 		lost = lost || errors.Is(err, context.DeadlineExceeded)
 		return err
@@ -319,7 +321,7 @@ func (s *kvLeases) write(ctx context.Context, service string, value []byte, revi
 		return written, err
 	}
 	if lost {
-		if entry, err := kv.Get(ctx, escape(service)); err == nil && bytes.Equal(entry.Value(), value) {
+		if entry, err := kv.Get(ctx, subjects.Escape(service)); err == nil && bytes.Equal(entry.Value(), value) {
 			return entry.Revision(), nil
 		}
 	}
@@ -332,7 +334,7 @@ func (s *kvLeases) remove(ctx context.Context, service string, revision uint64) 
 		return err
 	}
 	err = s.c.insist(ctx, func(ctx context.Context) error {
-		return kv.Delete(ctx, escape(service), jetstream.LastRevision(revision))
+		return kv.Delete(ctx, subjects.Escape(service), jetstream.LastRevision(revision))
 	})
 	if changed(err) {
 		return nil

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 // An embedded bus keeps its leases in the memory of its process. The bus ends with the controller that runs it, and a full disk cannot
@@ -84,7 +86,7 @@ type leaseAnswer struct {
 }
 
 func leaseSubject(service string) (string, error) {
-	s, err := serviceToken(service)
+	s, err := subjects.Service(service)
 	return "quell." + s + ".lease", err
 }
 
@@ -105,7 +107,7 @@ func (c *Conn) serveLeases(leases *ownLeases) error {
 
 func answerLease(leases *ownLeases, m *nats.Msg) leaseAnswer {
 	const before, after = len("quell."), len(".lease")
-	service, err := unescape(m.Subject[before : len(m.Subject)-after])
+	service, err := subjects.Unescape(m.Subject[before : len(m.Subject)-after])
 	var asked leaseRequest
 	if err == nil {
 		err = json.Unmarshal(m.Data, &asked)

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/internal/terminal"
 )
@@ -63,11 +64,11 @@ func answerSubject(service, instance, question string) (string, error) {
 }
 
 func instanceSubject(service, what, instance, last string) (string, error) {
-	s, err := serviceToken(service)
+	s, err := subjects.Service(service)
 	if err != nil {
 		return "", err
 	}
-	i, err := token("instance", instance, maxInstanceName)
+	i, err := subjects.Token("instance", instance, subjects.MaxInstance)
 	return "quell." + s + "." + what + "." + i + "." + last, err
 }
 

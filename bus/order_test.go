@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 func limitOrders(instance string) Orders {
@@ -16,7 +17,7 @@ func limitOrders(instance string) Orders {
 func TestOrdersAreAnswered(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	controller := connect(t, Options{Server: s})
-	agent := connect(t, as(s, ring, Sensor, "i.1"))
+	agent := connect(t, as(s, ring, auth.Sensor, "i.1"))
 	heard := make(chan Orders, 1)
 	stop, err := agent.ServeOrders("video", "i.1", func(_ context.Context, o Orders) error {
 		heard <- o
@@ -40,7 +41,7 @@ func TestOrdersAreAnswered(t *testing.T) {
 	stop()
 	wantWords(t, controller.Order(t.Context(), "video", "i.1", limitOrders("i.1")), "no agent of i.1 hears orders")
 
-	again := connect(t, as(s, ring, Sensor, "i.1")) // as if the agent had been restarted
+	again := connect(t, as(s, ring, auth.Sensor, "i.1")) // as if the agent had been restarted
 	if _, err := again.ServeOrders("video", "i.1", func(context.Context, Orders) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestASilentAgent(t *testing.T) {
 	wantWords(t, controller.Order(t.Context(), "video", "i1", limitOrders("i1")), "no agent of i1 hears orders")
 
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, err := connect(t, as(s, ring, Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
+	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
 		close(entered)
 		<-release
 		return nil
@@ -73,7 +74,7 @@ func TestASilentAgent(t *testing.T) {
 func TestOrdersForTheWrongInstance(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	controller := connect(t, Options{Server: s})
-	_, err := connect(t, as(s, ring, Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
+	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
 		t.Error("carried out")
 		return nil
 	})

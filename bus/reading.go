@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/strictjson"
 )
 
@@ -46,19 +48,19 @@ func (c *Conn) PublishReading(r quell.Reading) error {
 
 // publishSubject returns the subject of a reading. If this process has a balancer's credential, the subject contains the credential's name.
 func (c *Conn) publishSubject(r *quell.Reading) (string, error) {
-	subject, err := readingSubject(r.Service, r.Instance, r.Source)
+	subject, err := subjects.Reading(r.Service, r.Instance, r.Source)
 	if err != nil {
 		return "", err
 	}
 	switch own := c.grant(); {
-	case own.Role == Sensor && own.ID != r.Instance:
+	case own.Role == auth.Sensor && own.ID != r.Instance:
 		return "", userErrorf("the credential is that of %s, and this is a reading of %q: make one with `quell credentials sensor %s`", own,
 			r.Instance, r.Instance)
-	case own.Role == Balancer && own.ID != r.Sender:
+	case own.Role == auth.Balancer && own.ID != r.Sender:
 		return "", userErrorf("the credential is that of %s, and balancer.name is %q: make one with `quell credentials balancer %s`", own,
 			r.Sender, r.Sender)
-	case own.Role == Balancer:
-		return subject + "." + escape(r.Sender), nil
+	case own.Role == auth.Balancer:
+		return subject + "." + subjects.Escape(r.Sender), nil
 	}
 	return subject, nil
 }
@@ -82,7 +84,7 @@ func encodeReading(r *quell.Reading, validate func(*quell.Reading) error) ([]byt
 // the controller's other requests, above all its lease, never wait behind readings. stop waits a short time for a running
 // callback; none starts after it.
 func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err error) {
-	svc, err := serviceToken(service)
+	svc, err := subjects.Service(service)
 	if err != nil {
 		return nil, err
 	}
@@ -157,8 +159,8 @@ func decodeReading(subject string, data []byte, validate func(*quell.Reading) er
 	if err := checkReading(&r, validate); err != nil {
 		return quell.Reading{}, err
 	}
-	want, err := readingSubject(r.Service, r.Instance, r.Source)
-	if err != nil || want != subject && want+"."+escape(r.Sender) != subject {
+	want, err := subjects.Reading(r.Service, r.Instance, r.Source)
+	if err != nil || want != subject && want+"."+subjects.Escape(r.Sender) != subject {
 		return quell.Reading{}, fmt.Errorf("it speaks of service %q, instance %q, source %q, sender %q, which its subject does not",
 			r.Service, r.Instance, r.Source, r.Sender)
 	}

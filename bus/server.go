@@ -17,15 +17,16 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // ServerOptions configure an embedded bus.
 type ServerOptions struct {
-	Listen     string   // host:port, port 0 picks a free one; empty: reachable only inside the process
-	StoreDir   string   // holds journals, states and leases; created if missing
-	Keyring    *Keyring // whose credentials are accepted; nil: none are
-	Token      string   // token that grants a shared role: readings of every instance, and the status; empty: none
+	Listen     string        // host:port, port 0 picks a free one; empty: reachable only inside the process
+	StoreDir   string        // holds journals, states and leases; created if missing
+	Keyring    *auth.Keyring // whose credentials are accepted; nil: none are
+	Token      string        // token that grants a shared role: readings of every instance, and the status; empty: none
 	TLS        TLS
 	MaxPayload int          // largest message in bytes; 0 means 1 MiB
 	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
@@ -51,7 +52,7 @@ type Server struct {
 	log    *slog.Logger
 	dir    string
 	lock   *dirLock
-	gate   *gate
+	auth   *auth.Authenticator
 	leases *ownLeases
 	store  storeHealth
 
@@ -183,15 +184,16 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	if err := portFree(opts.Listen); err != nil {
 		return nil, err
 	}
-	if s.gate, err = newGate(&opts, s.inside); err != nil {
+	if s.auth, err = auth.New(auth.Options{Keyring: opts.Keyring, Inside: s.inside, Token: opts.Token,
+		Certificates: opts.TLS.verifiesClients() && opts.Token == "", Logger: opts.Logger}); err != nil {
 		return nil, err
 	}
-	conf.CustomClientAuthentication = s.gate
+	conf.CustomClientAuthentication = s.auth
 	if err := s.launch(conf); err != nil {
 		return nil, fmt.Errorf("start the bus with store %s: %w", opts.StoreDir, err)
 	}
 	s.url = listenURL(s.nats, conf)
-	s.work.Go(func() { s.gate.watch(s.ended, s.nats) })
+	s.work.Go(func() { s.auth.Watch(s.ended, s.nats) })
 	return s, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/subjects"
 )
 
 // A value that fits in one message is stored whole under its key. A larger value is stored as chunks in one of two slots, which are used in
@@ -52,7 +53,7 @@ func (s *State) last(name string) (stateHead, bool) {
 }
 
 func (s *State) lastID(key string) string {
-	head, _ := s.last(escape(key))
+	head, _ := s.last(subjects.Escape(key))
 	return head.ID
 }
 
@@ -71,7 +72,7 @@ func (s *State) forget(name string) {
 
 // State returns the store of a service's values. The first Put creates it.
 func (c *Conn) State(service string) (*State, error) {
-	svc, err := serviceToken(service)
+	svc, err := subjects.Service(service)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *State) Put(ctx context.Context, key string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	doing := fmt.Sprintf("keep state %q of service %q", key, s.service)
-	name, err := token("state key", key, maxInstanceName)
+	name, err := subjects.Token("state key", key, subjects.MaxInstance)
 	if err != nil {
 		return err
 	}
@@ -234,7 +235,7 @@ func (s *State) Get(ctx context.Context, key string) ([]byte, error) {
 // fetch also returns the id of the Put that wrote the value.
 func (s *State) fetch(ctx context.Context, key string) (value []byte, id string, err error) {
 	doing := fmt.Sprintf("read state %q of service %q", key, s.service)
-	name, err := token("state key", key, maxInstanceName)
+	name, err := subjects.Token("state key", key, subjects.MaxInstance)
 	if err != nil {
 		return nil, "", err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
@@ -500,7 +501,7 @@ func NewProbeServer(file *config.File, log *slog.Logger) (*probe.Server, error) 
 
 // Report runs an agent with the given sensors and without a probe server until ctx ends.
 func Report(ctx context.Context, file *config.File, instance string, sensors agent.Sampler, log *slog.Logger) error {
-	conn, err := join(file, nil, bus.Sensor, instance, log)
+	conn, err := join(file, nil, auth.Sensor, instance, log)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -96,7 +97,7 @@ func TestAStolenCredential(t *testing.T) {
 	r := plainService(t)
 	r.start("agent")
 	r.awaitServing("i1")
-	nc := r.raw(bus.Sensor, "i1")
+	nc := r.raw(auth.Sensor, "i1")
 	entries := len(r.journal(r.connect()))
 
 	for _, subject := range []string{"quell.shop.command", "quell.shop.command.operator.operator", "quell.shop.command.controller.controller",

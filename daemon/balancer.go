@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/probe"
@@ -41,7 +42,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 		return err
 	}
 	defer cancel()
-	conn, err := join(file, nil, bus.Balancer, file.Balancer.Name, log)
+	conn, err := join(file, nil, auth.Balancer, file.Balancer.Name, log)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/lifeline"
@@ -211,7 +212,7 @@ func startBus(file *config.File, log *slog.Logger, stop *cleanups) (*bus.Server,
 		return nil, err
 	}
 	server, err := bus.StartServer(bus.ServerOptions{Listen: file.Bus.Listen, StoreDir: file.Bus.StoreDir,
-		Keyring: &bus.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
+		Keyring: &auth.Keyring{Dir: file.Bus.Keyring}, Token: token, TLS: bus.TLS(file.Bus.TLS), Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -226,16 +227,16 @@ func (p *platform) connect(file *config.File, log *slog.Logger) (*bus.Conn, erro
 			return nil, err
 		}
 	}
-	return join(file, p.server, bus.Controller, string(bus.Controller), log)
+	return join(file, p.server, auth.Controller, string(auth.Controller), log)
 }
 
 // keepCredentials makes the credentials with which the other processes on this machine connect to the bus.
 func keepCredentials(file *config.File) error {
 	ring := keyringOf(file)
-	for role, id := range map[bus.Role]string{
-		bus.Controller: string(bus.Controller), bus.Operator: string(bus.Operator), bus.Balancer: file.Balancer.Name,
+	for role, id := range map[auth.Role]string{
+		auth.Controller: string(auth.Controller), auth.Operator: string(auth.Operator), auth.Balancer: file.Balancer.Name,
 	} {
-		if _, err := ring.Find(bus.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
+		if _, err := ring.Find(auth.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
 			return err
 		}
 	}

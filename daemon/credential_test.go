@@ -9,13 +9,13 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 // A process whose credential belongs to another process, or to none, does not start. It says whose the credential is and what to do.
 func TestACredentialOfAnother(t *testing.T) {
 	dir := t.TempDir()
-	ring := bus.Keyring{Dir: filepath.Join(dir, "credentials")}
+	ring := auth.Keyring{Dir: filepath.Join(dir, "credentials")}
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
@@ -26,13 +26,13 @@ func TestACredentialOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		of   bus.Grant
+		of   auth.Grant
 		want string
 	}{
-		{bus.Grant{Role: bus.Sensor, Service: "shop", ID: "web-2"}, "it is for the agent of web-2, and this is the agent of web-1"},
-		{bus.Grant{Role: bus.Sensor, Service: "video", ID: "web-1"}, `it is for the service "video", and this is the service "shop"`},
-		{bus.Grant{Role: bus.Balancer, Service: "shop", ID: "web-1"}, "it is for the balancer web-1, and this is a process of role sensor"},
-		{bus.Grant{}, "it is no credential"},
+		{auth.Grant{Role: auth.Sensor, Service: "shop", ID: "web-2"}, "it is for the agent of web-2, and this is the agent of web-1"},
+		{auth.Grant{Role: auth.Sensor, Service: "video", ID: "web-1"}, `it is for the service "video", and this is the service "shop"`},
+		{auth.Grant{Role: auth.Balancer, Service: "shop", ID: "web-1"}, "it is for the balancer web-1, and this is a process of role sensor"},
+		{auth.Grant{}, "it is no credential"},
 	} {
 		text := []byte("garbage")
 		if tc.of.ID != "" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/namedfile"
@@ -31,26 +32,26 @@ const attentive = time.Second
 
 // join connects to the configured bus permanently: if the bus is away or refuses, it tries again. The credential is read again at
 // each attempt. Sender and receiver both check readings.
-func join(file *config.File, server *bus.Server, role bus.Role, id string, log *slog.Logger) (*bus.Conn, error) {
+func join(file *config.File, server *bus.Server, role auth.Role, id string, log *slog.Logger) (*bus.Conn, error) {
 	o := busOptions(file, role, id)
 	o.Server, o.Logger, o.Persistent = server, log, true
-	if role != bus.Sensor {
+	if role != auth.Sensor {
 		o.Ping = attentive
 	}
 	if server == nil {
-		if err := checkCredential(file, bus.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
+		if err := checkCredential(file, auth.Grant{Role: role, Service: file.Service.Name, ID: id}); err != nil {
 			return nil, err
 		}
 	}
 	return bus.Connect(o)
 }
 
-func busOptions(file *config.File, role bus.Role, id string) bus.Options {
+func busOptions(file *config.File, role auth.Role, id string) bus.Options {
 	return bus.Options{
 		URL: busOf(file), TLS: bus.TLS(file.Bus.TLS), Name: string(role) + " " + id, Replicas: file.Bus.Replicas,
 		Validate: (*quell.Reading).Validate,
-		Identify: func() (bus.Identity, error) {
-			return identify(file, bus.Grant{Role: role, Service: file.Service.Name, ID: id})
+		Identify: func() (auth.Identity, error) {
+			return identify(file, auth.Grant{Role: role, Service: file.Service.Name, ID: id})
 		},
 		SharedMayCommand: file.Bus.TokenCommands,
 	}
@@ -59,7 +60,7 @@ func busOptions(file *config.File, role bus.Role, id string) bus.Options {
 // identify reads what a process presents to the bus: the configured credential, or, if that file is missing, the credential that the
 // controller on this machine keeps for it; and the token. For an external bus, the controller's credentials are used only after the
 // bus was set up for them.
-func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
+func identify(file *config.File, g auth.Grant) (id auth.Identity, err error) {
 	if id.Token, err = config.Token(file.Bus.Token, file.Bus.TokenFile); err != nil {
 		return id, err
 	}
@@ -88,7 +89,7 @@ func identify(file *config.File, g bus.Grant) (id bus.Identity, err error) {
 
 // checkCredential returns an error if the configured credential is a file that can be read but is not one for g. If it cannot be read yet,
 // it may come. A pipe is only read by identify.
-func checkCredential(file *config.File, g bus.Grant) error {
+func checkCredential(file *config.File, g auth.Grant) error {
 	info, err := os.Stat(file.Bus.Credentials)
 	if err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -101,8 +102,8 @@ func checkCredential(file *config.File, g bus.Grant) error {
 }
 
 // badCredential returns an error if a file's text is no credential, or one that does not allow what g does.
-func badCredential(path string, text []byte, g bus.Grant) error {
-	err := bus.CheckCredential(text, g)
+func badCredential(path string, text []byte, g auth.Grant) error {
+	err := auth.Check(text, g)
 	if err == nil {
 		return nil
 	}
@@ -111,8 +112,8 @@ func badCredential(path string, text []byte, g bus.Grant) error {
 }
 
 // keyringOf is the keyring of a service on the controller's machine.
-func keyringOf(file *config.File) bus.Keyring {
-	return bus.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
+func keyringOf(file *config.File) auth.Keyring {
+	return auth.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
 }
 
 // busOf describes the bus that a configuration names.
@@ -135,7 +136,7 @@ func reachable(listen string) string {
 
 // Connect connects to the bus for a person's command: if the bus refuses, it returns an error at once.
 func Connect(file *config.File) (*bus.Conn, error) {
-	o := busOptions(file, bus.Operator, string(bus.Operator))
+	o := busOptions(file, auth.Operator, string(auth.Operator))
 	if _, err := o.Identify(); err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -275,7 +276,7 @@ func TestAbsurdReadings(t *testing.T) {
 	r := plainService(t)
 	r.start("agent")
 	r.awaitServing("i1")
-	conn := r.raw(bus.Controller, "test")
+	conn := r.raw(auth.Controller, "test")
 	const head = `{"service":"shop","instance":"i1","source":"agent","sender":"i1","observation":{"at":"2026-01-01T00:00:00Z"`
 	absurd := []struct{ subject, data string }{
 		{"agent.i1", head + `,"utilization":{"network":7}}}`},

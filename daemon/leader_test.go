@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 // clock moves only when the test moves it.
@@ -32,7 +33,7 @@ func (c *clock) advance(d time.Duration) {
 // leaders returns two leaders that compete for the lease of one service on one bus.
 func leaders(t *testing.T) (a, b *leader, c *clock) {
 	t.Helper()
-	ring := bus.Keyring{Dir: t.TempDir()}
+	ring := auth.Keyring{Dir: t.TempDir()}
 	server, err := bus.StartServer(bus.ServerOptions{StoreDir: t.TempDir(), Listen: "127.0.0.1:0", Keyring: &ring})
 	if err != nil {
 		t.Fatal(err)
@@ -40,9 +41,9 @@ func leaders(t *testing.T) (a, b *leader, c *clock) {
 	t.Cleanup(func() { _ = server.Shutdown() })
 	c = &clock{at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	join := func(holder string) *leader {
-		conn, err := bus.Connect(bus.Options{URL: server.URL(), Now: c.now, Identify: func() (bus.Identity, error) {
-			text, err := ring.Find(bus.Grant{Role: bus.Controller, Service: "shop", ID: holder})
-			return bus.Identity{Credential: text}, err
+		conn, err := bus.Connect(bus.Options{URL: server.URL(), Now: c.now, Identify: func() (auth.Identity, error) {
+			text, err := ring.Find(auth.Grant{Role: auth.Controller, Service: "shop", ID: holder})
+			return auth.Identity{Credential: text}, err
 		}})
 		if err != nil {
 			t.Fatal(err)

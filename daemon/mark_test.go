@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
 )
 
@@ -33,7 +34,7 @@ func (twoMachines) State(context.Context) ([]quell.BackendState, error) { return
 func withController(t *testing.T, data string, do func(c *controller.Controller)) (err error) {
 	t.Helper()
 	server, err := bus.StartServer(bus.ServerOptions{
-		StoreDir: filepath.Join(data, "bus"), Keyring: &bus.Keyring{Dir: filepath.Join(data, "credentials")},
+		StoreDir: filepath.Join(data, "bus"), Keyring: &auth.Keyring{Dir: filepath.Join(data, "credentials")},
 	})
 	if err != nil {
 		return err

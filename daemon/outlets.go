@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/policy/table"
 )
@@ -105,7 +106,7 @@ type outlet struct {
 func (r *reporter) connect(files []*config.File) error {
 	order := func(ctx context.Context, o bus.Orders) error { return carryOut(ctx, r.now.Load(), o) }
 	return r.outlets.serve(files, func(file *config.File) (*outlet, error) {
-		conn, err := join(file, nil, bus.Sensor, r.instance, r.log)
+		conn, err := join(file, nil, auth.Sensor, r.instance, r.log)
 		if err != nil {
 			return nil, err
 		}

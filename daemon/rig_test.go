@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -336,15 +337,15 @@ func (r *rig) quell(args ...string) (out string, status int) {
 }
 
 // keyring is the keyring of the controller.
-func (r *rig) keyring() bus.Keyring {
-	return bus.Keyring{Dir: filepath.Join(r.dir, "data", "credentials")}
+func (r *rig) keyring() auth.Keyring {
+	return auth.Keyring{Dir: filepath.Join(r.dir, "data", "credentials")}
 }
 
 // connect connects to the service's bus.
 func (r *rig) connect() *bus.Conn {
 	r.t.Helper()
 	conn, err := bus.Connect(bus.Options{URL: "nats://" + r.bus, Name: "test",
-		Identify: r.keyring().Identify(bus.Grant{Role: bus.Controller, Service: "shop", ID: "test"})})
+		Identify: r.keyring().Identify(auth.Grant{Role: auth.Controller, Service: "shop", ID: "test"})})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -353,9 +354,9 @@ func (r *rig) connect() *bus.Conn {
 }
 
 // raw connects to the bus with a credential and NATS's own client, as an attacker would.
-func (r *rig) raw(role bus.Role, id string) *nats.Conn {
+func (r *rig) raw(role auth.Role, id string) *nats.Conn {
 	r.t.Helper()
-	text, err := r.keyring().Issue(bus.Grant{Role: role, Service: "shop", ID: id}, 0)
+	text, err := r.keyring().Issue(auth.Grant{Role: role, Service: "shop", ID: id}, 0)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
@@ -63,7 +63,7 @@ agent:
 `, r.bus, probe, filepath.Join(r.dir, "server.conf"), filepath.Join(r.dir, "force")))
 	r.control()
 	r.await("the controller's key", func() (bool, any) {
-		credential, err := r.keyring().Issue(bus.Grant{Role: bus.Sensor, Service: "shop", ID: "i1"}, 0)
+		credential, err := r.keyring().Issue(auth.Grant{Role: auth.Sensor, Service: "shop", ID: "i1"}, 0)
 		if err == nil {
 			r.put("agent.creds", string(credential))
 		}

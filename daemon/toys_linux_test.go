@@ -22,7 +22,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/lifeline"
 )
@@ -180,8 +180,8 @@ func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
 // furnish makes a machine's folder, with the values in force and the configuration and the credential of its agent.
 func furnish(service, id, probe string) (folder string, err error) {
 	folder = filepath.Join(service, id)
-	credential, err := bus.Keyring{Dir: filepath.Join(service, "data", "credentials")}.Issue(
-		bus.Grant{Role: bus.Sensor, Service: "shop", ID: id}, 0)
+	credential, err := auth.Keyring{Dir: filepath.Join(service, "data", "credentials")}.Issue(
+		auth.Grant{Role: auth.Sensor, Service: "shop", ID: id}, 0)
 	if err != nil {
 		return "", err
 	}

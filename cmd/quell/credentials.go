@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/terminal"
 )
@@ -52,22 +52,22 @@ Processes on the controller's machine that run as its user find theirs by themse
 }
 
 // keyring returns the keyring of a configuration, and the grant (role and name) that the arguments describe.
-func keyring(cmd *cobra.Command, path string, args []string) (ring bus.Keyring, g bus.Grant, err error) {
+func keyring(cmd *cobra.Command, path string, args []string) (ring auth.Keyring, g auth.Grant, err error) {
 	file, err := holderOf(cmd, path, len(args) > 0)
 	if err != nil {
 		return ring, g, err
 	}
-	ring = bus.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
+	ring = auth.Keyring{Dir: file.Bus.Keyring, Own: file.Bus.Own}
 	if len(args) == 0 {
 		return ring, g, nil
 	}
-	g = bus.Grant{Role: bus.Role(args[0]), Service: file.Service.Name}
+	g = auth.Grant{Role: auth.Role(args[0]), Service: file.Service.Name}
 	switch {
-	case !slices.Contains(bus.Roles, g.Role):
+	case !slices.Contains(auth.Roles, g.Role):
 		return ring, g, userErrorf("unknown role %q: give sensor, balancer, controller, operator or leaf", args[0])
 	case len(args) > 1:
 		g.ID = args[1]
-	case g.Role == bus.Sensor:
+	case g.Role == auth.Sensor:
 		return ring, g, userErrorf("name the instance: quell credentials sensor INSTANCE")
 	default:
 		g.ID = string(g.Role)
@@ -91,7 +91,7 @@ func holderOf(cmd *cobra.Command, path string, forOne bool) (*config.File, error
 	return r.list[0], nil
 }
 
-func makeCredential(w io.Writer, ring bus.Keyring, g bus.Grant, good time.Duration, out string) error {
+func makeCredential(w io.Writer, ring auth.Keyring, g auth.Grant, good time.Duration, out string) error {
 	if err := ring.Make(); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func makeCredential(w io.Writer, ring bus.Keyring, g bus.Grant, good time.Durati
 	return saidWhere(w, out, g)
 }
 
-func saidWhere(w io.Writer, path string, g bus.Grant) error {
+func saidWhere(w io.Writer, path string, g auth.Grant) error {
 	_, err := fmt.Fprintf(w, "%s: %s of service %s. On another machine: copy it there, mode 0600, and set bus.credentials to it\n", path, g,
 		g.Service)
 	return err

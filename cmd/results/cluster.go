@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/lab/experiment"
 )
 
@@ -137,7 +137,7 @@ func (c *clusterRun) configure() error {
 	if account == nil {
 		return errors.New("the configuration for NATS tells no account for leaf nodes")
 	}
-	link := bus.Grant{Role: bus.Leaf, Service: clusterService, ID: "leaf"}
+	link := auth.Grant{Role: auth.Leaf, Service: clusterService, ID: "leaf"}
 	if _, err := ring.Keep(link, 0); err != nil {
 		return err
 	}

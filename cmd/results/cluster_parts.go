@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 )
 
 // clusterRole is the environment variable that makes this program a part of the measured cluster.
@@ -46,7 +47,9 @@ func playClusterRole(role string, args []string) error {
 
 func untilAsked() { _, _ = os.Stdin.Read(make([]byte, 1)) }
 
-func clusterRing(dir string) bus.Keyring { return bus.Keyring{Dir: filepath.Join(dir, "credentials")} }
+func clusterRing(dir string) auth.Keyring {
+	return auth.Keyring{Dir: filepath.Join(dir, "credentials")}
+}
 
 func serveNATS(task clusterTask) error {
 	opts, err := server.ProcessConfigFile(task.Config)
@@ -88,7 +91,7 @@ func agentName(i int) string { return fmt.Sprintf("i-%05d", i) }
 func takeIn(task clusterTask) error {
 	ring := clusterRing(task.Dir)
 	conn, err := bus.Connect(bus.Options{URL: task.URL, Name: "controller", Persistent: true, Validate: (*quell.Reading).Validate,
-		Identify: ring.Identify(bus.Grant{Role: bus.Controller, Service: clusterService, ID: "controller"})})
+		Identify: ring.Identify(auth.Grant{Role: auth.Controller, Service: clusterService, ID: "controller"})})
 	if err != nil {
 		return err
 	}
@@ -180,12 +183,12 @@ func (f *fleet) agent(i int) (*bus.Conn, error) {
 	if i%throughLeaf == 0 {
 		url = f.task.Leaf
 	}
-	text, err := clusterRing(f.task.Dir).Issue(bus.Grant{Role: bus.Sensor, Service: clusterService, ID: agentName(i)}, 0)
+	text, err := clusterRing(f.task.Dir).Issue(auth.Grant{Role: auth.Sensor, Service: clusterService, ID: agentName(i)}, 0)
 	if err != nil {
 		return nil, err
 	}
 	return bus.Connect(bus.Options{URL: url, Name: "agent " + agentName(i), Persistent: true, Validate: (*quell.Reading).Validate,
-		Identify: func() (bus.Identity, error) { return bus.Identity{Credential: text}, nil }})
+		Identify: func() (auth.Identity, error) { return auth.Identity{Credential: text}, nil }})
 }
 
 // publish sends an agent's reading in each period. Different agents send at different moments of the period.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
@@ -106,8 +107,8 @@ func (g *group) launch(what string, cmd *exec.Cmd, start func(*exec.Cmd) error) 
 // connect connects to the controller's bus.
 func (g *group) connect(o bus.Options) (err error) {
 	o.Name, o.Persistent = "experiment", true // the controller makes its credentials when it starts
-	ring := bus.Keyring{Dir: filepath.Join(g.dir, "data", "credentials")}
-	o.Identify = ring.Identify(bus.Grant{Role: bus.Controller, Service: g.sc.Service.Name, ID: o.Name})
+	ring := auth.Keyring{Dir: filepath.Join(g.dir, "data", "credentials")}
+	o.Identify = ring.Identify(auth.Grant{Role: auth.Controller, Service: g.sc.Service.Name, ID: o.Name})
 	g.conn, err = bus.Connect(o)
 	return err
 }

@@ -1,4 +1,4 @@
-package bus
+package auth
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// gate decides who may connect to an embedded bus, and with which rights.
-type gate struct {
+// Authenticator decides who may connect to an embedded bus, and with which rights.
+type Authenticator struct {
 	ring         *Keyring      // nil: no credentials are accepted
 	key          nkeys.KeyPair // key that must have signed credentials
 	issuer       string        // public part of key
@@ -30,14 +30,14 @@ type gate struct {
 	mu      sync.Mutex // guards what follows
 	revoked generations
 	stamp   fileStamp // stamp of the file of revocations when it was last read
-	conns   map[uint64]guest
+	conns   map[uint64]client
 	held    map[Grant]int       // how many connections each grant has
 	shut    map[Grant]time.Time // until when each grant is refused
 	refusal string              // the last refusal that was logged
 }
 
-// guest is a connection that was let in.
-type guest struct {
+// client is a connection that was let in.
+type client struct {
 	grant      Grant
 	generation int
 	inside     bool
@@ -56,9 +56,19 @@ var (
 	errWrongToken   = errors.New("its token is wrong")
 )
 
-func newGate(opts *ServerOptions, inside string) (*gate, error) {
-	g := &gate{inside: inside, token: opts.Token, certificates: opts.TLS.verifiesClients() && opts.Token == "", log: opts.Logger,
-		revoked: generations{}, conns: map[uint64]guest{}, held: map[Grant]int{}, shut: map[Grant]time.Time{}}
+// Options configure an Authenticator.
+type Options struct {
+	Keyring      *Keyring // whose credentials are accepted; nil: none are
+	Inside       string   // the secret that connections inside the process present
+	Token        string   // the shared token; empty: none
+	Certificates bool     // a client with a certificate that the server's authority signed has the rights of a shared token
+	Logger       *slog.Logger
+}
+
+// New makes an authenticator, and the keyring's key if there is none.
+func New(opts Options) (*Authenticator, error) {
+	g := &Authenticator{inside: opts.Inside, token: opts.Token, certificates: opts.Certificates, log: opts.Logger,
+		revoked: generations{}, conns: map[uint64]client{}, held: map[Grant]int{}, shut: map[Grant]time.Time{}}
 	if opts.Keyring == nil {
 		return g, nil
 	}
@@ -74,13 +84,13 @@ func newGate(opts *ServerOptions, inside string) (*gate, error) {
 		return nil, err
 	}
 	if !nkeys.IsValidPublicAccountKey(g.issuer) {
-		return nil, userErrorf("%s holds a key of another kind than that of an account", g.ring.Dir)
+		return nil, fault("%s holds a key of another kind than that of an account", g.ring.Dir)
 	}
 	return g, g.reload()
 }
 
 // reload reads the revocations if their file has changed. If the keyring's folder was emptied, it writes the key and the revocations back.
-func (g *gate) reload() error {
+func (g *Authenticator) reload() error {
 	if g.ring == nil {
 		return nil
 	}
@@ -108,7 +118,7 @@ func (g *gate) reload() error {
 }
 
 // Check implements server.Authentication.
-func (g *gate) Check(c server.ClientAuthentication) bool {
+func (g *Authenticator) Check(c server.ClientAuthentication) bool {
 	if err := g.reload(); err != nil {
 		g.log.Error("what was revoked stays as it was read before", "error", err)
 	}
@@ -129,10 +139,10 @@ func (g *gate) Check(c server.ClientAuthentication) bool {
 }
 
 // judge determines who a connection is. Credentials have precedence over tokens.
-func (g *gate) judge(c server.ClientAuthentication) (who guest, deadline time.Time, err error) {
+func (g *Authenticator) judge(c server.ClientAuthentication) (who client, deadline time.Time, err error) {
 	o := c.GetOpts()
 	if equal(o.Token, g.inside) {
-		return guest{grant: inside, inside: true}, deadline, nil
+		return client{grant: Inside, inside: true}, deadline, nil
 	}
 	err = errNothingShown
 	if o.Username != "" { // the claim; the server drops it from its usual field because no operator is configured
@@ -142,13 +152,13 @@ func (g *gate) judge(c server.ClientAuthentication) (who guest, deadline time.Ti
 	}
 	switch {
 	case g.token != "" && equal(o.Token, g.token):
-		return guest{grant: sharedGrant()}, time.Time{}, nil
+		return client{grant: SharedGrant()}, time.Time{}, nil
 	case g.certificates && showsCertificate(c):
-		return guest{grant: sharedGrant()}, time.Time{}, nil
+		return client{grant: SharedGrant()}, time.Time{}, nil
 	case o.Token != "" && o.Username == "":
-		return guest{}, time.Time{}, errWrongToken
+		return client{}, time.Time{}, errWrongToken
 	}
-	return guest{}, time.Time{}, err
+	return client{}, time.Time{}, err
 }
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
@@ -158,15 +168,15 @@ func showsCertificate(c server.ClientAuthentication) bool {
 	return state != nil && len(state.VerifiedChains) > 0
 }
 
-func (g *gate) credential(claim, signature string, nonce []byte) (guest, time.Time, error) {
+func (g *Authenticator) credential(claim, signature string, nonce []byte) (client, time.Time, error) {
 	c, claims, err := parseClaim(claim)
 	if err != nil {
-		return guest{}, time.Time{}, fmt.Errorf("its credential is refused: %w", err)
+		return client{}, time.Time{}, fmt.Errorf("its credential is refused: %w", err)
 	}
 	switch {
 	case c.issuer != g.issuer:
 		err = errors.New("another controller's key signed it")
-	case c.grant.Role == Leaf:
+	case c.Grant.Role == Leaf:
 		err = errors.New("it is for a leaf node of an external NATS")
 	case !c.expires.IsZero() && !time.Now().Before(c.expires):
 		err = fmt.Errorf("it expired at %s", c.expires.UTC().Format(time.RFC3339))
@@ -174,14 +184,14 @@ func (g *gate) credential(claim, signature string, nonce []byte) (guest, time.Ti
 		err = proves(claims, signature, nonce)
 	}
 	if err != nil {
-		return guest{}, time.Time{}, fmt.Errorf("the credential of %s is refused: %w", c.grant, err)
+		return client{}, time.Time{}, fmt.Errorf("the credential of %s is refused: %w", c.Grant, err)
 	}
-	return guest{grant: c.grant, generation: c.generation}, c.expires, nil
+	return client{grant: c.Grant, generation: c.generation}, c.expires, nil
 }
 
 // enter registers a connection. It refuses a grant that is revoked, temporarily shut out, or has too many
 // connections.
-func (g *gate) enter(id uint64, who guest) error {
+func (g *Authenticator) enter(id uint64, who client) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -194,7 +204,7 @@ func (g *gate) enter(id uint64, who guest) error {
 	if until, ok := g.shut[who.grant]; ok && now.Before(until) {
 		return fmt.Errorf("%s sent too much and is shut out for a moment", who.grant)
 	}
-	if n := g.held[who.grant]; n >= who.grant.Role.limits().connections {
+	if n := g.held[who.grant]; n >= who.grant.Role.MaxConnections() {
 		return fmt.Errorf("%s has %d connections already", who.grant, n)
 	}
 	who.since = now
@@ -203,12 +213,12 @@ func (g *gate) enter(id uint64, who guest) error {
 	return nil
 }
 
-func (g *gate) isRevoked(who guest) bool {
-	return who.grant.Role != shared && who.generation < g.revoked[grantKey(who.grant)]
+func (g *Authenticator) isRevoked(who client) bool {
+	return who.grant.Role != Shared && who.generation < g.revoked[grantKey(who.grant)]
 }
 
 // refuse logs a refusal once, not at every attempt.
-func (g *gate) refuse(c server.ClientAuthentication, err error) {
+func (g *Authenticator) refuse(c server.ClientAuthentication, err error) {
 	from := "inside the process"
 	if a := c.RemoteAddress(); a != nil {
 		if host, _, splitErr := net.SplitHostPort(a.String()); splitErr == nil {
@@ -232,9 +242,9 @@ const (
 	shutFor    = 10 * time.Second
 )
 
-// watch ends connections whose credential was revoked, and connections that send more than their role may. It runs
+// Watch ends connections whose credential was revoked, and connections that send more than their role may. It runs
 // until ctx ends.
-func (g *gate) watch(ctx context.Context, s *server.Server) {
+func (g *Authenticator) Watch(ctx context.Context, s *server.Server) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for n := 1; ; n++ {
@@ -250,10 +260,15 @@ func (g *gate) watch(ctx context.Context, s *server.Server) {
 			g.cutOff(s, id, why)
 		}
 		if n%countEvery == 0 {
-			for id, why := range g.count(open(s), lookEvery*countEvery) {
-				g.cutOff(s, id, why)
-			}
+			g.Count(s, lookEvery*countEvery)
 		}
+	}
+}
+
+// Count ends connections that have sent more than their role may since the last call, which was so long ago.
+func (g *Authenticator) Count(s *server.Server, passed time.Duration) {
+	for id, why := range g.count(open(s), passed) {
+		g.cutOff(s, id, why)
 	}
 }
 
@@ -267,12 +282,12 @@ func open(s *server.Server) []*server.ConnInfo {
 	return list.Conns
 }
 
-func (g *gate) cutOff(s *server.Server, id uint64, why string) {
+func (g *Authenticator) cutOff(s *server.Server, id uint64, why string) {
 	g.log.Warn("the bus ended a connection", "error", why)
 	_ = s.DisconnectClientByID(id) // it may already be closed
 }
 
-func (g *gate) unwelcome() map[uint64]string {
+func (g *Authenticator) unwelcome() map[uint64]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	ended := map[uint64]string{}
@@ -285,7 +300,7 @@ func (g *gate) unwelcome() map[uint64]string {
 	return ended
 }
 
-func (g *gate) forget(id uint64) {
+func (g *Authenticator) forget(id uint64) {
 	who := g.conns[id]
 	delete(g.conns, id)
 	if g.held[who.grant]--; g.held[who.grant] <= 0 {
@@ -294,7 +309,7 @@ func (g *gate) forget(id uint64) {
 }
 
 // count forgets closed connections. It returns the connections that sent too much since its last call.
-func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]string {
+func (g *Authenticator) count(now []*server.ConnInfo, passed time.Duration) map[uint64]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	tooMuch, there := map[uint64]string{}, map[uint64]bool{}
@@ -329,8 +344,8 @@ func (g *gate) count(now []*server.ConnInfo, passed time.Duration) map[uint64]st
 	return tooMuch
 }
 
-// host returns the host of a grant's connection that listens at an inbox, "" if it is closed.
-func (g *gate) host(s *server.Server, who Grant, inbox string) string {
+// Host returns the host of a grant's connection that listens at an inbox, "" if it is closed.
+func (g *Authenticator) Host(s *server.Server, who Grant, inbox string) string {
 	list, err := s.Connz(&server.ConnzOptions{Account: server.DEFAULT_GLOBAL_ACCOUNT, FilterSubject: inbox, Username: true,
 		Limit: mostCallers})
 	if err != nil {
@@ -339,8 +354,8 @@ func (g *gate) host(s *server.Server, who Grant, inbox string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, info := range list.Conns {
-		if guest, ours := g.conns[info.Cid]; ours && guest.grant == who {
-			return hostOf(info.IP)
+		if client, ours := g.conns[info.Cid]; ours && client.grant == who {
+			return HostOf(info.IP)
 		}
 	}
 	return ""
@@ -349,8 +364,8 @@ func (g *gate) host(s *server.Server, who Grant, inbox string) string {
 // mostCallers limits how many connections listening at one inbox are examined; normally there is one.
 const mostCallers = 16
 
-// hostOf returns the name of a host. This host is called by its own name.
-func hostOf(ip string) string {
+// HostOf returns the name of a host. This host is called by its own name.
+func HostOf(ip string) string {
 	if addr := net.ParseIP(ip); addr != nil && !addr.IsLoopback() {
 		return ip
 	}

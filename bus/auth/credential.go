@@ -1,4 +1,4 @@
-package bus
+package auth
 
 import (
 	"encoding/base64"
@@ -10,16 +10,19 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
+
+	"github.com/quellhq/quell"
 )
 
 // A credential is a file in NATS's own format. It holds a claim, which the controller's key has signed, and a private key, which proves
 // that a client owns the claim. The claim names role, service and id, and the subjects that the role may use. So an external NATS grants
 // the same rights as the embedded bus.
 
-// credential is a parsed credential.
-type credential struct {
-	grant      Grant
-	claim      string // as sent to the server
+// Credential is a parsed credential.
+type Credential struct {
+	Grant Grant
+	Claim string // as sent to the server
+
 	key        nkeys.KeyPair
 	generation int
 	expires    time.Time // zero: never
@@ -27,7 +30,7 @@ type credential struct {
 }
 
 // parseCredential reads a credential file's text.
-func parseCredential(text []byte) (*credential, error) {
+func parseCredential(text []byte) (*Credential, error) {
 	claim, err := jwt.ParseDecoratedJWT(text)
 	if err != nil {
 		return nil, fmt.Errorf("it is no credential: %w", err)
@@ -47,28 +50,31 @@ func parseCredential(text []byte) (*credential, error) {
 	return c, nil
 }
 
-// CheckCredential returns an error if a file's text is no credential, or does not allow what the holder of a grant does.
-func CheckCredential(text []byte, g Grant) error {
+// Sign signs a server's nonce, which proves that this process owns the claim.
+func (c *Credential) Sign(nonce []byte) ([]byte, error) { return c.key.Sign(nonce) }
+
+// Check returns an error if a file's text is no credential, or does not allow what the holder of a grant does.
+func Check(text []byte, g Grant) error {
 	c, err := parseCredential(text)
 	if err != nil {
 		return err
 	}
-	own := c.grant
+	own := c.Grant
 	switch {
 	case own.Service != g.Service:
 		return fmt.Errorf("it is for the service %q, and this is the service %q", own.Service, g.Service)
 	case own.Role == Controller:
 		return nil
 	case own.Role != g.Role:
-		return fmt.Errorf("it is for %s, and this is a process of role %s", own.held(), g.Role)
+		return fmt.Errorf("it is for %s, and this is a process of role %s", own.holder(), g.Role)
 	case own.ID != g.ID && g.Role != Operator:
-		return fmt.Errorf("it is for %s, and this is %s", own.held(), g.held())
+		return fmt.Errorf("it is for %s, and this is %s", own.holder(), g.holder())
 	}
 	return nil
 }
 
-// held names who holds a grant.
-func (g Grant) held() string {
+// holder names who holds a grant.
+func (g Grant) holder() string {
 	if g.Role == Sensor {
 		return "the agent of " + g.ID
 	}
@@ -83,19 +89,19 @@ const (
 )
 
 // parseClaim checks the signature of a claim and that the claim is one of Quell's.
-func parseClaim(claim string) (*credential, *jwt.UserClaims, error) {
+func parseClaim(claim string) (*Credential, *jwt.UserClaims, error) {
 	claims, err := jwt.DecodeUserClaims(claim)
 	if err != nil {
 		return nil, nil, fmt.Errorf("it is no credential: %w", err)
 	}
-	c := &credential{claim: claim, issuer: claims.Issuer}
-	c.grant.ID = claims.Name
+	c := &Credential{Claim: claim, issuer: claims.Issuer}
+	c.Grant.ID = claims.Name
 	for _, tag := range claims.Tags {
 		if v, ok := strings.CutPrefix(tag, roleTag); ok {
-			c.grant.Role = Role(v)
+			c.Grant.Role = Role(v)
 		}
 		if v, ok := strings.CutPrefix(tag, serviceTag); ok {
-			c.grant.Service = v
+			c.Grant.Service = v
 		}
 		if v, ok := strings.CutPrefix(tag, generationTag); ok {
 			if c.generation, err = strconv.Atoi(v); err != nil {
@@ -106,7 +112,7 @@ func parseClaim(claim string) (*credential, *jwt.UserClaims, error) {
 	if claims.Expires > 0 {
 		c.expires = time.Unix(claims.Expires, 0)
 	}
-	if err := c.grant.check(); err != nil {
+	if err := c.Grant.check(); err != nil {
 		return nil, nil, fmt.Errorf("it is not one of Quell's: %w", err)
 	}
 	return c, claims, nil
@@ -168,4 +174,22 @@ func proves(claims *jwt.UserClaims, signature string, nonce []byte) error {
 		return errors.New("its holder does not have its key")
 	}
 	return nil
+}
+
+// Identity is what a process presents to the bus. Either field may be empty.
+type Identity struct {
+	Token      string
+	Credential []byte // a credential file's text
+}
+
+// Parse returns the credential, nil if there is none.
+func (id Identity) Parse() (*Credential, error) {
+	if len(id.Credential) == 0 {
+		return nil, nil
+	}
+	return parseCredential(id.Credential)
+}
+
+func fault(format string, args ...any) error {
+	return &quell.UserError{Err: fmt.Errorf(format, args...)}
 }

@@ -1,4 +1,4 @@
-package bus
+package auth
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nkeys"
 
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 )
@@ -91,7 +92,7 @@ func (k Keyring) key(name string) (nkeys.KeyPair, error) {
 	}
 	key, err := nkeys.FromSeed(bytes.TrimSpace(data))
 	if err != nil {
-		return nil, userErrorf("%s holds no key (%w). Restore it, or remove it: then every credential must be made anew", path, err)
+		return nil, fault("%s holds no key (%w). Restore it, or remove it: then every credential must be made anew", path, err)
 	}
 	return key, nil
 }
@@ -123,7 +124,7 @@ const longestFile = 200
 func (k Keyring) Path(g Grant) string {
 	name := string(g.Role)
 	if g.ID != name {
-		name += "-" + escape(g.ID)
+		name += "-" + subjects.Escape(g.ID)
 	}
 	if len(name) > longestFile {
 		name = fmt.Sprintf("%s-%x", g.Role, sha256.Sum256([]byte(g.ID)))
@@ -136,7 +137,7 @@ func (k Keyring) credentials() string {
 	if k.Own == "" {
 		return k.Dir
 	}
-	return filepath.Join(k.Dir, escape(k.Own))
+	return filepath.Join(k.Dir, subjects.Escape(k.Own))
 }
 
 // Issued is a record of one credential.
@@ -250,7 +251,7 @@ func (k Keyring) keepOrGo(g Grant) ([]byte, error) {
 
 func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {
 	c, err := parseCredential(text)
-	if err != nil || c.grant != g {
+	if err != nil || c.Grant != g {
 		return false
 	}
 	public, err := signer.PublicKey()
@@ -261,7 +262,7 @@ func (k Keyring) good(text []byte, g Grant, signer nkeys.KeyPair) bool {
 	if err != nil || c.generation < revoked[grantKey(g)] {
 		return false
 	}
-	_, claims, err := parseClaim(c.claim)
+	_, claims, err := parseClaim(c.Claim)
 	return err == nil && sameSubjects(claims, g)
 }
 
@@ -276,7 +277,9 @@ func (k Keyring) Identify(g Grant) func() (Identity, error) {
 // generations are the lowest valid generations by grant. A generation is a counter, so clocks do not matter.
 type generations map[string]int
 
-func grantKey(g Grant) string { return string(g.Role) + "/" + escape(g.Service) + "/" + escape(g.ID) }
+func grantKey(g Grant) string {
+	return string(g.Role) + "/" + subjects.Escape(g.Service) + "/" + subjects.Escape(g.ID)
+}
 
 func (k Keyring) revoked() (generations, error) {
 	path := filepath.Join(k.Dir, revokedFile)
@@ -289,7 +292,7 @@ func (k Keyring) revoked() (generations, error) {
 	}
 	var g generations
 	if err := json.Unmarshal(data, &g); err != nil {
-		return nil, userErrorf("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
+		return nil, fault("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
 	}
 	return g, nil
 }

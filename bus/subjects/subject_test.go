@@ -1,4 +1,4 @@
-package bus
+package subjects
 
 import (
 	"regexp"
@@ -20,7 +20,7 @@ func TestEscape(t *testing.T) {
 		"../etc":      "_2e_2e_2fetc",
 		"ü":           "_c3_bc",
 	} {
-		if got := escape(name); got != want {
+		if got := Escape(name); got != want {
 			t.Errorf("escape(%q) = %q, want %q", name, got, want)
 		}
 	}
@@ -28,7 +28,7 @@ func TestEscape(t *testing.T) {
 
 func TestUnescapeAcceptsOnlyWhatEscapeProduces(t *testing.T) {
 	for _, token := range []string{"_", "_2", "_zz", "_2E", "_61", "a.b", "a b", "ü"} {
-		if name, err := unescape(token); err == nil {
+		if name, err := Unescape(token); err == nil {
 			t.Errorf("unescape(%q) = %q, want an error", token, name)
 		}
 	}
@@ -40,15 +40,15 @@ func FuzzEscape(f *testing.F) {
 	}
 	safe := regexp.MustCompile(`^[A-Za-z0-9_-]*$`)
 	f.Fuzz(func(t *testing.T, name string) {
-		token := escape(name)
+		token := Escape(name)
 		if !safe.MatchString(token) {
 			t.Fatalf("escape(%q) = %q is not safe", name, token)
 		}
-		if back, err := unescape(token); err != nil || back != name {
+		if back, err := Unescape(token); err != nil || back != name {
 			t.Fatalf("%q came back as %q, %v", name, back, err)
 		}
-		if back, err := unescape(name); err == nil && escape(back) != name {
-			t.Fatalf("unescape accepted %q, which escape does not produce", name)
+		if back, err := Unescape(name); err == nil && Escape(back) != name {
+			t.Fatalf("unescape accepted %q, which Escape does not produce", name)
 		}
 	})
 }
@@ -61,7 +61,7 @@ func TestNamesAreBounded(t *testing.T) {
 		{Service: long, Instance: "i", Source: quell.FromAgent},
 		{Service: "s", Instance: long, Source: quell.FromAgent},
 	} {
-		if subject, err := readingSubject(r.Service, r.Instance, r.Source); err == nil {
+		if subject, err := Reading(r.Service, r.Instance, r.Source); err == nil {
 			t.Errorf("service %.3q, instance %.3q gives subject %.20q", r.Service, r.Instance, subject)
 		}
 	}

@@ -1,4 +1,6 @@
-package bus
+// Package auth says who may connect to the bus, and with which rights: roles, the keyring that signs credentials, and the authenticator
+// of an embedded server.
+package auth
 
 import (
 	"fmt"
@@ -7,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/terminal"
 )
 
@@ -20,7 +23,7 @@ const (
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
-	shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status
+	Shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status
 )
 
 // Roles lists the roles that a credential can have.
@@ -35,26 +38,27 @@ type Grant struct {
 
 func (g Grant) String() string { return string(g.Role) + " " + g.ID }
 
-const maxGrantID = 64 // of a name that a person reads
+// MaxID is the largest length of a name that a person reads, in bytes.
+const MaxID = 64
 
 func (g Grant) check() error {
 	if !slices.Contains(Roles, g.Role) {
-		return userErrorf("unknown role %q; there are %s", g.Role, roleNames())
+		return fault("unknown role %q; there are %s", g.Role, roleNames())
 	}
 	if g.ID == "" {
-		return userErrorf("a credential of role %s needs an id", g.Role)
+		return fault("a credential of role %s needs an id", g.Role)
 	}
-	longest := maxGrantID
+	longest := MaxID
 	if g.Role == Sensor {
-		longest = maxInstanceName
+		longest = subjects.MaxInstance
 	}
-	if _, err := token(string(g.Role), g.ID, longest); err != nil {
+	if _, err := subjects.Token(string(g.Role), g.ID, longest); err != nil {
 		return err
 	}
 	if strings.ContainsFunc(g.ID, func(r rune) bool { return !terminal.Shown(r) }) {
-		return userErrorf("the id %q contains characters that cannot be printed", g.ID)
+		return fault("the id %q contains characters that cannot be printed", g.ID)
 	}
-	_, err := serviceToken(g.Service)
+	_, err := subjects.Service(g.Service)
 	return err
 }
 
@@ -66,52 +70,52 @@ func roleNames() string {
 	return strings.Join(names, ", ")
 }
 
-// inside is whoever runs the embedded bus.
-var inside = Grant{Role: Controller, ID: "controller"}
+// Inside is whoever runs the embedded bus.
+var Inside = Grant{Role: Controller, ID: "controller"}
 
-// sharedGrant is the grant of a shared token.
-func sharedGrant() Grant { return Grant{Role: shared, ID: "shared"} }
+// SharedGrant is the grant of a shared token.
+func SharedGrant() Grant { return Grant{Role: Shared, ID: "shared"} }
 
-// subjects are the subjects that a role may publish and subscribe to. All others are denied.
-type subjects struct{ publish, subscribe []string }
+// rights are the subjects that a role may publish and subscribe to. All others are denied.
+type rights struct{ publish, subscribe []string }
 
 // subjects returns what a grant allows. Only controllers may use JetStream's own subjects, which give access to the streams of journal,
 // state and lease.
-func (g Grant) subjects() subjects {
-	svc, id := "quell."+escape(g.Service), escape(g.ID)
-	inbox := g.inbox() + ".>"
+func (g Grant) subjects() rights {
+	svc, id := "quell."+subjects.Escape(g.Service), subjects.Escape(g.ID)
+	inbox := g.Inbox() + ".>"
 	switch g.Role {
 	case Sensor:
-		return subjects{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*"}, []string{svc + ".agent." + id + ".>", inbox}}
+		return rights{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*"}, []string{svc + ".agent." + id + ".>", inbox}}
 	case Balancer:
-		return subjects{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id},
+		return rights{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id},
 			[]string{svc + ".balancer." + id + ".>", inbox}}
 	case Operator:
-		return subjects{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
+		return rights{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
 	case Leaf:
-		return subjects{
+		return rights{
 			[]string{svc + ".reading.>", svc + ".answer.>"},
-			[]string{svc + ".agent.>", svc + ".balancer.>", inboxes + "." + string(Sensor) + ".>", inboxes + "." + string(Balancer) + ".>"},
+			[]string{svc + ".agent.>", svc + ".balancer.>", Inboxes + "." + string(Sensor) + ".>", Inboxes + "." + string(Balancer) + ".>"},
 		}
 	case Controller:
-		return subjects{[]string{">"}, []string{">"}}
+		return rights{[]string{">"}, []string{">"}}
 	}
-	// A shared token is valid for every service. Answers to its clients go to inboxes whose names the NATS library chooses.
-	return subjects{
+	// A shared token is valid for every service. Answers to its clients go to Inboxes whose names the NATS library chooses.
+	return rights{
 		[]string{"quell.*.reading.*.*", "quell.*.command", "quell.*.command.token.shared", "quell.*.history.token.shared"},
-		[]string{inboxes + ".*", inboxes + ".*.*"},
+		[]string{Inboxes + ".*", Inboxes + ".*.*"},
 	}
 }
 
-// inboxes is the prefix of every inbox.
-const inboxes = "_INBOX"
+// Inboxes is the prefix of every inbox.
+const Inboxes = "_INBOX"
 
-// inbox returns the prefix of the inboxes where answers to a role arrive. Nobody else can subscribe there, or name them in requests.
-func (g Grant) inbox() string {
-	if g.Role == shared || g.Role == "" {
-		return inboxes
+// Inbox returns the prefix of the Inboxes where answers to a role arrive. Nobody else can subscribe there, or name them in requests.
+func (g Grant) Inbox() string {
+	if g.Role == Shared || g.Role == "" {
+		return Inboxes
 	}
-	return inboxes + "." + string(g.Role) + "." + escape(g.ID)
+	return Inboxes + "." + string(g.Role) + "." + subjects.Escape(g.ID)
 }
 
 func (g Grant) permissions() *server.Permissions {
@@ -127,6 +131,9 @@ type limits struct {
 	shutOut     bool // refuse the grant for a while when one of its connections was closed
 }
 
+// MaxConnections is how many connections the holders of one grant may have.
+func (r Role) MaxConnections() int { return r.limits().connections }
+
 func (r Role) limits() limits {
 	switch r {
 	case Sensor:
@@ -139,16 +146,16 @@ func (r Role) limits() limits {
 	return limits{connections: 50_000, messages: 100_000, bytes: 64 << 20}
 }
 
-// subjectGrant returns the role and name at the end of a command subject. The bus lets only the holder of that grant publish
+// SubjectGrant returns the role and name at the end of a command subject. The bus lets only the holder of that grant publish
 // there.
-func subjectGrant(subject string) (Grant, error) {
+func SubjectGrant(subject string) (Grant, error) {
 	tokens := strings.Split(subject, ".")
 	const named = 5 // quell.<service>.command.<role>.<id>
-	if len(tokens) < named || tokens[3] == string(shared) {
-		return sharedGrant(), nil
+	if len(tokens) < named || tokens[3] == string(Shared) {
+		return SharedGrant(), nil
 	}
-	service, err1 := unescape(tokens[1])
-	id, err2 := unescape(tokens[4])
+	service, err1 := subjects.Unescape(tokens[1])
+	id, err2 := subjects.Unescape(tokens[4])
 	if err1 != nil || err2 != nil {
 		return Grant{}, fmt.Errorf("%q names nobody", subject)
 	}

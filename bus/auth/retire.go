@@ -1,4 +1,4 @@
-package bus
+package auth
 
 import (
 	"bytes"

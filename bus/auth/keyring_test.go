@@ -1,0 +1,122 @@
+package auth
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/subjects"
+)
+
+func TestKeyringFiles(t *testing.T) {
+	ring := Keyring{Dir: filepath.Join(t.TempDir(), "credentials")}
+	g := Grant{Operator, "video", "operator"}
+	if _, err := ring.Find(g); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a key: %v", err)
+	}
+	if err := errors.Join(ring.Make(), ring.Make()); err != nil {
+		t.Fatal(err)
+	}
+	first, err := ring.Find(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := ring.Find(g)
+	if err != nil || string(again) != string(first) {
+		t.Errorf("a credential that is good was made anew: %v", err)
+	}
+	err = filepath.WalkDir(ring.Dir, func(path string, d os.DirEntry, err error) error {
+		if info, statErr := d.Info(); err != nil || statErr != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v %v %v", path, info.Mode(), err, statErr)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A credential that was copied from elsewhere, or signed by another key, is made again by a process that has the key.
+	for name, damage := range map[string]func() error{
+		"damaged":         func() error { return os.WriteFile(ring.Path(g), []byte("x"), 0o600) },
+		"of another key":  func() error { return os.Remove(filepath.Join(ring.Dir, accountFile)) },
+		"of another name": func() error { return os.Rename(ring.Path(Grant{Sensor, "video", "i1"}), ring.Path(g)) },
+	} {
+		if _, err := ring.Find(Grant{Sensor, "video", "i1"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(damage(), ring.Make()); err != nil {
+			t.Fatal(err)
+		}
+		text, err := ring.Find(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err := parseCredential(text); err != nil || c.Grant != g {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(ring.Dir, revokedFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var user *quell.UserError
+	if _, err := New(Options{Keyring: &ring}); !errors.As(err, &user) || !strings.Contains(err.Error(), revokedFile) {
+		t.Errorf("damaged revocations: %v", err)
+	}
+}
+
+func TestGrantsAreChecked(t *testing.T) {
+	ring := Keyring{Dir: t.TempDir()}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []Grant{{"root", "video", "x"}, {Sensor, "video", ""}, {Sensor, "", "i1"}, {Shared, "video", "x"},
+		{Operator, "video", "anna\x1b[2J"}, {Operator, "video", strings.Repeat("a", 100)}, {Sensor, "video", strings.Repeat("a", 300)}} {
+		if _, err := ring.Issue(bad, 0); err == nil {
+			t.Errorf("%+v was granted", bad)
+		}
+	}
+	// Names are escaped, so no name can widen its subject.
+	for _, id := range []string{"*", ">", "i1.>", "a b", "ü"} {
+		for _, subject := range (Grant{Sensor, "my.video", id}).subjects().publish {
+			own := strings.TrimSuffix(subject, ".*") // subject of an answer, for any request
+			if strings.ContainsAny(own, "*> ") || !strings.HasSuffix(own, "."+subjects.Escape(id)) || strings.Contains(subjects.Escape(id), ".") {
+				t.Errorf("%q may publish on %s", id, subject)
+			}
+		}
+	}
+}
+
+// Services that share a keyring have the same key, and each a folder for its credentials, so that agents of one name do not get each
+// other's.
+func TestCredentialsOfSeveralServices(t *testing.T) {
+	dir := t.TempDir()
+	paths := map[string]bool{}
+	for _, service := range []string{"shop", "api"} {
+		ring, g := Keyring{Dir: dir, Own: service}, Grant{Sensor, service, "m1"}
+		if err := ring.Make(); err != nil {
+			t.Fatal(err)
+		}
+		text, err := ring.Find(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(text, g); err != nil {
+			t.Error(err)
+		}
+		paths[ring.Path(g)] = true
+	}
+	list, err := Keyring{Dir: dir}.List()
+	if len(paths) != 2 || err != nil || len(list) != 2 {
+		t.Errorf("%v, %v, %v", paths, list, err)
+	}
+	if ids, err := (Keyring{Dir: dir, Own: "shop"}).Retire("shop", time.Now().Add(time.Hour), func(string) bool { return true }); err != nil ||
+		len(ids) != 1 {
+		t.Errorf("retired %v, %v", ids, err)
+	}
+	if _, err := os.Stat((Keyring{Dir: dir, Own: "api"}).Path(Grant{Sensor, "api", "m1"})); err != nil {
+		t.Errorf("the credential of the other service is gone: %v", err)
+	}
+}
