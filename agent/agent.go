@@ -21,10 +21,10 @@ import (
 )
 
 // Sampler reads the machine. Sample returns what was measured since the previous call, and the sensors that failed. The first call only
-// sets the starting point. Glance is called several times between two samples. *sensor.Set is a Sampler.
+// sets the starting point. Subsample is called several times between two samples. *sensor.Set is a Sampler.
 type Sampler interface {
 	Sample(now time.Time) (quell.Observation, []sensor.Failure)
-	Glance()
+	Subsample()
 }
 
 var _ Sampler = (*sensor.Set)(nil)
@@ -110,16 +110,16 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer a.stopProbes(ctx)
 	}
 	if a.opts.Fast > 0 {
-		hurry, stop := context.WithCancel(ctx)
+		running, stop := context.WithCancel(ctx)
 		var fast sync.WaitGroup
-		fast.Go(func() { a.hurry(hurry) })
+		fast.Go(func() { a.runFast(running) })
 		defer fast.Wait()
 		defer stop()
 	}
 	a.sample() // sets the starting point; there is nothing to publish yet
-	glances := tick.NewGlances(a.opts.Sampler, a.opts.Now)
+	subsamples := tick.NewSubsamples(a.opts.Sampler, a.opts.Now)
 	a.beat.Mark()
-	for a.wait(ctx, a.opts.Period, glances) {
+	for a.wait(ctx, a.opts.Period, subsamples) {
 		a.report(ctx)
 		a.beat.Mark()
 	}
@@ -129,18 +129,18 @@ func (a *Agent) Run(ctx context.Context) error {
 // Alive returns an error if the loop of Run hangs. It comes round once per period.
 func (a *Agent) Alive() error { return a.beat.Late(3*a.opts.Period + time.Minute) }
 
-// wait waits for the end of a period. Meanwhile the sampler glances at the machine.
-func (a *Agent) wait(ctx context.Context, period time.Duration, glances *tick.Glances) bool {
+// wait waits for the end of a period. Meanwhile the sampler takes subsamples of the machine.
+func (a *Agent) wait(ctx context.Context, period time.Duration, subsamples *tick.Subsamples) bool {
 	now := a.opts.Now()
-	return glances.Until(ctx, now.Add(tick.Until(now, period)))
+	return subsamples.Until(ctx, now.Add(tick.Until(now, period)))
 }
 
-// hurry publishes a reading of the machine once per fast period. Failures of its sensors are not logged, because the same sensors are read
-// once per sampling period as well.
-func (a *Agent) hurry(ctx context.Context) {
+// runFast publishes a reading of the machine once per fast period. Failures of its sensors are not logged, because the same sensors
+// are read once per sampling period as well.
+func (a *Agent) runFast(ctx context.Context) {
 	a.opts.FastSampler.Sample(a.opts.Now()) // sets the starting point
-	glances := tick.NewGlances(a.opts.FastSampler, a.opts.Now)
-	for a.wait(ctx, a.opts.Fast, glances) {
+	subsamples := tick.NewSubsamples(a.opts.FastSampler, a.opts.Now)
+	for a.wait(ctx, a.opts.Fast, subsamples) {
 		observation, _ := a.opts.FastSampler.Sample(a.opts.Now())
 		a.publish(ctx, observation, true)
 	}

@@ -24,10 +24,10 @@ import (
 
 // machine is a Sampler that counts its samples. Its sensors fail in the samples with the given numbers.
 type machine struct {
-	samples int
-	fails   map[int][]string
-	glances int
-	slow    time.Duration // of a glance
+	samples    int
+	fails      map[int][]string
+	subsamples int
+	slow       time.Duration // of a subsample
 }
 
 func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
@@ -40,9 +40,9 @@ func (m *machine) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return obs, failures
 }
 
-// Glance takes as long as reading many tasks.
-func (m *machine) Glance() {
-	m.glances++
+// Subsample takes as long as reading many tasks.
+func (m *machine) Subsample() {
+	m.subsamples++
 	time.Sleep(m.slow)
 }
 
@@ -267,7 +267,7 @@ func (l *lacking) Sample(now time.Time) (quell.Observation, []sensor.Failure) {
 	return quell.Observation{At: now}, []sensor.Failure{{Sensor: "counters", Err: why}}
 }
 
-func (*lacking) Glance() {}
+func (*lacking) Subsample() {}
 
 // A sensor that the machine does not offer is logged once, with what to do, and is no error.
 func TestASensorThatIsNotThere(t *testing.T) {
@@ -386,14 +386,14 @@ func TestRunRefusesAnOpenProbeServer(t *testing.T) {
 	}
 }
 
-// Between two samples the sampler glances at the machine, less often if that takes long, and periods still end in time.
-func TestGlances(t *testing.T) {
+// Between two samples the sampler takes subsamples of the machine, less often if that takes long, and periods still end in time.
+func TestSubsamples(t *testing.T) {
 	for slow, want := range map[time.Duration]int{0: 290, 4 * time.Millisecond: 50, time.Hour: 1} {
 		synctest.Test(t, func(t *testing.T) {
 			m, j := &machine{slow: slow}, &journal{}
 			run(t, Options{Service: "video", Instance: "i1", Period: 10 * time.Second, Sampler: m, Publish: j.publish}, 51*time.Second)
-			if math.Abs(float64(m.glances-want)) > 0.05*float64(want) || slow < time.Second && len(j.readings) != 5 {
-				t.Errorf("a glance takes %v: %d glances, want about %d; %d readings", slow, m.glances, want, len(j.readings))
+			if math.Abs(float64(m.subsamples-want)) > 0.05*float64(want) || slow < time.Second && len(j.readings) != 5 {
+				t.Errorf("a subsample takes %v: %d subsamples, want about %d; %d readings", slow, m.subsamples, want, len(j.readings))
 			}
 		})
 	}

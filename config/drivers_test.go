@@ -28,7 +28,7 @@ func (i *inventory) Check(d *setting.Decoder, service quell.Service) {
 	}
 }
 
-func (i *inventory) New(scaler.Surroundings) (scaler.Driver, error) {
+func (i *inventory) New(scaler.Env) (scaler.Driver, error) {
 	return nil, errors.New("this is a test")
 }
 func (i *inventory) Files(string) []*string       { return []*string{&i.path} }

@@ -65,7 +65,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 	}
 	c.keepMissing(ctx, &v)
 	c.members = v.members
-	c.callRoll(ctx, &v)
+	c.takeInventory(ctx, &v)
 	c.noteHolds(ctx, &v)
 	return v, nil
 }

@@ -110,7 +110,7 @@ type Controller struct {
 	work sync.Mutex
 	compiled
 	cutting     bool           // shares are cut, or are returning to normal
-	glanced     []quell.Reason // of the fast policy's last plan
+	fastReasons []quell.Reason // of the fast policy's last plan
 	composed    outcome        // of the last plan between two decisions
 	stored      [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
 	mem         memory
@@ -266,11 +266,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	c.tend(ctx)
 	next := c.nextStep(time.Time{})
-	soon, hurries := c.nextGlance(time.Time{})
+	soon, fast := c.nextFastStep(time.Time{})
 	for {
 		c.beat.Mark()
 		pause := min(life.Watch(c.sampling()), max(0, next.Sub(c.now())))
-		if hurries {
+		if fast {
 			pause = min(pause, max(0, soon.Sub(c.now())))
 		}
 		select {
@@ -282,13 +282,13 @@ func (c *Controller) Run(ctx context.Context) error {
 		case !now.Before(next):
 			c.Step(ctx)
 			next = c.nextStep(next)
-		case hurries && !now.Before(soon):
-			c.Glance(ctx)
-			soon, hurries = c.nextGlance(soon)
+		case fast && !now.Before(soon):
+			c.FastStep(ctx)
+			soon, fast = c.nextFastStep(soon)
 		default:
 			c.tend(ctx)
-			if !hurries { // a reload may have added a fast policy
-				soon, hurries = c.nextGlance(time.Time{})
+			if !fast { // a reload may have added a fast policy
+				soon, fast = c.nextFastStep(time.Time{})
 			}
 		}
 	}
@@ -407,7 +407,7 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	c.inherit(&c.mem.State, c.opts.Service.Policy.Name)
 	if c.fast == nil { // the configuration no longer has a fast policy
 		c.inherit(&c.mem.Fast, "")
-		c.mem.Fast, c.mem.Factors, c.glanced = policy.State{}, nil, nil
+		c.mem.Fast, c.mem.Factors, c.fastReasons = policy.State{}, nil, nil
 	}
 	if s.Turn = c.comparedTurn(); c.handedBack() {
 		c.mem.Factors, c.cutting = nil, false

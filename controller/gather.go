@@ -236,9 +236,9 @@ func bulkOf(readings map[string][]life.Received) (sum int) {
 	return sum
 }
 
-// glimpse returns the snapshot for a fast policy: the states of the members, and what balancers and agents measured in the last fast
+// fastSnapshot returns the snapshot for a fast policy: the states of the members, and what balancers and agents measured in the last fast
 // period. If an agent falls silent, balancers' counts are used without it.
-func (g *gather) glimpse(now time.Time, v view) quell.Snapshot {
+func (g *gather) fastSnapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	group := v.group()

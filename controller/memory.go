@@ -38,11 +38,12 @@ type memory struct {
 	// Leftovers are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
 	Leftovers map[string]map[string]leftover `json:"leftovers,omitempty"`
 	Budget    *budget.Ledger                 `json:"budget,omitempty"` // what was missed; nil: no target is set
-	Roll      *life.Roll                     `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
+	Inventory *life.Inventory                `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {
-	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}, Roll: life.NewRoll()}
+	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{},
+		Inventory: life.NewInventory()}
 }
 
 // damagedError says that the memory exists but is invalid.
@@ -83,7 +84,7 @@ func (c *Controller) restore(ctx context.Context) error {
 		draining[id] = anchored(since, c.now())
 	}
 	m.Draining = draining
-	m.Roll.Anchor(func(at time.Time) time.Time { return anchored(at, c.now()) })
+	m.Inventory.Anchor(func(at time.Time) time.Time { return anchored(at, c.now()) })
 	for i := range m.Replacing {
 		r := &m.Replacing[i]
 		r.Ordered, r.Ready = anchored(r.Ordered, c.now()), time.Time{}

@@ -15,7 +15,7 @@ import (
 // controller is killed in between, the next one would otherwise order them a second time. If the order fails and may have been carried out
 // all the same, an event says so. inPlaceOf is the instance that the new one will replace, if any.
 func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
-	c.mem.Roll.Order(c.now(), n, inPlaceOf)
+	c.mem.Inventory.Order(c.now(), n, inPlaceOf)
 	if c.unsaved = c.save(ctx); c.unsaved != nil { // the disk may be full, which must not prevent a replacement
 		c.failed("memory", c.unsaved)
 	}
@@ -24,7 +24,7 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 		c.nameFresh(inPlaceOf, ids[0])
 	}
 	parts := ids
-	switch later := c.mem.Roll.Answer(ids, err); {
+	switch later := c.mem.Inventory.Answer(ids, err); {
 	case later > 0 && err != nil:
 		c.noteUnsure(ctx, later, err)
 	case later > 0:
@@ -45,11 +45,11 @@ func (c *Controller) noteUnsure(ctx context.Context, n int, err error) {
 // crowded returns whether one instance more could be too many, because of instances that cannot be stopped, or should all orders that are
 // not known to have failed have worked. A replacement may exceed group.max by one.
 func (c *Controller) crowded(v *view) bool {
-	roll := c.mem.Roll
-	if roll.MayCome() == 0 && len(v.stuck) == 0 {
+	list := c.mem.Inventory
+	if list.MayCome() == 0 && len(v.stuck) == 0 {
 		return false
 	}
-	n := roll.Coming() + roll.MayCome() + len(v.stuck)
+	n := list.Coming() + list.MayCome() + len(v.stuck)
 	for _, m := range v.members {
 		if _, leaving := c.mem.Draining[m.ID]; !leaving && m.State != quell.Failed {
 			n++
@@ -58,10 +58,10 @@ func (c *Controller) crowded(v *view) bool {
 	return n > c.opts.Service.Group.Max
 }
 
-// callRoll compares the scaler's list with its previous list and with the orders. It reports orders that produced no instance.
-func (c *Controller) callRoll(ctx context.Context, v *view) {
-	roll := c.mem.Roll
-	for _, a := range roll.Look(c.now(), v.members) {
+// takeInventory compares the scaler's list with its previous list and with the orders. It reports orders that produced no instance.
+func (c *Controller) takeInventory(ctx context.Context, v *view) {
+	list := c.mem.Inventory
+	for _, a := range list.Look(c.now(), v.members) {
 		c.nameFresh(a.For, a.ID)
 		if c.leading && !a.Named { // the scaler names instances late, or the controller that ordered this one was killed
 			c.event(ctx, fmt.Sprintf("started %s: the scaler lists it now, and it was ordered before", a.ID))
@@ -69,7 +69,7 @@ func (c *Controller) callRoll(ctx context.Context, v *view) {
 	}
 	if c.leading {
 		startup := c.opts.Service.Group.Startup
-		for _, late := range roll.Overdue(c.now(), startup) {
+		for _, late := range list.Overdue(c.now(), startup) {
 			text := fmt.Sprintf("%d instance(s) ordered %v ago", late.Count+len(late.IDs), c.now().Sub(late.At).Round(time.Second))
 			if len(late.IDs) > 0 {
 				text += " (named: " + strings.Join(late.IDs, ", ") + ")"
@@ -81,5 +81,5 @@ func (c *Controller) callRoll(ctx context.Context, v *view) {
 			c.event(ctx, text)
 		}
 	}
-	v.coming, v.mayCome, v.places = roll.Coming(), roll.MayCome(), c.placesOf()
+	v.coming, v.mayCome, v.places = list.Coming(), list.MayCome(), c.placesOf()
 }

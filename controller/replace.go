@@ -33,7 +33,7 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 		return
 	}
 	r := &c.mem.Replacing[0]
-	turn, why := r.Next(c.now(), v.group(), c.mem.Roll.ComingFor(r.Old) > 0, c.rules())
+	turn, why := r.Next(c.now(), v.group(), c.mem.Inventory.ComingFor(r.Old) > 0, c.rules())
 	switch turn {
 	case life.Await:
 		c.turn = why
@@ -48,14 +48,14 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 		c.mem.Draining[r.Old] = c.now()
 		c.endReplacement(ctx, v, fmt.Sprintf("%s takes the place of %s, which drains", r.New, r.Old))
 	case life.Over:
-		c.mem.Roll.Release(r.Old)
+		c.mem.Inventory.Release(r.Old)
 		c.endReplacement(ctx, v, fmt.Sprintf("replacement of %s is over: %s", r.Old, why))
 	case life.CallOff:
 		if r.New == "" && last != "" {
 			why += " (" + last + ")"
 		}
 		c.drop(r.New)
-		c.mem.Roll.Release(r.Old)
+		c.mem.Inventory.Release(r.Old)
 		c.endReplacement(ctx, v, fmt.Sprintf("replacement of %s is called off: %s", r.Old, why))
 	}
 }
@@ -121,7 +121,7 @@ func (c *Controller) drop(fresh string) {
 func (c *Controller) endReplacement(ctx context.Context, v *view, text string) {
 	c.mem.Replacing = slices.Clone(c.mem.Replacing[1:])
 	v.places = c.placesOf()
-	v.coming, v.mayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
+	v.coming, v.mayCome = c.mem.Inventory.Coming(), c.mem.Inventory.MayCome()
 	c.event(ctx, text)
 	if c.unsaved = c.save(ctx); c.unsaved != nil {
 		c.failed("memory", c.unsaved)
@@ -143,7 +143,7 @@ func (c *Controller) freed(s *quell.Snapshot) {
 		old := c.mem.Replacing[i].Old
 		failed := func(in quell.Instance) bool { return in.ID == old && in.State == quell.Failed }
 		if slices.ContainsFunc(s.Instances, failed) {
-			s.Coming += c.mem.Roll.ComingFor(old)
+			s.Coming += c.mem.Inventory.ComingFor(old)
 		}
 	}
 }

@@ -200,7 +200,7 @@ func (c *Controller) release() {
 func (c *Controller) show() {
 	s := c.status
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
-	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.glanced
+	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.fastReasons
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
@@ -243,12 +243,12 @@ func (c *Controller) show() {
 		}
 		s.LastFailure[part], s.LastFailureAt[part] = f.text, f.at
 	}
-	s.Coming, s.MayCome = c.mem.Roll.Coming(), c.mem.Roll.MayCome()
+	s.Coming, s.MayCome = c.mem.Inventory.Coming(), c.mem.Inventory.MayCome()
 	idle, _ := c.idleness()
 	c.shown.write(outside{
 		status: s, idle: idle, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
 		fast: c.opts.Service.Policy.Fast.Sampling,
-		cost: c.mem.Roll.Cost(c.now()),
+		cost: c.mem.Inventory.Cost(c.now()),
 	})
 }
 

@@ -267,8 +267,8 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	if err != nil {
 		return nil, err
 	}
-	hurried, hurry := hurriedOf(files)
-	fast, err := fastSensors(hurried, server.BytesSent)
+	fastest, fastPeriod := fastestOf(files)
+	fast, err := fastSensors(fastest, server.BytesSent)
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
@@ -279,7 +279,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	}
 	sets := []*sensor.Set{sensors}
 	if fast != nil {
-		o.Fast, o.FastSampler, sets = hurry, fast, append(sets, fast)
+		o.Fast, o.FastSampler, sets = fastPeriod, fast, append(sets, fast)
 	}
 	a, err := agent.New(o)
 	if err != nil {
@@ -373,7 +373,7 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 	go func() { stopped <- probes.Run(probing) }()
 	defer func() { stop(); <-stopped }()
 	sensors.Sample(time.Now()) // sets the starting point
-	if !tick.NewGlances(sensors, nil).Until(ctx, time.Now().Add(2*period)) {
+	if !tick.NewSubsamples(sensors, nil).Until(ctx, time.Now().Add(2*period)) {
 		return nil, ctx.Err()
 	}
 	obs, failures := sensors.Sample(time.Now())

@@ -68,16 +68,16 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	if stop == toldTo { // its admin socket closes; after a hand-over the other process answers there
 		unwatched()
 	}
-	limit, hurry := p.file.Balancer.Drain, run.Stop
+	limit, cut := p.file.Balancer.Drain, run.Stop
 	switch {
 	case stop == handedOver: // this process no longer listens: a first signal ends it at once
 		watchStop, cancelWatch := context.WithCancel(ctx)
 		defer cancelWatch()
 		return errors.Join(ErrHandedOver, p.drain(watchStop, limit, nil))
 	case asked.Err() == nil: // the parent process has ended
-		limit, hurry = min(limit, stopWait), nil
+		limit, cut = min(limit, stopWait), nil
 	}
-	return p.drain(context.WithoutCancel(ctx), limit, hurry)
+	return p.drain(context.WithoutCancel(ctx), limit, cut)
 }
 
 // answers asks the balancer at an admin socket for its state.

@@ -368,7 +368,7 @@ func measure(
 }
 
 func newScaler(file *config.File, pipe *os.File, log *slog.Logger, stop *cleanups) (scaler.Driver, error) {
-	driver, err := file.Scaler.Settings.New(scaler.Surroundings{Data: file.Data, Lifeline: pipe, Logger: log})
+	driver, err := file.Scaler.Settings.New(scaler.Env{Data: file.Data, Lifeline: pipe, Logger: log})
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type lingering interface {
 	// Lingering is how long the instances outlive the controller; 0: for ever.
 	Lingering() time.Duration
 	// EndInstances stops the instances if no controller has managed them after the time since.
-	EndInstances(ctx context.Context, s scaler.Surroundings, since time.Time) error
+	EndInstances(ctx context.Context, s scaler.Env, since time.Time) error
 }
 
 // startLingerer starts the process that stops the instances when no controller has run for scaler.linger. It holds one end of a
@@ -88,5 +88,5 @@ func Linger(ctx context.Context, path string, log *slog.Logger) error {
 		return nil
 	case <-time.After(instances.Lingering()):
 	}
-	return instances.EndInstances(ctx, scaler.Surroundings{Data: file.Data, Logger: log}, since)
+	return instances.EndInstances(ctx, scaler.Env{Data: file.Data, Logger: log}, since)
 }

@@ -48,7 +48,7 @@ func Online(ctx context.Context, file *config.File) []Answer {
 
 // askList returns the instances of a list that others keep.
 func askList(ctx context.Context, file *config.File) ([]quell.Member, error) {
-	driver, err := file.Scaler.Settings.New(scaler.Surroundings{Logger: slog.New(slog.DiscardHandler)})
+	driver, err := file.Scaler.Settings.New(scaler.Env{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}

@@ -75,14 +75,14 @@ func namesOf(files []*config.File) string {
 	return strings.Join(names, ",")
 }
 
-// hurriedOf returns the service with the shortest fast period among those whose fast policy uses what agents measure; nil if there is none.
-func hurriedOf(files []*config.File) (hurried *config.File, period time.Duration) {
+// fastestOf returns the service with the shortest fast period among those whose fast policy uses what agents measure; nil if there is none.
+func fastestOf(files []*config.File) (fastest *config.File, period time.Duration) {
 	for _, file := range files {
-		if fast := file.Service.Policy.Fast; table.All.UsesAgents(fast) && (hurried == nil || fast.Sampling < period) {
-			hurried, period = file, fast.Sampling
+		if fast := file.Service.Policy.Fast; table.All.UsesAgents(fast) && (fastest == nil || fast.Sampling < period) {
+			fastest, period = file, fast.Sampling
 		}
 	}
-	return hurried, period
+	return fastest, period
 }
 
 // outlets are an agent's connections: one for each service, because a credential is for one service.

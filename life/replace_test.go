@@ -144,7 +144,7 @@ func TestAFreshInstanceWaitsOutsideTheGroup(t *testing.T) {
 }
 
 func TestOrdersForAPlace(t *testing.T) {
-	r := NewRoll()
+	r := NewInventory()
 	r.Look(epoch, []quell.Member{{ID: "old", State: quell.Ready}})
 	r.Order(sec(1), 1, "old")
 	r.Answer(nil, nil)

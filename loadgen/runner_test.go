@@ -90,14 +90,14 @@ func TestStalledServerDoesNotCloseTheLoop(t *testing.T) {
 	start := time.Now()
 	var arrived atomic.Int64
 	var opened time.Duration
-	gate := make(chan struct{})
+	open := make(chan struct{})
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if arrived.Add(1) == n {
 			time.Sleep(time.Until(start.Add(stall)))
 			opened = time.Since(start)
-			close(gate)
+			close(open)
 		}
-		<-gate
+		<-open
 	})
 	sum, samples := run(t, t.Context(), Options{URL: url, Arrivals: every(time.Millisecond, n), Start: start, Timeout: 20 * time.Second})
 	if sum.Errors != 0 || len(samples) != n {
@@ -105,7 +105,7 @@ func TestStalledServerDoesNotCloseTheLoop(t *testing.T) {
 	}
 	for _, s := range samples {
 		if s.Latency() < opened-s.Intended {
-			t.Errorf("intended at %v, gate opened at %v, yet the latency is %v", s.Intended, opened, s.Latency())
+			t.Errorf("intended at %v, open opened at %v, yet the latency is %v", s.Intended, opened, s.Latency())
 		}
 	}
 }
@@ -181,14 +181,14 @@ func TestNobodyListening(t *testing.T) {
 }
 
 func TestTooManyOpenRequestsAreShed(t *testing.T) {
-	gate := make(chan struct{})
+	open := make(chan struct{})
 	var arrived atomic.Int64
-	url := serve(t, func(http.ResponseWriter, *http.Request) { arrived.Add(1); <-gate })
+	url := serve(t, func(http.ResponseWriter, *http.Request) { arrived.Add(1); <-open })
 	shed := 0
 	r, err := New(Options{URL: url, Arrivals: every(0, 10), MaxInFlight: 4, Report: func(s Sample) {
 		if errors.Is(s.Err, ErrShed) {
 			if shed++; shed == 6 {
-				close(gate) // the four other requests can only be answered from here on
+				close(open) // the four other requests can only be answered from here on
 			}
 		}
 	}})

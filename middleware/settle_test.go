@@ -145,15 +145,15 @@ func TestAFileOnTrialIsRestoredAtTheEnd(t *testing.T) {
 // TestACheckThatDoesNotEnd checks that what is in force can be read meanwhile.
 func TestACheckThatDoesNotEnd(t *testing.T) {
 	r := newToy(t)
-	gate := filepath.Join(r.dir, "gate")
-	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+	fifo := filepath.Join(r.dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.server.Settings.Check = []string{"sh", "-c", `cat "$0"`, gate, "{file}"}
+	r.server.Settings.Check = []string{"sh", "-c", `cat "$0"`, fifo, "{file}"}
 	d := r.open()
 	done := make(chan error)
 	go func() { done <- d.Set(t.Context(), "workers", 20) }()
-	open, err := os.OpenFile(gate, os.O_WRONLY, 0) // waits until the check reads it
+	open, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits until the check reads it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ type Settings interface {
 	// Check reports keys that contradict each other or the service.
 	Check(d *setting.Decoder, service quell.Service)
 	// New makes the driver.
-	New(s Surroundings) (Driver, error)
+	New(s Env) (Driver, error)
 }
 
-// Surroundings are what a driver needs to know about its process.
-type Surroundings struct {
+// Env is what a driver needs to know about its process.
+type Env struct {
 	Data     string   // folder for files that must survive the process
 	Lifeline *os.File // the read end of a pipe that the process inherited, and that closes when the process must end; nil: none
 	Logger   *slog.Logger

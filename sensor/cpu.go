@@ -50,8 +50,9 @@ func NewCPU(o Options) (*CPU, error) {
 // Name is "cpu".
 func (c *CPU) Name() string { return "cpu" }
 
-// Glance counts the control group's tasks that wait for disks. Without a few calls between two samples, the iowait of a group is unknown.
-func (c *CPU) Glance() {
+// Subsample counts the control group's tasks that wait for disks. Without a few calls between two samples, the iowait of a group is
+// unknown.
+func (c *CPU) Subsample() {
 	if c.last != nil && c.last.group != nil {
 		c.waits.look(c.last.group.layout)
 	}

@@ -71,7 +71,7 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	if g.last.IsZero() || window <= 0 {
 		window = 0 // there is no previous reading to compare with
 	}
-	g.Glance(now)
+	g.Subsample(now)
 	var failures []Failure
 	fail := func(what string, err error) {
 		if err != nil {

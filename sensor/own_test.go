@@ -89,9 +89,9 @@ func shared(own, neighbour, stopped int, state rune) fstest.MapFS {
 	return tree
 }
 
-// glance samples the processors of an own group that ran for a second of ten. In between it glances at trees with a task in each of these
-// states, changed as wanted.
-func glance(t *testing.T, states string, neighbour int, change func(fstest.MapFS)) quell.Observation {
+// subsample samples the processors of an own group that ran for a second of ten. In between it takes subsamples of trees with a task
+// in each of these states, changed as wanted.
+func subsample(t *testing.T, states string, neighbour int, change func(fstest.MapFS)) quell.Observation {
 	t.Helper()
 	m := &machine{shared(0, 0, 0, 'S')}
 	cpu, err := NewCPU(Options{Root: m, Cgroup: OwnCgroup})
@@ -106,7 +106,7 @@ func glance(t *testing.T, states string, neighbour int, change func(fstest.MapFS
 		tree := shared(100, neighbour, neighbour/8, state)
 		change(tree)
 		m.FS = tree
-		cpu.Glance()
+		cpu.Subsample()
 	}
 	m.FS = shared(100, neighbour, neighbour/8, 'S')
 	if err := cpu.Sample(start.Add(10*time.Second), &obs); err != nil {
@@ -118,7 +118,7 @@ func glance(t *testing.T, states string, neighbour int, change func(fstest.MapFS
 // A busy neighbour, which uses up the quota of both groups and waits for disks, changes nothing that an instance reads of its processors.
 func TestNeighbourIsNotSeen(t *testing.T) {
 	as := func(fstest.MapFS) {}
-	calm, busy := glance(t, "SSRDSSSS", 0, as), glance(t, "SSRDSSSS", 400, as)
+	calm, busy := subsample(t, "SSRDSSSS", 0, as), subsample(t, "SSRDSSSS", 400, as)
 	if !reflect.DeepEqual(calm, busy) {
 		t.Errorf("without a neighbour %+v %+v, beside one %+v %+v", calm.CPU, calm.Sched, busy.CPU, busy.Sched)
 	}
@@ -147,21 +147,21 @@ func TestOwnIOWait(t *testing.T) {
 		{"there are no tasks", "DDDD", func(tree fstest.MapFS) { tree["cg/cpuacct/h/vm/tasks"].Data = nil }, new(0.)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if obs := glance(t, c.states, 0, c.change); !nearPointers(obs.CPU.IOWait, c.want) {
+			if obs := subsample(t, c.states, 0, c.change); !nearPointers(obs.CPU.IOWait, c.want) {
 				t.Errorf("got %v, want %v", obs.CPU.IOWait, c.want)
 			}
 		})
 	}
 }
 
-// A sensor that has not sampled yet, or that measures a whole machine, glances at nothing.
-func TestGlanceWithoutAGroup(t *testing.T) {
+// A sensor that has not sampled yet, or that measures a whole machine, takes subsamples of nothing.
+func TestSubsampleWithoutAGroup(t *testing.T) {
 	for _, group := range []string{"", OwnCgroup} {
 		cpu, err := NewCPU(Options{Root: shared(0, 0, 0, 'D'), Cgroup: group})
 		if err != nil {
 			t.Fatal(err)
 		}
-		NewSet(cpu).Glance()
+		NewSet(cpu).Subsample()
 		if cpu.waits.moments > 0 {
 			t.Errorf("group %q: %+v", group, cpu.waits)
 		}

@@ -82,9 +82,9 @@ func moments(values []float64) (mean, variance float64) {
 	return mean, variance
 }
 
-// Glance counts the ready tasks of groups most of whose work is done by tasks that come and go. Several calls between two samples make
+// Subsample counts the ready tasks of groups most of whose work is done by tasks that come and go. Several calls between two samples make
 // their FreeS more accurate. Sample calls it, too.
-func (g *Groups) Glance(now time.Time) {
+func (g *Groups) Subsample(now time.Time) {
 	for group, history := range g.groups {
 		if history.ready == nil {
 			continue

@@ -122,7 +122,7 @@ func TestGroupsOfBriefTasks(t *testing.T) {
 			t.Errorf("second %d: it would have used %v s, want 1", at, got)
 		}
 		for i := range 9 {
-			g.Glance(start.Add(time.Duration(at)*time.Second + time.Duration(i+1)*100*time.Millisecond))
+			g.Subsample(start.Add(time.Duration(at)*time.Second + time.Duration(i+1)*100*time.Millisecond))
 		}
 	}
 	if got := free(3, 0.75, 22, 250*time.Millisecond); math.Abs(got-0.25) > 0.01 {

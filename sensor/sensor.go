@@ -119,11 +119,11 @@ func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {
 	return obs, failures
 }
 
-// Glance lets the sensors look at what comes and goes between two samples. The more often it is called, the more accurate they are.
-func (s *Set) Glance() {
+// Subsample lets the sensors look at what comes and goes between two samples. The more often it is called, the more accurate they are.
+func (s *Set) Subsample() {
 	for _, one := range s.sensors {
-		if g, ok := one.(interface{ Glance() }); ok {
-			g.Glance()
+		if g, ok := one.(interface{ Subsample() }); ok {
+			g.Subsample()
 		}
 	}
 }

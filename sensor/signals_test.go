@@ -34,7 +34,7 @@ func TestSignals(t *testing.T) {
 			}
 			set.Sample(start)
 			for range fewestMoments {
-				set.Glance()
+				set.Subsample()
 			}
 			m.FS = os.DirFS("testdata/" + c.after)
 			obs, failures := set.Sample(start.Add(10 * time.Second))

@@ -22,7 +22,7 @@ func (d *Decoder) Apart(a, atA, b, atB string) {
 func (d *Decoder) Needs(section, why string, names ...string) {
 	for _, name := range names {
 		if path := Join(section, name); d.Sound(path) && !d.Given(path) {
-			d.Spoil(path)
+			d.MarkBroken(path)
 			d.ProblemAt(d.PlaceOf(section), fmt.Sprintf("%s is missing: %s needs it", path, why), "")
 		}
 	}
@@ -32,7 +32,7 @@ func (d *Decoder) Needs(section, why string, names ...string) {
 func (d *Decoder) Require(needed ...Key) {
 	for _, k := range needed {
 		if !d.Given(k.Name) && !d.broken[k.Name] {
-			d.Spoil(k.Name)
+			d.MarkBroken(k.Name)
 			d.ProblemAt(d.PlaceOf(""), k.Name+" is missing", k.meaning)
 		}
 	}

@@ -71,7 +71,7 @@ func (c *Choice) read(d *Decoder, n *Node) {
 	by := Join(d.path, c.by.Name)
 	if c.by.Required && !d.Given(by) {
 		d.ProblemAt(n.Place, by+" is missing", c.by.meaning)
-		d.Spoil(by)
+		d.MarkBroken(by)
 	}
 	if d.broken[by] {
 		return // it is not known which form the other keys belong to

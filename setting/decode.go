@@ -108,15 +108,15 @@ func (d *Decoder) problem(n *Node, text, hint string) {
 	if d.path != "" {
 		text = d.path + ": " + text
 	}
-	d.Spoil(d.path)
+	d.MarkBroken(d.path)
 	d.ProblemAt(n.Place, text, hint)
 }
 
 // most is the largest number of problems that are collected.
 const most = 1000
 
-// Spoil marks a path as having a problem.
-func (d *Decoder) Spoil(path string) {
+// MarkBroken marks a path as having a problem.
+func (d *Decoder) MarkBroken(path string) {
 	if len(d.broken) < most {
 		d.broken[path] = true
 	}
@@ -132,7 +132,7 @@ func (d *Decoder) ProblemAt(p Place, text, hint string) {
 
 // Refuse reports that the value at a path could be read but is not allowed.
 func (d *Decoder) Refuse(path, hint, format string, args ...any) {
-	d.Spoil(path)
+	d.MarkBroken(path)
 	d.ProblemAt(d.PlaceOf(path), path+": "+fmt.Sprintf(format, args...), hint)
 }
 
@@ -249,7 +249,7 @@ func (s Table) read(d *Decoder, n *Node) {
 			continue
 		}
 		if first, twice := seen[name]; twice {
-			d.Spoil(Join(d.path, name))
+			d.MarkBroken(Join(d.path, name))
 			d.ProblemAt(e.Place, fmt.Sprintf("duplicate key %q, first set on line %d", Shorten(name), first.Line), "")
 			continue
 		}
@@ -267,7 +267,7 @@ func (s Table) read(d *Decoder, n *Node) {
 			meant = append(meant, near)
 		}
 	}
-	s.spoil(d, meant, seen)
+	s.markMeant(d, meant, seen)
 	s.missing(d, n, seen)
 }
 
@@ -279,11 +279,11 @@ func (d *Decoder) ownersOf(path string) (owners, hint string) {
 	return d.elsewhere(path)
 }
 
-// spoil marks keys as broken if a misspelt key was probably meant to be one of them. So these keys are not also reported as missing.
-func (s Table) spoil(d *Decoder, meant []string, seen map[string]Place) {
+// markMeant marks keys as broken if a misspelt key was probably meant to be one of them. So these keys are not also reported as missing.
+func (s Table) markMeant(d *Decoder, meant []string, seen map[string]Place) {
 	for _, name := range meant {
 		if _, given := seen[name]; !given {
-			d.Spoil(Join(d.path, name))
+			d.MarkBroken(Join(d.path, name))
 		}
 	}
 }
@@ -293,7 +293,7 @@ func (s Table) missing(d *Decoder, n *Node, seen map[string]Place) {
 		path := Join(d.path, k.Name)
 		if _, ok := seen[k.Name]; k.Required && !ok && !d.broken[path] {
 			d.ProblemAt(n.Place, path+" is missing", k.meaning)
-			d.Spoil(path)
+			d.MarkBroken(path)
 		}
 	}
 }

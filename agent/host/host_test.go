@@ -28,10 +28,10 @@ import (
 
 // machine is a Reader whose groups wait as long as the test says for each sample. The first sample only sets the starting point.
 type machine struct {
-	samples int
-	glances int
-	waits   func(sample int) map[string]float64 // seconds of waiting per second, by group; each group also runs for half a second
-	fails   func(sample int) []sensor.Failure
+	samples    int
+	subsamples int
+	waits      func(sample int) map[string]float64 // seconds of waiting per second, by group; each group also runs for half a second
+	fails      func(sample int) []sensor.Failure
 }
 
 func (m *machine) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
@@ -52,7 +52,7 @@ func (m *machine) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
 	return s, m.fails(m.samples)
 }
 
-func (m *machine) Glance(time.Time) { m.glances++ }
+func (m *machine) Subsample(time.Time) { m.subsamples++ }
 
 func waiting(seconds float64) func(int) map[string]float64 {
 	return func(int) map[string]float64 { return map[string]float64{"web": seconds} }
@@ -127,8 +127,8 @@ func TestLoopDecidesAndTells(t *testing.T) {
 			s.Unread != nil || s.Problems != nil {
 			t.Errorf("status %+v", s)
 		}
-		if m.glances < 190 || m.glances > 210 {
-			t.Errorf("%d glances in 20 periods, want ten in each", m.glances)
+		if m.subsamples < 190 || m.subsamples > 210 {
+			t.Errorf("%d subsamples in 20 periods, want ten in each", m.subsamples)
 		}
 		var kinds []string
 		for _, e := range entries(t, home.journal.path) {

@@ -25,8 +25,8 @@ import (
 // Reader reads the machine and its control groups. The first call of Sample only sets the starting point. *sensor.Groups is a Reader.
 type Reader interface {
 	Sample(now time.Time) (quell.Snapshot, []sensor.Failure)
-	// Glance is called several times between two samples.
-	Glance(now time.Time)
+	// Subsample is called several times between two samples.
+	Subsample(now time.Time)
 }
 
 var _ Reader = (*sensor.Groups)(nil)
@@ -128,11 +128,11 @@ func (l *Loop) Run(ctx context.Context) error {
 // Alive returns an error if the loop of Run hangs. It comes round once per period.
 func (l *Loop) Alive() error { return l.beat.Late(3*l.opts.Period + time.Minute) }
 
-// wait waits for the end of the period. Meanwhile the reader glances at the groups ten times, but not more often than every 50 ms.
+// wait waits for the end of the period. Meanwhile the reader takes subsamples of the groups ten times, but not more often than every 50 ms.
 func (l *Loop) wait(ctx context.Context) bool {
-	glances := tick.Glances{Look: l.opts.Reader.Glance, Every: max(l.opts.Period*2/21, 50*time.Millisecond), Now: l.opts.Now}
+	subsamples := tick.Subsamples{Look: l.opts.Reader.Subsample, Every: max(l.opts.Period*2/21, 50*time.Millisecond), Now: l.opts.Now}
 	begin := l.opts.Now()
-	return glances.Until(ctx, begin.Add(tick.Until(begin, l.opts.Period)))
+	return subsamples.Until(ctx, begin.Add(tick.Until(begin, l.opts.Period)))
 }
 
 // step reads and decides once.

@@ -28,8 +28,8 @@ type Live struct {
 	connections, looked int // the sum of the counts since the last window, and how many counts those are
 }
 
-// Glance implements Source: it counts the connections.
-func (l *Live) Glance() error {
+// Subsample implements Source: it counts the connections.
+func (l *Live) Subsample() error {
 	if l.Progress != nil {
 		return nil
 	}

@@ -26,8 +26,8 @@ type Window struct {
 type Source interface {
 	// Take returns what was measured since the previous call. The first call only sets the starting point.
 	Take(now time.Time) (Window, error)
-	// Glance looks at what comes and goes within a window, such as connections. It is called several times in each window.
-	Glance() error
+	// Subsample looks at what comes and goes within a window, such as connections. It is called several times in each window.
+	Subsample() error
 }
 
 // Limiter limits the service.
@@ -91,22 +91,22 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// glances is how often the source looks at what comes and goes within a window.
-const glances = 10
+// subsamples is how often the source looks at what comes and goes within a window.
+const subsamples = 10
 
 // window waits for a window, and returns what was measured in it.
 func (o *Options) window(ctx context.Context) (Window, error) {
-	ticker := time.NewTicker(o.Window / glances)
+	ticker := time.NewTicker(o.Window / subsamples)
 	defer ticker.Stop()
 	for looked := 1; ; looked++ {
 		select {
 		case <-ctx.Done():
 			return Window{}, ctx.Err()
 		case now := <-ticker.C:
-			if err := o.Source.Glance(); err != nil {
+			if err := o.Source.Subsample(); err != nil {
 				return Window{}, err
 			}
-			if looked == glances {
+			if looked == subsamples {
 				return o.Source.Take(now)
 			}
 		}

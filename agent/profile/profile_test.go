@@ -16,20 +16,20 @@ import (
 
 // service is a file server in synthetic time: a link of 100 units that users share. It is its own limiter.
 type service struct {
-	users   func(elapsed time.Duration) float64
-	fails   func(limit float64) int
-	refuses quell.Resource
-	began   time.Time
-	limit   float64 // of the network; 0: none
-	cpu     float64 // of the processors; 0: none
-	set     []float64
-	worst   float64 // longest response time
-	silent  bool    // it gives no response times
-	pauses  []int   // windows in which it gives none
-	windows int
-	glances int
-	blind   error // of looking at connections
-	stuck   error // of lifting a limit
+	users      func(elapsed time.Duration) float64
+	fails      func(limit float64) int
+	refuses    quell.Resource
+	began      time.Time
+	limit      float64 // of the network; 0: none
+	cpu        float64 // of the processors; 0: none
+	set        []float64
+	worst      float64 // longest response time
+	silent     bool    // it gives no response times
+	pauses     []int   // windows in which it gives none
+	windows    int
+	subsamples int
+	blind      error // of looking at connections
+	stuck      error // of lifting a limit
 }
 
 func (s *service) Take(now time.Time) (Window, error) {
@@ -57,8 +57,8 @@ func (s *service) Take(now time.Time) (Window, error) {
 	return w, nil
 }
 
-func (s *service) Glance() error {
-	s.glances++
+func (s *service) Subsample() error {
+	s.subsamples++
 	return s.blind
 }
 
@@ -193,8 +193,8 @@ func TestProfileWaitsForResponses(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, told)
 	}
-	if s.glances != glances*(s.windows-1) {
-		t.Errorf("%d looks at the connections in %d windows", s.glances, s.windows-1)
+	if s.subsamples != subsamples*(s.windows-1) {
+		t.Errorf("%d looks at the connections in %d windows", s.subsamples, s.windows-1)
 	}
 	if rows := plan.Rows(); len(rows) < 3 || rows[0].Limited != "" || rows[2].Limited != "" {
 		t.Errorf("without a limit three windows are measured: %+v", rows)

@@ -10,7 +10,7 @@ import (
 
 // forward prepares a request for an instance. Query strings are passed on unchanged.
 func (p *proxy) forward(r *httputil.ProxyRequest) {
-	rules := p.gate.rules.Load()
+	rules := p.limiter.rules.Load()
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	rules.limitUpgrade(r)
 	if r.Out.Host == "" {

@@ -114,7 +114,7 @@ func TestACancelledStream(t *testing.T) {
 	if r, err := do(c, http.MethodGet, "http://"+s.Addr()+"/quick", nil); err != nil || r.status != http.StatusOK {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if open, _ := s.gate.counts(); open != 1 {
+	if open, _ := s.limiter.counts(); open != 1 {
 		t.Errorf("%d connections for two requests of one client", open)
 	}
 }

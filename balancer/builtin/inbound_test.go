@@ -215,7 +215,7 @@ func TestOneClientDoesNotTakeAllConnections(t *testing.T) {
 			if refused := err != nil || resp.StatusCode == http.StatusTooManyRequests; refused != tt.refused {
 				t.Errorf("the third connection: %v, %v", resp, err)
 			}
-			if _, n := s.gate.counts(); (n == 1) != tt.refused {
+			if _, n := s.limiter.counts(); (n == 1) != tt.refused {
 				t.Errorf("%d connections refused", n)
 			}
 			held[0].Close()

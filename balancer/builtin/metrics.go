@@ -72,7 +72,7 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 }
 
 // follow adds metrics whose values are read from the pool at each scrape.
-func (m *metrics) follow(p *pool, g *gate, cert *certificate, o *Options) {
+func (m *metrics) follow(p *pool, g *connLimiter, cert *certificate, o *Options) {
 	if cert != nil {
 		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quell_balancer_certificate_expiry_timestamp_seconds", Help: "When the certificate in use expires, in seconds since 1970.",
@@ -83,7 +83,7 @@ func (m *metrics) follow(p *pool, g *gate, cert *certificate, o *Options) {
 	}
 	m.registerer(o).MustRegister(&poolCollector{
 		pool:     p,
-		gate:     g,
+		limiter:  g,
 		inFlight: perInstance("quell_balancer_in_flight", "Requests sent to the instance and not finished."),
 		weight:   perInstance("quell_balancer_weight", "Weight of the instance."),
 		healthy:  perInstance("quell_balancer_healthy", "Whether the instance passes its health checks."),
@@ -133,7 +133,7 @@ func (m *metrics) handler(process prometheus.Gatherer, bus func() error) http.Ha
 
 type poolCollector struct {
 	pool                                                  *pool
-	gate                                                  *gate
+	limiter                                               *connLimiter
 	inFlight, weight, healthy, unrouted, clients, refused *prometheus.Desc
 }
 
@@ -147,7 +147,7 @@ func (c *poolCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *poolCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.unrouted, prometheus.CounterValue, float64(c.pool.unrouted.Load()))
-	open, refused := c.gate.counts()
+	open, refused := c.limiter.counts()
 	ch <- prometheus.MustNewConstMetric(c.clients, prometheus.GaugeValue, float64(open))
 	ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(refused))
 	for _, s := range c.pool.state() {

@@ -25,7 +25,7 @@ var errNoBackend = errors.New("no instance is available")
 // proxy passes requests on to backends and records how each request ended.
 type proxy struct {
 	pool     *pool
-	gate     *gate
+	limiter  *connLimiter
 	classes  balancer.Classes
 	first    bool // the objective is about the time to the first byte
 	reverse  *httputil.ReverseProxy
@@ -36,9 +36,9 @@ type proxy struct {
 	ending   atomic.Bool    // shutting down: connections are closed after their request
 }
 
-func newProxy(p *pool, g *gate, o *Options) *proxy {
+func newProxy(p *pool, g *connLimiter, o *Options) *proxy {
 	log := o.Logger
-	x := &proxy{pool: p, gate: g, classes: o.Classes, first: o.FirstByte, log: log}
+	x := &proxy{pool: p, limiter: g, classes: o.Classes, first: o.FirstByte, log: log}
 	x.unrouted = outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}
 	x.reverse = &httputil.ReverseProxy{
 		Rewrite:        x.forward,
@@ -121,7 +121,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}
 		if r.ProtoMajor == 2 {
-			body := &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+			body := &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
 			x.upload.body = body
 			defer body.end()
 		}
@@ -136,7 +136,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = upgrading{w, client}
 	}
 	if r.ProtoMajor == 2 {
-		w = &stream{ResponseWriter: w, of: x, control: http.NewResponseController(w), rules: p.gate.rules.Load()}
+		w = &stream{ResponseWriter: w, of: x, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
 	}
 	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
@@ -220,7 +220,7 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 // complete adds to a response what the balancer itself says to the client.
 func (p *proxy) complete(resp *http.Response) error {
 	x := exchangeOf(resp.Request)
-	if p.gate.rules.Load().named {
+	if p.limiter.rules.Load().named {
 		resp.Header.Set(InstanceHeader, x.backend.id)
 	}
 	early := x.upload != nil && !x.upload.ended.Load() && resp.StatusCode >= http.StatusBadRequest
@@ -257,7 +257,7 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	x.status, text = x.explain(r.Context(), err)
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")
-	if p.gate.rules.Load().named && x.backend != nil {
+	if p.limiter.rules.Load().named && x.backend != nil {
 		h.Set(InstanceHeader, x.backend.id)
 	}
 	p.tell(x, r.Context(), err)

@@ -22,7 +22,7 @@ type Server struct {
 	opts     Options
 	files    descriptors
 	metrics  *metrics
-	gate     *gate
+	limiter  *connLimiter
 	pool     *pool
 	proxy    *proxy
 	reporter *reporter
@@ -64,15 +64,15 @@ func New(o Options) (*Server, error) {
 	if s.pool, err = newPool(&s.opts, s.metrics, s.files); err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("balancer: %w", err)}
 	}
-	s.gate = newGate(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
+	s.limiter = newConnLimiter(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
 	if o.TLS != nil {
 		if s.cert, err = newCertificate(*o.TLS, o.Logger); err != nil {
 			return nil, err
 		}
-		s.gate.secure = s.cert.config(o.HTTP2)
+		s.limiter.secure = s.cert.config(o.HTTP2)
 	}
-	s.metrics.follow(s.pool, s.gate, s.cert, &s.opts)
-	s.proxy = newProxy(s.pool, s.gate, &s.opts)
+	s.metrics.follow(s.pool, s.limiter, s.cert, &s.opts)
+	s.proxy = newProxy(s.pool, s.limiter, &s.opts)
 	s.reporter = newReporter(&s.opts, s.pool)
 	return s, nil
 }
@@ -112,8 +112,8 @@ func (s *Server) Reconfigure(o Options) error {
 	}
 	s.files = files
 	s.pool.places.most.Store(int64(files.upstream))
-	s.gate.rules.Store(clientRulesOf(&changed))
-	s.gate.resize(files.clients, s.eachClient(&changed))
+	s.limiter.rules.Store(clientRulesOf(&changed))
+	s.limiter.resize(files.clients, s.eachClient(&changed))
 	s.pool.configure(&changed)
 	s.reporter.pace.Set(changed.Period, changed.Fast)
 	s.warnOfFiles(&changed)
@@ -169,7 +169,7 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.traffic = s.newEndpoint(ln, newGatedListener(ln, s.gate), s.proxy)
+	s.traffic = s.newEndpoint(ln, newLimitedListener(ln, s.limiter), s.proxy)
 	s.traffic.server.ConnContext, s.traffic.server.ConnState = withInbound, followInbound
 	s.traffic.server.Protocols = clientProtocols(s.opts.HTTP2)
 	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
@@ -360,7 +360,7 @@ func (s *Server) linger(ctx context.Context) {
 	over := time.After(s.opts.Linger)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for open := 1; open > 0; open, _ = s.gate.counts() {
+	for open := 1; open > 0; open, _ = s.limiter.counts() {
 		select {
 		case <-ctx.Done():
 			return

@@ -12,7 +12,7 @@ import (
 )
 
 // bases fills in the base weights that the state command does not tell, from the weights of before Quell.
-func (h *hands) bases(states []quell.BackendState) {
+func (h *external) bases(states []quell.BackendState) {
 	if h.before == nil || slices.ContainsFunc(states, func(s quell.BackendState) bool { return s.Base != nil }) {
 		return
 	}
@@ -37,10 +37,10 @@ func (h *hands) bases(states []quell.BackendState) {
 // Restore gives the backends the weights that they had before Quell, by the base weights that the state command tells or by Quell's own
 // record, and ends drains of Quell. Without either it changes nothing and says so. If Quell has changed nothing, neither does Restore.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
-	if d.hands.clean && !d.hands.new {
+	if d.external.clean && !d.external.new {
 		return nil, nil
 	}
-	d.hands.new, d.hands.clean = false, false // what is in force now may be Quell's, so it is not recorded
+	d.external.new, d.external.clean = false, false // what is in force now may be Quell's, so it is not recorded
 	states, err := d.State(ctx)
 	if err != nil {
 		return nil, err
@@ -56,8 +56,8 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 		switch {
 		case s.Base != nil:
 			list[i].Weight = *s.Base
-		case d.hands.before != nil && d.hands.before.Weights[s.ID] > 0:
-			list[i].Weight = d.hands.before.Weights[s.ID]
+		case d.external.before != nil && d.external.before.Weights[s.ID] > 0:
+			list[i].Weight = d.external.before.Weights[s.ID]
 		default:
 			return []string{fmt.Sprintf("state_command tells no base weight of %s, and what it was before Quell is not recorded: nothing was "+
 				"changed, set the weights yourself", s.ID)}, nil
@@ -72,9 +72,9 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	if err := d.tell(ctx, list); err != nil {
 		return nil, err
 	}
-	old := d.hands.record()
-	d.hands.clean, d.last = true, nil
-	return nil, d.hands.keep(old)
+	old := d.external.record()
+	d.external.clean, d.last = true, nil
+	return nil, d.external.keep(old)
 }
 
 var _ balancer.Restorer = (*Driver)(nil)

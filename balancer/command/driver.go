@@ -39,10 +39,10 @@ type Options struct {
 type Driver struct {
 	opts Options
 
-	mu    sync.Mutex
-	last  []quell.Backend
-	hands *hands
-	keeps outage.Log
+	mu       sync.Mutex
+	last     []quell.Backend
+	external *external
+	keeps    outage.Log
 }
 
 // New checks the options. If a program is missing, it returns a *quell.UserError.
@@ -67,11 +67,11 @@ func New(o Options) (*Driver, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	hands, err := recall(o.Memory)
+	external, err := recall(o.Memory)
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{opts: o, hands: hands, keeps: outage.Log{Logger: o.Logger, What: "storing which backends are in service"}}, nil
+	return &Driver{opts: o, external: external, keeps: outage.Log{Logger: o.Logger, What: "storing which backends are in service"}}, nil
 }
 
 // request is what Command reads on its standard input.
@@ -88,7 +88,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 }
 
 func (d *Driver) tell(ctx context.Context, backends []quell.Backend) error {
-	list, err := d.hands.asked(backends)
+	list, err := d.external.asked(backends)
 	d.keeps.Report(err)
 	input, err := json.Marshal(request{d.opts.Service, append([]quell.Backend{}, list...)})
 	if err != nil {
@@ -116,8 +116,8 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("balancer command %s: %w", d.opts.StateCommand[0], err)
 	}
-	d.keeps.Report(d.hands.found(states, time.Now()))
-	d.hands.bases(states)
+	d.keeps.Report(d.external.found(states, time.Now()))
+	d.external.bases(states)
 	return states, nil
 }
 

@@ -26,7 +26,7 @@ type Driver struct {
 	mu      sync.Mutex
 	entries []*entry
 	memory  balancer.Memory[entry]
-	changed bool                     // traces (see hands.go) differ from the stored ones
+	changed bool                     // traces (see external.go) differ from the stored ones
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	since   map[string]time.Time     // when each server began to leave
 	out     map[string]bool          // servers, by process, that were held since the last Apply

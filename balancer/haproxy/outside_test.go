@@ -144,7 +144,7 @@ func TestZeroByHand(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
 			t.Parallel()
-			h := newHands(t, fleet)
+			h := newDrained(t, fleet)
 			zero := func(when string) {
 				t.Helper()
 				if held := h.byHand(); !slices.Equal(held, []string{"b"}) {

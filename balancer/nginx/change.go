@@ -189,7 +189,7 @@ func (f *file) end() (at int, before, after string) {
 // tooSoon returns whether a change has to wait for a later Apply, and why, if that is worth a word.
 func (d *Driver) tooSoon(urgent bool) (wait bool, why error) {
 	since := time.Since(d.reloaded)
-	if since < min(hurry, d.opts.Every) || !urgent && since < d.opts.Every {
+	if since < min(urgentEvery, d.opts.Every) || !urgent && since < d.opts.Every {
 		return true, nil
 	}
 	active, old, err := d.master.workers()

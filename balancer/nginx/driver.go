@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	mostWeight = 100         // the largest weight that Quell sets
-	hurry      = time.Second // shortest time between two reloads
+	mostWeight  = 100         // the largest weight that Quell sets
+	urgentEvery = time.Second // shortest time between two reloads
 	// mostOld is how many generations of old workers may still finish their requests before a change of weights waits for them.
 	mostOld = 2
 )

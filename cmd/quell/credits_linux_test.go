@@ -75,8 +75,8 @@ func measureEmulated(t *testing.T, place kernel.Place, prefix string, baseline, 
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	kept := make(chan error, 1)
-	purse := kernel.NewPurse(credit.Bucket{Baseline: baseline, Burst: 1, PerUse: 1.0 / 60, Cap: 1}, balance)
-	burstable := kernel.Burstable{Prefix: prefix, Host: "h1", Resource: quell.CPU, Purse: purse}
+	bucket := kernel.NewTokenBucket(credit.Bucket{Baseline: baseline, Burst: 1, PerUse: 1.0 / 60, Cap: 1}, balance)
+	burstable := kernel.Burstable{Prefix: prefix, Host: "h1", Resource: quell.CPU, TokenBucket: bucket}
 	go func() { kept <- burstable.KeepCredits(ctx) }()
 	defer func() {
 		stop()

@@ -70,7 +70,7 @@ func iceDelays(ctx context.Context, use float64, models *model.Models) (delays [
 	}
 	next := 0
 	_, err = sim.Run(ctx, sim.Options{Scenario: sc, Models: models, Seed: 1, Run: besideStatic(quell.RoundRobin),
-		Glances: func(at time.Duration, _ *quell.Snapshot, p *quell.Plan) {
+		FastPlans: func(at time.Duration, _ *quell.Snapshot, p *quell.Plan) {
 			for next < len(onsets) && at > onsets[next]+iceDistance/2 {
 				next++ // it was not noticed
 			}
@@ -141,7 +141,7 @@ func (row *iceCalm) hour(ctx context.Context, o sim.Options) (err error) {
 		sc.Timeline = append(sc.Timeline, scenario.Event{At: at, Load: &load})
 	}
 	before := map[string]quell.Factor{}
-	o.Scenario, o.Glances = sc, func(_ time.Duration, _ *quell.Snapshot, p *quell.Plan) {
+	o.Scenario, o.FastPlans = sc, func(_ time.Duration, _ *quell.Snapshot, p *quell.Plan) {
 		for id := range p.Factor {
 			if _, was := before[id]; !was {
 				row.Cuts++

@@ -66,7 +66,7 @@ func stickyOnce(ctx context.Context, requests int, seed uint64) (cut, followed f
 	var parts []float64
 	_, err = sim.Run(ctx, sim.Options{Scenario: sc, Seed: seed, Sticky: requests,
 		Run: besideStatic(quell.RoundRobin),
-		Glances: func(at time.Duration, s *quell.Snapshot, p *quell.Plan) {
+		FastPlans: func(at time.Duration, s *quell.Snapshot, p *quell.Plan) {
 			factor, is := p.Factor["i2"]
 			if at < stickyOnset || followed > 0 || cut == 0 && !is {
 				return

@@ -181,7 +181,7 @@ func (i *burstInstance) spend() (stop func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := make(chan error, 2)
 	run := func(r quell.Resource, b credit.Bucket, counted func(kernel.Counted)) {
-		one := kernel.Burstable{Prefix: i.rig.prefix, Host: i.host, Resource: r, Purse: kernel.NewPurse(b, b.Cap), Counted: counted}
+		one := kernel.Burstable{Prefix: i.rig.prefix, Host: i.host, Resource: r, TokenBucket: kernel.NewTokenBucket(b, b.Cap), Counted: counted}
 		go func() { failed <- one.KeepCredits(ctx) }()
 	}
 	run(quell.Network, network, func(c kernel.Counted) {

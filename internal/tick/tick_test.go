@@ -94,11 +94,11 @@ func TestAfterIsWaitedForByTheMonotonicClock(t *testing.T) {
 }
 
 // Looks go on at the same pace from one waiting to the next. They are fewer if they take long, and the waiting still ends in time.
-func TestGlances(t *testing.T) {
+func TestSubsamples(t *testing.T) {
 	for takes, want := range map[time.Duration]int{0: 33, 3 * time.Millisecond: 17, 2 * time.Second: 4} {
 		synctest.Test(t, func(t *testing.T) {
 			looks, began := 0, time.Now()
-			g := Glances{Every: 300 * time.Millisecond, Pause: 200, Look: func(now time.Time) {
+			g := Subsamples{Every: 300 * time.Millisecond, Pause: 200, Look: func(now time.Time) {
 				if looks++; !now.Equal(time.Now()) {
 					t.Errorf("it looks at %v, and it is told %v", time.Now(), now)
 				}

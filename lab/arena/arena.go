@@ -38,16 +38,16 @@ type Progress struct {
 
 // Contest is one scenario with the results of its runs.
 type Contest struct {
-	Scenario *scenario.Scenario
-	Seeds    []uint64
-	Entrants []Entrant
-	Results  map[Entrant][]scenario.Result // one result for each seed, in the order of Seeds; failed runs are absent
+	Scenario   *scenario.Scenario
+	Seeds      []uint64
+	Candidates []Candidate
+	Results    map[Candidate][]scenario.Result // one result for each seed, in the order of Seeds; failed runs are absent
 
 	digest    string
 	dir       string // folder of the trained models
 	trainings []training
-	climbers  []climber
-	climbed   map[Entrant]bool // entrants with a group size that climb added
+	sweeps    []sweep
+	swept     map[Candidate]bool // candidates with a group size that widen added
 }
 
 // Run plays every run whose result is not in the folder yet. If a run fails, the others are played all the same; the errors are joined
@@ -65,7 +65,7 @@ func Run(ctx context.Context, o Options) ([]*Contest, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &hall{Options: o, store: s, contests: contests, failed: map[play]error{}}
+	h := &pool{Options: o, store: s, contests: contests, failed: map[play]error{}}
 	err = h.compete(ctx)
 	return contests, errors.Join(err, s.close())
 }
@@ -101,8 +101,8 @@ func prepare(o Options) ([]*Contest, error) {
 		}
 		seen[sc.Name] = true
 		c := &Contest{
-			Scenario: sc, Entrants: entrants(sc, policies), Results: map[Entrant][]scenario.Result{},
-			dir: o.Dir, trainings: make([]training, o.Seeds), climbed: map[Entrant]bool{},
+			Scenario: sc, Candidates: candidates(sc, policies), Results: map[Candidate][]scenario.Result{},
+			dir: o.Dir, trainings: make([]training, o.Seeds), swept: map[Candidate]bool{},
 		}
 		for i := range o.Seeds {
 			c.Seeds = append(c.Seeds, sc.Seed+uint64(i))
@@ -116,13 +116,13 @@ func prepare(o Options) ([]*Contest, error) {
 	return contests, nil
 }
 
-// compete first plays every entrant with the first seed; these results decide which other fixed sizes are tried. Then it plays the other
+// compete first plays every candidate with the first seed; these results decide which other fixed sizes are tried. Then it plays the other
 // seeds, and last groups that are fixed at PRIMA's mean size.
-func (h *hall) compete(ctx context.Context) error {
+func (h *pool) compete(ctx context.Context) error {
 	for _, c := range h.contests {
-		for _, e := range c.Entrants {
+		for _, e := range c.Candidates {
 			if e.Fixed > 0 && e.Fixed == c.Scenario.Instances.Fixed {
-				c.climbers = append(c.climbers, climber{e, true}, climber{e, false})
+				c.sweeps = append(c.sweeps, sweep{e, true}, sweep{e, false})
 			}
 		}
 	}
@@ -132,8 +132,8 @@ func (h *hall) compete(ctx context.Context) error {
 			return err
 		}
 		round = nil
-		if step < ladderSteps {
-			round = h.climb()
+		if step < sweepSteps {
+			round = h.widen()
 		}
 	}
 	h.prune()
@@ -141,16 +141,16 @@ func (h *hall) compete(ctx context.Context) error {
 	if err := h.playAll(ctx, h.others()); err != nil {
 		return err
 	}
-	if err := h.playAll(ctx, h.besides()); err != nil {
+	if err := h.playAll(ctx, h.smaller()); err != nil {
 		return err
 	}
 	return h.gather()
 }
 
-// firsts are the plays of all entrants with the first seed.
-func (h *hall) firsts() (round []task) {
+// firsts are the plays of all candidates with the first seed.
+func (h *pool) firsts() (round []task) {
 	for _, c := range h.contests {
-		for _, e := range c.Entrants {
+		for _, e := range c.Candidates {
 			round = append(round, task{c, e, c.Seeds[0]})
 		}
 	}
@@ -158,10 +158,10 @@ func (h *hall) firsts() (round []task) {
 }
 
 // others are all plays with later seeds, seed by seed.
-func (h *hall) others() (round []task) {
+func (h *pool) others() (round []task) {
 	for i := 1; i < h.Seeds; i++ {
 		for _, c := range h.contests {
-			for _, e := range c.Entrants {
+			for _, e := range c.Candidates {
 				round = append(round, task{c, e, c.Seeds[i]})
 			}
 		}
@@ -169,12 +169,12 @@ func (h *hall) others() (round []task) {
 	return round
 }
 
-// gather assigns the results to their contests and reports failures. If several runs of one entrant failed, it reports the first.
-func (h *hall) gather() error {
+// gather assigns the results to their contests and reports failures. If several runs of one candidate failed, it reports the first.
+func (h *pool) gather() error {
 	var errs []error
 	told := map[string]bool{} // errors that are reported already: one failed training makes several runs fail
 	for _, c := range h.contests {
-		for _, e := range c.Entrants {
+		for _, e := range c.Candidates {
 			var first error
 			for _, seed := range c.Seeds {
 				p := play{c.Scenario.Name, e, seed}

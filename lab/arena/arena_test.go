@@ -67,13 +67,13 @@ func lines(t *testing.T, dir string) []string {
 }
 
 // Every rival takes part with every scheduling that it could use, because another scheduling than least connections may be better for it.
-func TestEntrants(t *testing.T) {
+func TestCandidates(t *testing.T) {
 	sc := brief()
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: subject}, Scheduling: quell.LeastConn},
 		scenario.Run{Policy: quell.Policy{Name: plain, Fast: quell.Fast{Name: "outlier"}}, Scheduling: quell.Random2},
 		scenario.Run{Policy: quell.Policy{Name: plain}, Scheduling: quell.Random2, Balancer: scenario.Envoy, Ejection: scenario.EjectionTuned})
 	var titles []string
-	for _, e := range entrants(sc, []string{plain, subject, "lsf", "hpa", "knapsack"}) {
+	for _, e := range candidates(sc, []string{plain, subject, "lsf", "hpa", "knapsack"}) {
 		titles = append(titles, e.Title())
 	}
 	want := []string{
@@ -102,14 +102,14 @@ func TestEntrants(t *testing.T) {
 // the time. No other size is tried.
 func TestLadder(t *testing.T) {
 	c := mustRun(t, options(t, t.TempDir()))
-	violation := func(e Entrant) (float64, bool) {
+	violation := func(e Candidate) (float64, bool) {
 		if len(c.Results[e]) == 0 {
 			return 0, false
 		}
 		return c.Results[e][0].SLO.ViolationShare, true
 	}
 	hosts, sizes := len(c.Scenario.Hosts), map[string][]int{}
-	for _, e := range c.Entrants {
+	for _, e := range c.Candidates {
 		sizes[e.Series()] = append(sizes[e.Series()], e.Fixed)
 		if n := len(c.Results[e]); n != 3 {
 			t.Errorf("%s has %d results", e.Title(), n)
@@ -127,12 +127,12 @@ func TestLadder(t *testing.T) {
 			t.Errorf("%s misses the objective for %.2f of the time; a smaller size was tried: %v", e.Title(), share, down)
 		}
 	}
-	if len(sizes) != len(quell.Schedulings) || len(c.Entrants) <= len(sizes) {
+	if len(sizes) != len(quell.Schedulings) || len(c.Candidates) <= len(sizes) {
 		t.Errorf("sizes %v", sizes)
 	}
 }
 
-func TestClimber(t *testing.T) {
+func TestSweep(t *testing.T) {
 	sc := &scenario.Scenario{Hosts: make([]scenario.Host, 20)}
 	for _, c := range []struct {
 		from int
@@ -140,7 +140,7 @@ func TestClimber(t *testing.T) {
 		want int
 		ok   bool
 	}{{1, true, 2, true}, {16, true, 18, true}, {20, true, 22, false}, {16, false, 14, true}, {1, false, 0, false}} {
-		got, ok := climber{Entrant{Fixed: c.from}, c.up}.next(sc)
+		got, ok := sweep{Candidate{Fixed: c.from}, c.up}.next(sc)
 		if got.Fixed != c.want || ok != c.ok {
 			t.Errorf("from %d: %d, %v", c.from, got.Fixed, ok)
 		}
@@ -158,12 +158,12 @@ func TestBesides(t *testing.T) {
 	}
 	for _, n := range []float64{math.Floor(size), math.Ceil(size)} {
 		for _, s := range quell.Schedulings {
-			if e := (Entrant{Policy: plain, Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+			if e := (Candidate{Policy: plain, Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
 				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
 			}
 		}
 		for _, s := range weighted {
-			if e := (Entrant{Policy: "knapsack", Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
+			if e := (Candidate{Policy: "knapsack", Scheduling: s, Fixed: int(n)}); !e.idle() && len(c.Results[e]) != 2 {
 				t.Errorf("PRIMA's mean size is %.2f; %s has %d results", size, e.Title(), len(c.Results[e]))
 			}
 		}
@@ -183,12 +183,12 @@ func TestOwnRunsEnterOnce(t *testing.T) {
 	sc.Runs = []scenario.Run{{Policy: quell.Policy{Name: "knapsack"}, Scheduling: quell.LeastConn},
 		{Policy: quell.Policy{Name: "hpa"}, Scheduling: quell.LeastConn}}
 	titles := map[string]bool{}
-	for _, e := range entrants(sc, []string{"knapsack", "hpa"}) {
+	for _, e := range candidates(sc, []string{"knapsack", "hpa"}) {
 		titles[e.Title()] = true
 	}
 	if len(titles) != len(weighted)+len(table.All.Variants(quell.Policy{Name: "hpa"}))*len(quell.Schedulings) ||
 		!titles["knapsack/leastconn x2"] || !titles["hpa/leastconn 80%"] {
-		t.Errorf("entrants %v", titles)
+		t.Errorf("candidates %v", titles)
 	}
 }
 
@@ -370,7 +370,7 @@ func TestReport(t *testing.T) {
 	}
 	all, err := os.ReadFile(filepath.Join(filepath.Dir(page), "page", "brief.md"))
 	n := strings.Count(string(all), "| static/")
-	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Entrants) ||
+	if link := fmt.Sprintf("[All %d runs](page/brief.md)", n); err != nil || n != len(contests[0].Candidates) ||
 		!strings.Contains(string(text), link) {
 		t.Errorf("%d rows, %v:\n%s", n, err, all)
 	}
@@ -403,12 +403,12 @@ func TestShades(t *testing.T) {
 // A row is on the front if and only if no other row has at most its violation and at most its cost, with at least one of the two lower.
 func TestFrontByDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := &Contest{Results: map[Entrant][]scenario.Result{}}
+		c := &Contest{Results: map[Candidate][]scenario.Result{}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "n") {
-			e := Entrant{Policy: rapid.SampledFrom([]string{plain, "hpa"}).Draw(t, "policy"), Fixed: i + 1}
+			e := Candidate{Policy: rapid.SampledFrom([]string{plain, "hpa"}).Draw(t, "policy"), Fixed: i + 1}
 			r := scenario.Result{InstanceSeconds: float64(rapid.IntRange(1, 6).Draw(t, "cost"))}
 			r.SLO.ViolationShare = float64(rapid.IntRange(0, 5).Draw(t, "violation")) / 5
-			c.Entrants = append(c.Entrants, e)
+			c.Candidates = append(c.Candidates, e)
 			c.Results[e] = []scenario.Result{r}
 		}
 		rows := c.Rows()
@@ -418,7 +418,7 @@ func TestFrontByDefinition(t *testing.T) {
 				return v <= 0 && k <= 0 && v+k < 0
 			}
 			beaten := slices.ContainsFunc(rows, beats)
-			if r.Best == slices.ContainsFunc(rows, func(o Row) bool { return o.Entrant.Policy == r.Entrant.Policy && beats(o) }) {
+			if r.Best == slices.ContainsFunc(rows, func(o Row) bool { return o.Candidate.Policy == r.Candidate.Policy && beats(o) }) {
 				t.Fatalf("%+v is marked wrongly among the forms of its policy in %+v", r, rows)
 			}
 			if r.Front && beaten {

@@ -20,14 +20,14 @@ type Rival struct {
 	Good *Match
 }
 
-// Match compares an entrant's row with PRIMA's row, seed by seed.
+// Match compares an candidate's row with PRIMA's row, seed by seed.
 type Match struct {
 	Row
 	Against Verdict // whether the row violates more or less than PRIMA's
 	Dearer  float64 // relative difference of the row's cost from PRIMA's: 0.1 is 10% dearer
 }
 
-// Verdict says which of two entrants violates more. The test is the 95% confidence interval of their differences, seed by seed, because
+// Verdict says which of two candidates violates more. The test is the 95% confidence interval of their differences, seed by seed, because
 // all runs with one seed have the same arrivals and neighbours.
 type Verdict string
 
@@ -56,7 +56,7 @@ func (c *Contest) Rivals() []Rival {
 		rival := Rival{Policy: name}
 		for i := range rows { // in order of violation
 			r := &rows[i]
-			if r.Entrant.Policy != name || r.Entrant == primaItself {
+			if r.Candidate.Policy != name || r.Candidate == primaItself {
 				continue
 			}
 			if rival.Cheap == nil && r.Cost.Mean <= sameCost*us.Cost.Mean {
@@ -71,9 +71,9 @@ func (c *Contest) Rivals() []Rival {
 	return rivals
 }
 
-func find(rows []Row, e Entrant) *Row {
+func find(rows []Row, e Candidate) *Row {
 	for i := range rows {
-		if rows[i].Entrant == e {
+		if rows[i].Candidate == e {
 			return &rows[i]
 		}
 	}
@@ -82,12 +82,12 @@ func find(rows []Row, e Entrant) *Row {
 
 func (c *Contest) match(r, us *Row) *Match {
 	return &Match{
-		Row: *r, Against: c.compare(r.Entrant, us.Entrant, violationShare), Dearer: r.Cost.Mean/us.Cost.Mean - 1,
+		Row: *r, Against: c.compare(r.Candidate, us.Candidate, violationShare), Dearer: r.Cost.Mean/us.Cost.Mean - 1,
 	}
 }
 
-// compare says whether an entrant violates more or less than another, by a measure of their results.
-func (c *Contest) compare(a, b Entrant, of func(*scenario.Result) float64) Verdict {
+// compare says whether an candidate violates more or less than another, by a measure of their results.
+func (c *Contest) compare(a, b Candidate, of func(*scenario.Result) float64) Verdict {
 	other := map[uint64]scenario.Result{}
 	for _, r := range c.Results[b] {
 		other[r.Seed] = r
@@ -117,7 +117,7 @@ func (c *Contest) outcome() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "`%s` misses the objective for %s%% of the time and costs %s instance-seconds.",
-		us.Entrant.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
+		us.Candidate.Title(), us.Violation.text(100, 1), us.Cost.text(1, 0))
 	var less, equal, cheaper []string
 	asGood := false // some rival violates as little as PRIMA
 	for _, r := range rivals {
@@ -179,7 +179,7 @@ func (c *Contest) outcomeByRequests(b *strings.Builder, us *Row) {
 	rows := c.Rows()
 	for i := range rows {
 		r := &rows[i]
-		if r.Entrant.Policy == subject || sim.Bound(r.Entrant.Policy) {
+		if r.Candidate.Policy == subject || sim.Bound(r.Candidate.Policy) {
 			continue
 		}
 		if r.Cost.Mean <= sameCost*us.Cost.Mean && (fewest == nil || r.Over.Mean < fewest.Over.Mean) {
@@ -191,8 +191,8 @@ func (c *Contest) outcomeByRequests(b *strings.Builder, us *Row) {
 	}
 	fmt.Fprintf(b, " With PRIMA %s%% of the requests are over the threshold.", us.Over.text(100, 2))
 	if fewest != nil {
-		fmt.Fprintf(b, " Of the rivals that cost at most %.0f%% more, `%s` has the fewest, %s%% (%s).", costMargin, fewest.Entrant.Title(),
-			fewest.Over.text(100, 2), c.compare(fewest.Entrant, us.Entrant, overShare))
+		fmt.Fprintf(b, " Of the rivals that cost at most %.0f%% more, `%s` has the fewest, %s%% (%s).", costMargin, fewest.Candidate.Title(),
+			fewest.Over.text(100, 2), c.compare(fewest.Candidate, us.Candidate, overShare))
 	}
 	if cheapest == nil {
 		b.WriteString(" No rival has as few, whatever it costs.")
@@ -201,7 +201,7 @@ func (c *Contest) outcomeByRequests(b *strings.Builder, us *Row) {
 	fmt.Fprintf(b, " The cheapest rival that has as few is %s.", c.match(cheapest, us).brief())
 }
 
-// brief names an entrant with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.
+// brief names an candidate with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.
 func (m *Match) brief() string {
 	against := "the same as"
 	switch percent := m.percent(); {
@@ -210,7 +210,7 @@ func (m *Match) brief() string {
 	case percent > 0:
 		against = fmt.Sprintf("%.0f%% more than", percent)
 	}
-	return fmt.Sprintf("`%s` (violation %.1f%%, cost %.0f: %s PRIMA's)", m.Entrant.Title(), 100*m.Violation.Mean, m.Cost.Mean, against)
+	return fmt.Sprintf("`%s` (violation %.1f%%, cost %.0f: %s PRIMA's)", m.Candidate.Title(), 100*m.Violation.Mean, m.Cost.Mean, against)
 }
 
 // dearer says by how many percent the match costs more or less than PRIMA.
@@ -251,12 +251,12 @@ func (r *Rival) cells() []string {
 	}
 	cells := []string{name}
 	if m := r.Cheap; m != nil {
-		cells = append(cells, m.Entrant.Title(), m.Violation.text(100, 1), string(m.Against), m.Cost.text(1, 0))
+		cells = append(cells, m.Candidate.Title(), m.Violation.text(100, 1), string(m.Against), m.Cost.text(1, 0))
 	} else {
 		cells = append(cells, "none", "", "", "")
 	}
 	if m := r.Good; m != nil {
-		return append(cells, m.Entrant.Title(), m.Violation.text(100, 1), m.Cost.text(1, 0), m.dearer())
+		return append(cells, m.Candidate.Title(), m.Violation.text(100, 1), m.Cost.text(1, 0), m.dearer())
 	}
 	return append(cells, "none", "", "", "")
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// judged returns a contest whose entrants have the given violations (in percent, one for each seed) and costs.
-func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64) *Contest {
+// judged returns a contest whose candidates have the given violations (in percent, one for each seed) and costs.
+func judged(t *testing.T, runs map[Candidate][]float64, costs map[Candidate]float64) *Contest {
 	t.Helper()
-	c := &Contest{Scenario: brief(), Results: map[Entrant][]scenario.Result{}}
+	c := &Contest{Scenario: brief(), Results: map[Candidate][]scenario.Result{}}
 	c.Scenario.Runs = nil
 	for e, violations := range runs {
-		c.Entrants = append(c.Entrants, e)
+		c.Candidates = append(c.Candidates, e)
 		for i, v := range violations {
 			r := scenario.Result{Seed: uint64(i + 1), InstanceSeconds: costs[e]}
 			r.SLO.ViolationShare = v / 100
@@ -31,31 +31,31 @@ func judged(t *testing.T, runs map[Entrant][]float64, costs map[Entrant]float64)
 }
 
 var (
-	hpaEWMA   = Entrant{Policy: "hpa", Scheduling: quell.EWMA, Target: "50%"}
-	hpaLeast  = Entrant{Policy: "hpa", Scheduling: quell.LeastConn, Target: "50%"}
-	hpaLow    = Entrant{Policy: "hpa", Scheduling: quell.EWMA, Target: "30%"}
-	staticTwo = Entrant{Policy: plain, Scheduling: quell.Prequal, Fixed: 2}
-	primaEWMA = Entrant{Policy: subject, Scheduling: quell.EWMA}
-	bound     = Entrant{Policy: sim.Clairvoyant, Scheduling: quell.LeastConn}
+	hpaEWMA   = Candidate{Policy: "hpa", Scheduling: quell.EWMA, Target: "50%"}
+	hpaLeast  = Candidate{Policy: "hpa", Scheduling: quell.LeastConn, Target: "50%"}
+	hpaLow    = Candidate{Policy: "hpa", Scheduling: quell.EWMA, Target: "30%"}
+	staticTwo = Candidate{Policy: plain, Scheduling: quell.Prequal, Fixed: 2}
+	primaEWMA = Candidate{Policy: subject, Scheduling: quell.EWMA}
+	bound     = Candidate{Policy: sim.Clairvoyant, Scheduling: quell.LeastConn}
 )
 
 // A rival is compared in the form that an operator would choose: here over peak-EWMA, not over least connections.
 func TestRivalsAtTheirBest(t *testing.T) {
-	c := judged(t, map[Entrant][]float64{
+	c := judged(t, map[Candidate][]float64{
 		primaItself: {10, 12, 11, 10}, hpaEWMA: {0, 2, 1, 0}, hpaLeast: {80, 82, 81, 80}, hpaLow: {0, 0, 0, 0},
 		staticTwo: {9, 14, 10, 11}, primaEWMA: {5, 6, 6, 5}, bound: {0, 0, 0, 0},
-	}, map[Entrant]float64{primaItself: 100, hpaEWMA: 98, hpaLeast: 90, hpaLow: 150, staticTwo: 100.9, primaEWMA: 104, bound: 60})
+	}, map[Candidate]float64{primaItself: 100, hpaEWMA: 98, hpaLeast: 90, hpaLow: 150, staticTwo: 100.9, primaEWMA: 104, bound: 60})
 	type at struct {
-		entrant Entrant
-		against Verdict
+		candidate Candidate
+		against   Verdict
 	}
 	cheap, good := map[string]at{}, map[string]at{}
 	for _, r := range c.Rivals() {
 		if r.Cheap != nil {
-			cheap[r.Policy] = at{r.Cheap.Entrant, r.Cheap.Against}
+			cheap[r.Policy] = at{r.Cheap.Candidate, r.Cheap.Against}
 		}
 		if r.Good != nil {
-			good[r.Policy] = at{r.Good.Entrant, r.Good.Against}
+			good[r.Policy] = at{r.Good.Candidate, r.Good.Against}
 		}
 	}
 	want := map[string]at{"hpa": {hpaEWMA, Less}, plain: {staticTwo, Equal}, sim.Clairvoyant: {bound, Less}}
@@ -85,8 +85,8 @@ func TestRivalsAtTheirBest(t *testing.T) {
 }
 
 func TestOutcomeWithoutAMatch(t *testing.T) {
-	c := judged(t, map[Entrant][]float64{primaItself: {1, 2, 1}, hpaLeast: {80, 82, 81}, primaEWMA: {0, 0, 0}},
-		map[Entrant]float64{primaItself: 100, hpaLeast: 120, primaEWMA: 100})
+	c := judged(t, map[Candidate][]float64{primaItself: {1, 2, 1}, hpaLeast: {80, 82, 81}, primaEWMA: {0, 0, 0}},
+		map[Candidate]float64{primaItself: 100, hpaLeast: 120, primaEWMA: 100})
 	for _, want := range []string{
 		"Of the rivals that cost at most 1% more, none misses the objective for significantly less of the time. " +
 			"Judged by the means, no rival misses the objective as little as PRIMA, whatever it costs.",
@@ -121,9 +121,9 @@ func TestWrapped(t *testing.T) {
 	})
 }
 
-// Seeds that one of two entrants did not play are left out of their comparison.
+// Seeds that one of two candidates did not play are left out of their comparison.
 func TestVerdictsAreSeedBySeed(t *testing.T) {
-	c := judged(t, map[Entrant][]float64{primaItself: {10, 50, 30, 20}, hpaEWMA: {12, 52, 33, 22}}, nil)
+	c := judged(t, map[Candidate][]float64{primaItself: {10, 50, 30, 20}, hpaEWMA: {12, 52, 33, 22}}, nil)
 	if got := c.compare(hpaEWMA, primaItself, violationShare); got != More {
 		t.Errorf("2 or 3 points more in every seed, and the verdict is %q", got)
 	}

@@ -103,12 +103,12 @@ func (p *points) add(r Row) {
 	x, y := r.Cost.half(), 100*r.Violation.half()
 	p.XErrors = append(p.XErrors, struct{ Low, High float64 }{x, x})
 	p.YErrors = append(p.YErrors, struct{ Low, High float64 }{min(y, 100*r.Violation.Mean), y})
-	p.labels = append(p.labels, r.Entrant.label())
-	p.shapes = append(p.shapes, schedulingShapes[r.Entrant.Scheduling])
+	p.labels = append(p.labels, r.Candidate.label())
+	p.shapes = append(p.shapes, schedulingShapes[r.Candidate.Scheduling])
 }
 
 // label is the text at a point. Policy and scheduling are left out, because colour and shape show them.
-func (e Entrant) label() string {
+func (e Candidate) label() string {
 	if _, settings, ok := strings.Cut(e.Series(), "("); ok {
 		settings, _, _ = strings.Cut(settings, ")")
 		return settings
@@ -117,7 +117,7 @@ func (e Entrant) label() string {
 }
 
 // plotTradeoff draws violation against cost. Each policy has a colour. A line joins those of its forms that no other of its forms beats;
-// the others are faint dots. The shape of a point shows the scheduling. The best of all entrants are joined in the background.
+// the others are faint dots. The shape of a point shows the scheduling. The best of all candidates are joined in the background.
 func plotTradeoff(path, name string, rows []Row) error {
 	c := newCanvas(name+": violation against cost (lower left is better)", "instance-seconds",
 		"share of the time in violation, % (square-root scale)")
@@ -131,7 +131,7 @@ func plotTradeoff(path, name string, rows []Row) error {
 		var best, others points
 		for _, r := range ordered {
 			switch {
-			case r.Entrant.Policy != family:
+			case r.Candidate.Policy != family:
 			case r.Best:
 				best.add(r)
 			default:

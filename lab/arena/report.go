@@ -146,7 +146,7 @@ and the scenario's own runs. All runs are on a page of their own.
 
 ## Overview
 
-`, "`quell arena --report`", costMargin, kept*100, lost*100, ladderSteps)
+`, "`quell arena --report`", costMargin, kept*100, lost*100, sweepSteps)
 	overview(w, contests)
 }
 
@@ -184,10 +184,10 @@ func (c *Contest) bestRivals() []string {
 	}
 	cells := []string{"none", "", "", "none", ""}
 	if cheap != nil {
-		copy(cells, []string{cheap.Entrant.Title(), cheap.Violation.text(100, 1), string(cheap.Against)})
+		copy(cells, []string{cheap.Candidate.Title(), cheap.Violation.text(100, 1), string(cheap.Against)})
 	}
 	if good != nil {
-		copy(cells[3:], []string{good.Entrant.Title(), good.dearer()})
+		copy(cells[3:], []string{good.Candidate.Title(), good.dearer()})
 	}
 	return cells
 }
@@ -294,11 +294,11 @@ const mostLines = 6
 // lines plays the scenario's own runs and the bounds once more with the first seed, and records every window.
 func (c *Contest) lines(ctx context.Context) ([]line, error) {
 	var lines []line
-	own := map[Entrant]bool{}
+	own := map[Candidate]bool{}
 	for _, r := range c.Scenario.Runs[:min(len(c.Scenario.Runs), mostLines)] {
-		own[entrantOf(c.Scenario, r)] = true
+		own[candidateOf(c.Scenario, r)] = true
 	}
-	for _, e := range c.Entrants {
+	for _, e := range c.Candidates {
 		if len(c.Results[e]) == 0 || !own[e] && (!sim.Bound(e.Policy) || e.Strain > 0) {
 			continue
 		}

@@ -21,10 +21,10 @@ import (
 
 // Line is one line of results.jsonl: the result of a finished run.
 type Line struct {
-	Program string          `json:"program"`         // fingerprint of the program that played the run
-	Digest  string          `json:"scenario_digest"` // hash of everything in the scenario except its list of runs
-	Entrant Entrant         `json:"entrant"`
-	Result  scenario.Result `json:"result"`
+	Program   string          `json:"program"`         // fingerprint of the program that played the run
+	Digest    string          `json:"scenario_digest"` // hash of everything in the scenario except its list of runs
+	Candidate Candidate       `json:"entrant"`
+	Result    scenario.Result `json:"result"`
 }
 
 // digest is a hash of everything in a scenario that a run depends on, so that changes of the scenario are noticed.
@@ -50,11 +50,11 @@ type store struct {
 	done map[play]scenario.Result
 }
 
-// play identifies one run: scenario, entrant and seed.
+// play identifies one run: scenario, candidate and seed.
 type play struct {
-	scenario string
-	entrant  Entrant
-	seed     uint64
+	scenario  string
+	candidate Candidate
+	seed      uint64
 }
 
 const resultsFile = "results.jsonl"
@@ -119,9 +119,9 @@ func (s *store) take(text []byte, digests map[string]string) error {
 	if present, ok := digests[l.Result.Scenario]; ok && present != l.Digest {
 		return fmt.Errorf("a result of another version of scenario %s", l.Result.Scenario)
 	}
-	p := play{l.Result.Scenario, l.Entrant, l.Result.Seed}
+	p := play{l.Result.Scenario, l.Candidate, l.Result.Seed}
 	if before, twice := s.done[p]; twice && !reflect.DeepEqual(before, l.Result) {
-		return fmt.Errorf("a second result for %s in %s with seed %d, which contradicts the first", p.entrant.Title(), p.scenario, p.seed)
+		return fmt.Errorf("a second result for %s in %s with seed %d, which contradicts the first", p.candidate.Title(), p.scenario, p.seed)
 	}
 	s.done[p] = l.Result
 	return nil
@@ -129,7 +129,7 @@ func (s *store) take(text []byte, digests map[string]string) error {
 
 // add writes a result to the file.
 func (s *store) add(p play, digest string, r scenario.Result) error {
-	data, err := json.Marshal(Line{s.program, digest, p.entrant, r})
+	data, err := json.Marshal(Line{s.program, digest, p.candidate, r})
 	if err != nil {
 		return fmt.Errorf("encoding a result: %w", err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Row is what an entrant achieved: means over seeds.
+// Row is what an candidate achieved: means over seeds.
 type Row struct {
-	Entrant   Entrant
+	Candidate Candidate
 	Seeds     int
 	Violation Estimate  // share of the time in which the objective was violated
 	Over      Estimate  // share of the requests that took longer than the threshold or failed
@@ -24,7 +24,7 @@ type Row struct {
 	Uneven    *Estimate // largest over mean of the instances' loads
 	MeanMS    *Estimate
 	P99MS     *Estimate
-	Front     bool // no entrant but the bounds is better in mean violation or mean cost and at least as good in the other
+	Front     bool // no candidate but the bounds is better in mean violation or mean cost and at least as good in the other
 	Best      bool // no other form of the same policy is, by the same rule
 	Own       bool // a run of the scenario's own list, or PRIMA with the scenario's settings
 }
@@ -71,16 +71,16 @@ func (e *Estimate) text(scale float64, decimals int) string {
 	return fmt.Sprintf("%s ± %.*f", mean, decimals, *e.Half*scale)
 }
 
-// Rows are the entrants that have results, in order of violation, then of cost.
+// Rows are the candidates that have results, in order of violation, then of cost.
 func (c *Contest) Rows() []Row {
-	own := map[Entrant]bool{primaItself: true}
+	own := map[Candidate]bool{primaItself: true}
 	if c.Scenario != nil {
 		for _, r := range c.Scenario.Runs {
-			own[entrantOf(c.Scenario, r)] = true
+			own[candidateOf(c.Scenario, r)] = true
 		}
 	}
 	var rows []Row
-	for _, e := range c.Entrants {
+	for _, e := range c.Candidates {
 		if results := c.Results[e]; len(results) > 0 {
 			row := summarize(e, results)
 			row.Own = own[e]
@@ -94,7 +94,7 @@ func (c *Contest) Rows() []Row {
 	return rows
 }
 
-func summarize(e Entrant, results []scenario.Result) Row {
+func summarize(e Candidate, results []scenario.Result) Row {
 	var violation, over, cost, uneven, mean, p99 []float64
 	for _, r := range results {
 		over = append(over, overShare(&r))
@@ -111,7 +111,7 @@ func summarize(e Entrant, results []scenario.Result) Row {
 		}
 	}
 	return Row{
-		Entrant: e, Seeds: len(results), Violation: *estimate(violation), Over: *estimate(over), Cost: *estimate(cost),
+		Candidate: e, Seeds: len(results), Violation: *estimate(violation), Over: *estimate(over), Cost: *estimate(cost),
 		Uneven: estimate(uneven), MeanMS: estimate(mean), P99MS: estimate(p99),
 	}
 }
@@ -126,11 +126,11 @@ func violationShare(r *scenario.Result) float64 { return r.SLO.ViolationShare }
 
 // markFronts sets Front and Best of the rows.
 func markFronts(rows []Row) {
-	for i := range front(rows, func(r *Row) bool { return !sim.Bound(r.Entrant.Policy) }) {
+	for i := range front(rows, func(r *Row) bool { return !sim.Bound(r.Candidate.Policy) }) {
 		rows[i].Front = true
 	}
 	for _, family := range families(rows) {
-		for i := range front(rows, func(r *Row) bool { return r.Entrant.Policy == family }) {
+		for i := range front(rows, func(r *Row) bool { return r.Candidate.Policy == family }) {
 			rows[i].Best = true
 		}
 	}
@@ -160,8 +160,8 @@ func front(rows []Row, who func(*Row) bool) iter.Seq[int] {
 func families(rows []Row) []string {
 	var names []string
 	for _, r := range rows {
-		if !slices.Contains(names, r.Entrant.Policy) {
-			names = append(names, r.Entrant.Policy)
+		if !slices.Contains(names, r.Candidate.Policy) {
+			names = append(names, r.Candidate.Policy)
 		}
 	}
 	last := append([]string{subject}, sim.Bounds...)
@@ -182,7 +182,7 @@ func (r Row) cells() []string {
 		mark = "*"
 	}
 	return []string{
-		r.Entrant.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.Uneven.text(1, 2),
+		r.Candidate.Title(), r.Violation.text(100, 1), r.Over.text(100, 2), r.Cost.text(1, 0), r.Uneven.text(1, 2),
 		r.MeanMS.text(1, 1), r.P99MS.text(1, 0),
 		fmt.Sprint(r.Seeds), mark,
 	}

@@ -81,8 +81,8 @@ func (g *KernelGroup) writeCredits() error {
 	return os.WriteFile(g.creditsFile(), data, 0o600)
 }
 
-// purse returns the credits of a new instance, which has this id.
-func (c labCredits) purse(id string) *kernel.Purse {
+// bucket returns the credits of a new instance, which has this id.
+func (c labCredits) bucket(id string) *kernel.TokenBucket {
 	balance := c.Launch
 	if n, err := strconv.Atoi(strings.TrimLeft(id, "abcdefghijklmnopqrstuvwxyz-")); err == nil && n >= 1 && n <= len(c.Balance) {
 		balance = c.Balance[n-1]
@@ -91,7 +91,7 @@ func (c labCredits) purse(id string) *kernel.Purse {
 	if c.Resource != quell.CPU {
 		b.PerUse /= c.Whole // a credit is a minute of the whole resource
 	}
-	return kernel.NewPurse(b, balance)
+	return kernel.NewTokenBucket(b, balance)
 }
 
 // spend makes the instance burstable, if it is to be, until settle is called. failed is closed if that ends by itself; it is nil if the
@@ -108,10 +108,11 @@ func (i Instance) spend(ctx context.Context, log *slog.Logger) (failed <-chan st
 	if err := json.Unmarshal(data, &credits); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", i.Credits, err)
 	}
-	purse := credits.purse(i.ID)
-	log.Info("instance is burstable", "instance", i.ID, "resource", credits.Resource, "credits", purse.Balance())
+	bucket := credits.bucket(i.ID)
+	log.Info("instance is burstable", "instance", i.ID, "resource", credits.Resource, "credits", bucket.Balance())
 	slow := false
-	burstable := kernel.Burstable{Prefix: i.Prefix, Host: i.Host, Resource: credits.Resource, Folder: filepath.Dir(i.Credits), Purse: purse,
+	burstable := kernel.Burstable{Prefix: i.Prefix, Host: i.Host, Resource: credits.Resource, Folder: filepath.Dir(i.Credits),
+		TokenBucket: bucket,
 		Counted: func(c kernel.Counted) {
 			if c.Slow != slow {
 				slow = c.Slow

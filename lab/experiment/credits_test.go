@@ -56,7 +56,7 @@ func TestBurstableInstancesInALab(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	for id, want := range map[string]float64{"i1": 1, "i2": 0.5, "i17": 0.5, "web-1": 1, "odd": 0.5} {
-		if got := c.purse(id).Balance(); got != want {
+		if got := c.bucket(id).Balance(); got != want {
 			t.Errorf("%s begins with %v credits, want %v", id, got, want)
 		}
 	}
@@ -70,7 +70,7 @@ func TestCreditsOfOtherResourcesInALab(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := labCredits{*sc.Instances.Credits, creditedHost(sc)}
-	p, now := c.purse("i1"), time.Unix(0, 0)
+	p, now := c.bucket("i1"), time.Unix(0, 0)
 	p.Count(now, 0, time.Second)
 	allowed := p.Count(now.Add(15*time.Second), 15*50e6, time.Second) // 0.25 minutes of the link, of which a fifth is earned
 	if left := p.Balance(); math.Abs(left-(0.5-0.25*0.8)) > 1e-9 || allowed != 50e6 {

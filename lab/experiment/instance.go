@@ -201,18 +201,18 @@ type meterReading struct {
 	Failures    []string                   `json:"failures,omitempty"` // errors of sensors; their readings are missing
 }
 
-// look lets the sensors glance at the machine, as often as the agent does, until ctx ends.
+// look lets the sensors take subsamples of the machine, as often as the agent does, until ctx ends.
 func (m *meter) look(ctx context.Context) {
-	glances := tick.NewGlances(m, nil)
-	for glances.Until(ctx, time.Now().Add(time.Hour)) {
+	subsamples := tick.NewSubsamples(m, nil)
+	for subsamples.Until(ctx, time.Now().Add(time.Hour)) {
 	}
 }
 
-// Glance lets the sensors glance at the machine. If a sample is being taken, it waits for the end of that.
-func (m *meter) Glance() {
+// Subsample lets the sensors take subsamples of the machine. If a sample is being taken, it waits for the end of that.
+func (m *meter) Subsample() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sensors.Glance()
+	m.sensors.Subsample()
 }
 
 func (m *meter) ServeHTTP(w http.ResponseWriter, _ *http.Request) {

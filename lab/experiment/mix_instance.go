@@ -180,8 +180,8 @@ func (in *mixInstance) Sample(now time.Time) (quell.Observation, []sensor.Failur
 	return o, nil
 }
 
-// Glance does nothing: there is nothing to look at between two samples.
-func (in *mixInstance) Glance() {}
+// Subsample does nothing: there is nothing to look at between two samples.
+func (in *mixInstance) Subsample() {}
 
 func (in *mixInstance) began() time.Time {
 	in.mu.Lock()

@@ -36,7 +36,7 @@ func checkUse(d *setting.Decoder, path string) {
 	varies := given("trace") || given("markov")
 	if given("program") == given("resource") && !d.Broken(path) {
 		d.ProblemAt(d.PlaceOf(path), path+" needs either resource or program", "a resource that is used, or a real program that runs")
-		d.Spoil(setting.Join(path, "resource"))
+		d.MarkBroken(setting.Join(path, "resource"))
 	}
 	for _, form := range []string{"ramp", "on", "off", "trace", "markov", "own"} {
 		if given("program") && given(form) {
@@ -48,7 +48,7 @@ func checkUse(d *setting.Decoder, path string) {
 		d.Refuse(use, "", "must not be given with trace or markov, which contain the uses")
 	case !varies && !given("use") && !given("program") && !d.Broken(path):
 		d.ProblemAt(d.PlaceOf(path), use+" is missing", "share of the host's resource that is taken; 0 ends it")
-		d.Spoil(use)
+		d.MarkBroken(use)
 	}
 	if given("lengths") && !given("on") {
 		d.Refuse(setting.Join(path, "lengths"), "", "goes with on and off only")

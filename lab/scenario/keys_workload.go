@@ -167,7 +167,7 @@ func (f *file) workloadParts(d *setting.Decoder) {
 			}
 		case fits && p.required && !d.Given(path) && !d.Broken(path):
 			d.ProblemAt(d.PlaceOf("workload"), path+" is missing", fmt.Sprintf("a workload of kind %s needs it", kind))
-			d.Spoil(path)
+			d.MarkBroken(path)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 // A burstable instance: as long as it has credits, its resource works at full speed; without credits, at the baseline. On a processor every
 // core is slowed down equally. Neighbours' work spends no credits.
 
-// purse is the credits of one instance.
-type purse struct {
+// bucket is the credits of one instance.
+type bucket struct {
 	bucket  credit.Bucket // uses are in cores, or in whole resources
 	balance float64       // below 0: used in advance; it is repaid before the limit ends or, where it is sold, before new credits are saved
 	charged float64       // credits that were used in advance, and are too many to be repaid
@@ -27,14 +27,14 @@ const counting = 1.0
 // telling is the period of Options.Credits.
 const telling = time.Minute
 
-// newPurse returns the credits of an instance that starts, or nil if the scenario has none.
-func (s *simulation) newPurse(in *instance) *purse {
+// newTokenBucket returns the credits of an instance that starts, or nil if the scenario has none.
+func (s *simulation) newTokenBucket(in *instance) *bucket {
 	c := s.Scenario.Instances.Credits
 	if c == nil {
 		return nil
 	}
 	whole := s.servers(in, kindOf(c.Resource))
-	p := &purse{balance: c.Launch, bucket: credit.Bucket{
+	p := &bucket{balance: c.Launch, bucket: credit.Bucket{
 		Baseline: c.Baseline * whole, Burst: whole, PerUse: 1.0 / 60, Cap: c.Cap, Launch: c.Launch,
 	}}
 	if in.number < len(c.Balance) {
@@ -44,11 +44,11 @@ func (s *simulation) newPurse(in *instance) *purse {
 	return p
 }
 
-// returnPurse ends the limit of an instance's machine.
-func (s *simulation) returnPurse(in *instance) {
-	if in.purse != nil && in.purse.limited {
+// returnBucket ends the limit of an instance's machine.
+func (s *simulation) returnBucket(in *instance) {
+	if in.bucket != nil && in.bucket.limited {
 		s.w.limit(in.host, kindOf(s.Scenario.Instances.Credits.Resource), 1)
-		in.purse.limited = false
+		in.bucket.limited = false
 	}
 }
 
@@ -92,7 +92,7 @@ func (s *simulation) scheduleCredits() {
 // countCredits takes what was used since the last count from the balances, and limits instances without credits.
 func (s *simulation) countCredits(k kind) {
 	for _, in := range s.members {
-		p := in.purse
+		p := in.bucket
 		if in.state == quell.Failed {
 			continue
 		}
@@ -120,7 +120,7 @@ func (s *simulation) countCredits(k kind) {
 
 // charge sells what was used in advance beyond a full balance, as AWS does in unlimited mode. The rest may still be repaid by what is
 // earned.
-func (p *purse) charge() {
+func (p *bucket) charge() {
 	if owed := -p.balance - p.bucket.Cap; owed > 0 {
 		p.charged += owed
 		p.balance += owed
@@ -135,7 +135,7 @@ func (s *simulation) surplus() *float64 {
 	}
 	credits := 0.0
 	for _, in := range s.instances {
-		credits += in.purse.charged + max(0, -in.purse.balance)
+		credits += in.bucket.charged + max(0, -in.bucket.balance)
 	}
 	dollars := credits / 60 * c.Surplus
 	return &dollars
@@ -147,7 +147,7 @@ func (s *simulation) showCredits() {
 	show := s.showing
 	s.showing = !show
 	for _, in := range s.members {
-		if p := in.purse; show {
+		if p := in.bucket; show {
 			p.shown = p.seen
 		} else {
 			now := max(0, p.balance)
@@ -161,7 +161,7 @@ func (s *simulation) balances() map[string]float64 {
 	balances := make(map[string]float64, len(s.members))
 	for _, in := range s.members {
 		if in.state != quell.Failed {
-			balances[s.Scenario.Hosts[in.host].ID] = max(0, in.purse.balance)
+			balances[s.Scenario.Hosts[in.host].ID] = max(0, in.bucket.balance)
 		}
 	}
 	return balances

@@ -47,7 +47,7 @@ func TestDepletionIsFelt(t *testing.T) {
 	var empty float64
 	var look func()
 	look = func() {
-		if in := s.members[0]; in.purse.limited && empty == 0 {
+		if in := s.members[0]; in.bucket.limited && empty == 0 {
 			empty = s.w.now
 		}
 		s.w.agenda.add(s.w.now+1, look)
@@ -126,7 +126,7 @@ func TestFreshInstancesHaveLaunchCredits(t *testing.T) {
 	if len(s.members) != 1 || s.members[0].id != "i2" {
 		t.Fatalf("at the end there are %v", s.ids())
 	}
-	fresh := s.members[0].purse
+	fresh := s.members[0].bucket
 	if fresh.limited || fresh.balance > 7 || fresh.balance < 1 || fresh.shown == nil || math.Abs(*fresh.shown-fresh.balance) > 1 {
 		t.Errorf("the fresh one has %v of 7 credits, limited %v, shown %v", fresh.balance, fresh.limited, fresh.shown)
 	}

@@ -43,7 +43,7 @@ func TestICEDoesNotOscillate(t *testing.T) {
 		noticed := map[int]bool{}
 		_, err := Run(t.Context(), Options{Scenario: sc, Run: scenario.Run{Policy: iceBeside(), Scheduling: scheduling},
 			Settings: map[string]float64{"apache.MaxRequestWorkers": 200},
-			Glances: func(at time.Duration, _ *quell.Snapshot, p *quell.Plan) {
+			FastPlans: func(at time.Duration, _ *quell.Snapshot, p *quell.Plan) {
 				left := 1.0
 				for id, f := range p.Factor {
 					if id == "i2" {
@@ -139,7 +139,7 @@ func TestUsersStayWithCookies(t *testing.T) {
 		sc.Duration, sc.Timeline = 5*time.Minute, nil
 		var last string
 		played(t, Options{Scenario: sc, Run: scenario.Run{Policy: iceBeside(), Scheduling: quell.RoundRobin}, Sticky: sticky,
-			Glances: func(_ time.Duration, s *quell.Snapshot, _ *quell.Plan) {
+			FastPlans: func(_ time.Duration, s *quell.Snapshot, _ *quell.Plan) {
 				for _, in := range s.Instances {
 					if o := in.Observation; o != nil && o.RequestRate != nil && *o.RequestRate > 5 && in.ID != last {
 						last = in.ID

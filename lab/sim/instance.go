@@ -40,9 +40,9 @@ type instance struct {
 	choresAt float64            // processor time of its own work that is not for requests, when its window began
 	signsAt  signs              // what the host had counted at that time
 	readings []life.Received    // the newest readings that have arrived, of machine and balancer
-	glimpse  *glimpse           // what the fast policy sees of it; nil without a fast policy
+	fastView *fastView          // what the fast policy sees of it; nil without a fast policy
 	monitor  monitor            // what Envoy's outlier detection knows of it
-	purse    *purse             // its credits; nil if it is not burstable
+	bucket   *bucket            // its credits; nil if it is not burstable
 	settings map[string]float64 // parameters of its server that are in force
 }
 
@@ -79,7 +79,7 @@ func (s *simulation) start(n int) (started int) {
 		in := &instance{
 			id: "i" + strconv.Itoa(len(s.instances)+1), number: len(s.instances), host: host, state: quell.Starting, started: s.w.now, place: -1,
 		}
-		in.purse = s.newPurse(in)
+		in.bucket = s.newTokenBucket(in)
 		s.instances = append(s.instances, in)
 		s.members = append(s.members, in)
 		s.byID[in.id] = in
@@ -121,8 +121,8 @@ func (s *simulation) becomeReady(in *instance) {
 	in.readings = make([]life.Received, 0, 2)
 	in.settings = maps.Clone(s.Settings)
 	in.meter.began, in.meter.touched = s.w.now, s.w.now
-	if s.hurry != nil {
-		in.glimpse = s.newGlimpse(in)
+	if s.fast != nil {
+		in.fastView = s.newFastView(in)
 	}
 	in.meter.classes = make([]classMeter, len(s.Scenario.Workload.Classes))
 	in.probers = newProbers(s.w, s.probes[in.host], in.host, int32(in.number), s.seed+uint64(in.number))
@@ -156,7 +156,7 @@ func (s *simulation) down(in *instance) {
 	for _, p := range in.probers {
 		p.stop()
 	}
-	s.returnPurse(in)
+	s.returnBucket(in)
 	if in.candidate.InFlight > 0 {
 		s.failOpen(in)
 	}

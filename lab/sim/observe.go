@@ -77,8 +77,8 @@ func (s *simulation) send(in *instance) {
 			o.Probe[prober.plan.resource] = p
 		}
 	}
-	if in.purse != nil && in.purse.shown != nil {
-		o.Credits = map[quell.Resource]float64{s.Scenario.Instances.Credits.Resource: *in.purse.shown}
+	if in.bucket != nil && in.bucket.shown != nil {
+		o.Credits = map[quell.Resource]float64{s.Scenario.Instances.Credits.Resource: *in.bucket.shown}
 	}
 	if s.Faults.Lost > 0 && s.rng.Float64() < s.Faults.Lost {
 		return
@@ -139,8 +139,8 @@ func (s *simulation) report() {
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
-		if in.glimpse != nil {
-			in.glimpse.keep(m)
+		if in.fastView != nil {
+			in.fastView.keep(m)
 		}
 		counted := &struct{ rate, open, failed float64 }{rate: float64(m.arrived) / window, open: m.openTime / window}
 		o := quell.Observation{WindowS: window, RequestRate: &counted.rate, InFlight: &counted.open}

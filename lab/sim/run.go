@@ -61,9 +61,9 @@ type Options struct {
 	// only if the scenario's instances have credits.
 	Credits func(at time.Duration, balances map[string]float64)
 
-	// Glances is, if not nil, called with every plan of the fast policy, and with the snapshot of its decision. at is the time since measuring
-	// began; it is negative during the warm-up.
-	Glances func(at time.Duration, s *quell.Snapshot, p *quell.Plan)
+	// FastPlans is, if not nil, called with every plan of the fast policy, and with the snapshot of its decision. at is the time since
+	// measuring began; it is negative during the warm-up.
+	FastPlans func(at time.Duration, s *quell.Snapshot, p *quell.Plan)
 
 	// ProberLink, if not nil, returns how many seconds a probe of a link waits on the prober's own link at a time since measuring began.
 	ProberLink func(at time.Duration) float64
@@ -141,7 +141,7 @@ type simulation struct {
 	erring    erring
 
 	engine    *policy.Engine
-	hurry     *hurry     // nil without a fast policy
+	fast      *fastStep  // nil without a fast policy
 	foresight *foresight // only for bounds
 	state     policy.State
 	changes   []time.Duration
@@ -327,7 +327,7 @@ func (s *simulation) preparePolicy() (err error) {
 	if s.engine, err = s.newEngine(); err != nil {
 		return err
 	}
-	if err = s.newHurry(); err != nil {
+	if err = s.newFastStep(); err != nil {
 		return err
 	}
 	if Bound(s.Run.Policy.Name) {
@@ -432,7 +432,7 @@ func (s *simulation) result() scenario.Result {
 		InstanceSeconds: cost, MeanInstances: cost / sc.Duration.Seconds(), MaxInstances: s.most, Decisions: len(s.changes),
 		SurplusUSD: s.surplus(), LargestOverMean: s.evenness.result(),
 	}
-	if r.Fixed == 0 || s.hurry != nil || s.ejection != nil {
+	if r.Fixed == 0 || s.fast != nil || s.ejection != nil {
 		r.ReactionS = scenario.Reactions(sc.Marks(), s.changes)
 	}
 	return r

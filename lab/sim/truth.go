@@ -100,23 +100,23 @@ func (s *simulation) foresee() error {
 		f.needs[host] = append(f.needs[host], moment{s.zero + r.At.Seconds(), r.Demand})
 	}
 	s.foresight = f
-	return f.rehearse()
+	return f.dryRun()
 }
 
-// rehearse lets the clients, with the seed of the run, make their requests to a service that answers at once, and counts the requests.
+// dryRun lets the clients, with the seed of the run, make their requests to a service that answers at once, and counts the requests.
 // Open arrivals are exactly those of the run. Users make as many requests as they would if answers took no time.
-func (f *foresight) rehearse() error {
+func (f *foresight) dryRun() error {
 	s := f.s
 	f.asked = make([]float64, int((s.end-s.boot)/binSeconds)+1)
 	stage := &world{}
-	var cast *clients
-	cast, err := newClients(stage, &s.Scenario.Workload, s.seed, s.end, func(o order) {
+	var clients *clients
+	clients, err := newClients(stage, &s.Scenario.Workload, s.seed, s.end, func(o order) {
 		bin := min(int((stage.now-s.boot)/binSeconds), len(f.asked)-1)
-		f.asked[bin] += o.size * o.work[0].amount.next() / cast.classes[o.class][0].amount.next()
-		cast.answered(o.session)
+		f.asked[bin] += o.size * o.work[0].amount.next() / clients.classes[o.class][0].amount.next()
+		clients.answered(o.session)
 	})
 	if err == nil {
-		err = cast.mixOver(s.Scenario, s.boot, s.zero)
+		err = clients.mixOver(s.Scenario, s.boot, s.zero)
 	}
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *foresight) rehearse() error {
 	if err != nil {
 		return err
 	}
-	s.scheduleUsers(stage, cast)
+	s.scheduleUsers(stage, clients)
 	for {
 		next, open := s.after(arrivals)
 		for stage.agenda.next() < next {
@@ -137,7 +137,7 @@ func (f *foresight) rehearse() error {
 			return nil
 		}
 		stage.now = next
-		cast.arrive()
+		clients.arrive()
 	}
 }
 

@@ -11,10 +11,10 @@ import (
 )
 
 var cpuKind = kind{
-	resource: quell.CPU,
-	by:       func(o *Options) quell.Probing { return quell.Probing{RunMS: milliseconds(o.Run)} },
-	purse:    func(o *Options) purse { return processorPurse(o, o.Run) },
-	open:     openCPU,
+	resource:  quell.CPU,
+	by:        func(o *Options) quell.Probing { return quell.Probing{RunMS: milliseconds(o.Run)} },
+	allowance: func(o *Options) allowance { return processorAllowance(o, o.Run) },
+	open:      openCPU,
 }
 
 // ahead is how long before a computation its thread is woken; the thread then naps until the computation is due. ahead is longer than the
@@ -61,9 +61,9 @@ func openCPU(o *Options) (prober, error) {
 	return &cpuProbe{thread: t, quota: own, run: o.Run, work: func() { x = spin(x, n) }, paid: t.used(), ready: ready, stopped: stopped}, nil
 }
 
-// processorPurse is the budget of probes that use processor time; guess is the expected time of one probe.
-func processorPurse(o *Options, guess time.Duration) purse {
-	return purse{perSecond: o.Budget * cores(o), most: o.rate(), cost: guess.Seconds()}
+// processorAllowance is the budget of probes that use processor time; guess is the expected time of one probe.
+func processorAllowance(o *Options, guess time.Duration) allowance {
+	return allowance{perSecond: o.Budget * cores(o), most: o.rate(), cost: guess.Seconds()}
 }
 
 // cores returns the number of processors that the instance has.

@@ -9,12 +9,12 @@ import (
 var diskKind = kind{
 	resource: quell.Disk,
 	by:       func(o *Options) quell.Probing { return quell.Probing{Bytes: blockBytes, Write: o.Writes} },
-	purse: func(o *Options) purse {
+	allowance: func(o *Options) allowance {
 		rate := 1.0 // one probe per second if the disk's operations per second are not configured
 		if o.Operations > 0 {
 			rate = o.Budget * o.Operations
 		}
-		return purse{perSecond: rate, most: o.rate(), cost: 1}
+		return allowance{perSecond: rate, most: o.rate(), cost: 1}
 	},
 	open: openDisk,
 }

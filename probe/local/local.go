@@ -87,8 +87,8 @@ type kind struct {
 	resource quell.Resource
 	// by describes a probe's work.
 	by func(o *Options) quell.Probing
-	// purse is the budget of the probes.
-	purse func(o *Options) purse
+	// allowance is the budget of the probes.
+	allowance func(o *Options) allowance
 	// open makes the prober, on the thread that will probe. It fails if the resource cannot be probed.
 	open func(o *Options) (prober, error)
 }
@@ -169,10 +169,10 @@ type follower struct {
 	kind
 	opts *Options
 
-	prober prober // nil while the resource cannot be probed
-	tried  time.Time
-	purse  purse
-	filled time.Time // when the purse's income was computed
+	prober    prober // nil while the resource cannot be probed
+	tried     time.Time
+	allowance allowance
+	filled    time.Time // when the allowance's income was computed
 
 	mu      sync.Mutex // guards what follows
 	singles []float64  // times since the last Sample, in ms
@@ -223,7 +223,7 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 		f.budget(start)
 		if f.ready(start) {
 			length := end.Sub(start)
-			f.window(ctx, start, probe.Stratify(rng, f.purse.draw(length), length))
+			f.window(ctx, start, probe.Stratify(rng, f.allowance.draw(length), length))
 		}
 		if !tick.SleepUntil(ctx, end) {
 			return
@@ -231,17 +231,17 @@ func (f *follower) follow(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// budget computes the income of the purse, unless that was done less than the time reckon ago. What is saved stays, and so does the
+// budget computes the income of the allowance, unless that was done less than the time reckon ago. What is saved stays, and so does the
 // measured cost of probes.
 func (f *follower) budget(now time.Time) {
 	if !f.filled.IsZero() && now.Sub(f.filled) < reckon {
 		return
 	}
-	p := f.kind.purse(f.opts)
+	p := f.kind.allowance(f.opts)
 	if !f.filled.IsZero() {
-		p.cost, p.saved, p.due = f.purse.cost, f.purse.saved, f.purse.due
+		p.cost, p.saved, p.due = f.allowance.cost, f.allowance.saved, f.allowance.due
 	}
-	f.purse, f.filled = p, now
+	f.allowance, f.filled = p, now
 }
 
 // ready returns whether the prober is open. If the prober is not open, ready tries to open it, at most once in the time again.
@@ -272,7 +272,7 @@ func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Sl
 			return
 		}
 		s, err := f.prober.probe(time.Since(start.Add(slot.At)))
-		f.purse.pay(s.cost)
+		f.allowance.pay(s.cost)
 		f.note(&s.ms, err)
 		if broken := (*brokenError)(nil); errors.As(err, &broken) {
 			_ = f.prober.close() // ready opens a new one

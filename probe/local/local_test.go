@@ -215,11 +215,11 @@ func TestCoarseClocks(t *testing.T) {
 	}
 }
 
-// Whatever single probes cost, all probes together cost at most the purse's income plus one probe that was saved up.
-func TestPurse(t *testing.T) {
+// Whatever single probes cost, all probes together cost at most the allowance's income plus one probe that was saved up.
+func TestAllowance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cost := rapid.Float64Range(1e-5, 1e-1)
-		p := purse{perSecond: rapid.Float64Range(1e-4, 1).Draw(t, "per second"), most: 8, cost: cost.Draw(t, "guess")}
+		p := allowance{perSecond: rapid.Float64Range(1e-4, 1).Draw(t, "per second"), most: 8, cost: cost.Draw(t, "guess")}
 		window := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Minute)).Draw(t, "window"))
 		steady := cost.Draw(t, "cost")
 		p.cost = max(p.cost, steady) // if the estimated cost is too low, only one probe costs too much
@@ -241,7 +241,7 @@ func TestPurse(t *testing.T) {
 	})
 }
 
-func TestPurseAdapts(t *testing.T) {
+func TestAllowanceAdapts(t *testing.T) {
 	for _, c := range []struct {
 		why             string
 		perSecond, cost float64
@@ -253,7 +253,7 @@ func TestPurseAdapts(t *testing.T) {
 		{"probes that cost ten times what was thought", 0.005, 5e-3, 90, 103},
 		{"nothing comes in", 0, 550e-6, 0, 0},
 	} {
-		p, n := purse{perSecond: c.perSecond, most: 8, cost: 500e-6}, 0
+		p, n := allowance{perSecond: c.perSecond, most: 8, cost: 500e-6}, 0
 		for range 100 {
 			for range p.draw(time.Second) {
 				n++
@@ -264,7 +264,7 @@ func TestPurseAdapts(t *testing.T) {
 			t.Errorf("%s: %d probes", c.why, n)
 		}
 	}
-	disk := diskKind.purse(&Options{Budget: 0.005, Operations: 200, Period: time.Second})
+	disk := diskKind.allowance(&Options{Budget: 0.005, Operations: 200, Period: time.Second})
 	if n := disk.draw(time.Second); n != 1 {
 		t.Errorf("%d operations a second on a disk of 200", n)
 	}
@@ -309,20 +309,20 @@ func TestTheBudgetFollowsTheQuota(t *testing.T) {
 	f := &follower{kind: cpuKind, opts: &Options{Root: machine, Budget: MostBudget, Run: UsualRun, Period: time.Second}}
 	now := time.Unix(100, 0)
 	f.budget(now)
-	if f.purse.perSecond != MostBudget*0.25 || f.purse.cost != UsualRun.Seconds() {
-		t.Fatalf("%+v with a quarter of a core", f.purse)
+	if f.allowance.perSecond != MostBudget*0.25 || f.allowance.cost != UsualRun.Seconds() {
+		t.Fatalf("%+v with a quarter of a core", f.allowance)
 	}
-	f.purse.pay(1)
-	was := f.purse
+	f.allowance.pay(1)
+	was := f.allowance
 	machine["sys/fs/cgroup/web/cpu.max"] = &fstest.MapFile{Data: []byte("200000 100000\n")}
 	f.budget(now.Add(reckon - 1))
-	if f.purse != was {
-		t.Errorf("%+v, too early", f.purse)
+	if f.allowance != was {
+		t.Errorf("%+v, too early", f.allowance)
 	}
 	f.budget(now.Add(reckon))
 	was.perSecond = MostBudget * 2
-	if f.purse != was {
-		t.Errorf("%+v with two cores, want %+v", f.purse, was)
+	if f.allowance != was {
+		t.Errorf("%+v with two cores, want %+v", f.allowance, was)
 	}
 }
 
@@ -360,7 +360,7 @@ func TestFollowerTellsWhy(t *testing.T) {
 // A prober that broke is closed, and opened again after a while.
 func TestABrokenProberIsMadeAnew(t *testing.T) {
 	broken := &scripted{err: &brokenError{os.ErrClosed}}
-	f := &follower{opts: &Options{Period: time.Second}, kind: diskKind, prober: broken, purse: purse{cost: 1}}
+	f := &follower{opts: &Options{Period: time.Second}, kind: diskKind, prober: broken, allowance: allowance{cost: 1}}
 	f.window(t.Context(), time.Now(), []probe.Slot{{Until: time.Hour}, {Until: time.Hour}})
 	if f.prober != nil || !broken.closed || broken.probes != 1 || !errors.Is(f.failed, os.ErrClosed) || f.ready(time.Now()) {
 		t.Errorf("%+v, %+v", f, broken)

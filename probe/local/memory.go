@@ -9,10 +9,10 @@ import (
 )
 
 var memoryKind = kind{
-	resource: quell.Memory,
-	by:       func(o *Options) quell.Probing { return quell.Probing{Bytes: o.Buffer} },
-	purse:    memoryPurse,
-	open:     openMemory,
+	resource:  quell.Memory,
+	by:        func(o *Options) quell.Probing { return quell.Probing{Bytes: o.Buffer} },
+	allowance: memoryAllowance,
+	open:      openMemory,
 }
 
 const (
@@ -23,10 +23,10 @@ const (
 	leastBuffer = 64 << 10
 )
 
-// memoryPurse is the budget of memory probes. They also take processor time, and each displaces lines in the caches, so there are at
+// memoryAllowance is the budget of memory probes. They also take processor time, and each displaces lines in the caches, so there are at
 // most half as many as of other probes.
-func memoryPurse(o *Options) purse {
-	p := processorPurse(o, guessedWalk)
+func memoryAllowance(o *Options) allowance {
+	p := processorAllowance(o, guessedWalk)
 	p.most /= 2
 	return p
 }

@@ -25,6 +25,6 @@ func (s *Settings) Keys() setting.Table {
 func (s *Settings) Check(*setting.Decoder, quell.Service) {}
 
 // New makes the driver.
-func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
+func (s *Settings) New(scaler.Env) (scaler.Driver, error) {
 	return scaler.Made(New(Options{Start: s.Start, Stop: s.Stop, List: s.List}))
 }

@@ -58,6 +58,6 @@ func (s *Settings) Check(d *setting.Decoder, _ quell.Service) {
 }
 
 // New makes the driver.
-func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
+func (s *Settings) New(scaler.Env) (scaler.Driver, error) {
 	return New(Options{Names: s.Names, Resolver: s.Resolver, Probe: s.ProbePort}), nil
 }

@@ -59,6 +59,6 @@ func (s *Settings) Check(d *setting.Decoder, service quell.Service) {
 }
 
 // New makes the driver.
-func (s *Settings) New(scaler.Surroundings) (scaler.Driver, error) {
+func (s *Settings) New(scaler.Env) (scaler.Driver, error) {
 	return scaler.Made(New(s.Instances))
 }

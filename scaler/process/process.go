@@ -44,7 +44,7 @@ type Driver struct {
 	client *http.Client
 	ctx    context.Context // the context of everything that runs in the background
 	cancel context.CancelFunc
-	hurry  chan struct{} // closed when instances must end without waiting for their drain
+	cut    chan struct{} // closed when instances must end without waiting for their drain
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
@@ -68,7 +68,7 @@ func New(opts Options) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{opts: opts, folder: folder, client: newClient(), hurry: make(chan struct{}), running: map[string]*running{}}
+	d := &Driver{opts: opts, folder: folder, client: newClient(), cut: make(chan struct{}), running: map[string]*running{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.adopt(); err != nil {
 		d.cancel()
@@ -201,7 +201,7 @@ func (d *Driver) Close(ctx context.Context, keep bool) error {
 
 	err := d.await(ctx, ending, d.opts.Drain+killWithin)
 	if err != nil && ctx.Err() != nil {
-		close(d.hurry)
+		close(d.cut)
 		err = d.await(context.WithoutCancel(ctx), ending, killWithin)
 	}
 	d.cancel()

@@ -152,7 +152,7 @@ func checkAddress(d *setting.Decoder, path, template string) {
 }
 
 // options returns the options of a driver, without a lifeline.
-func (s *Settings) options(in scaler.Surroundings) Options {
+func (s *Settings) options(in scaler.Env) Options {
 	return Options{
 		Command: s.Command, Address: s.Address, ProbeAddress: s.ProbeAddress, Slots: s.Slots, Dir: filepath.Join(in.Data, "instances"),
 		Ports: PortRange(s.Ports), Ready: s.Ready, Drain: s.Drain, Logger: in.Logger,
@@ -160,7 +160,7 @@ func (s *Settings) options(in scaler.Surroundings) Options {
 }
 
 // New makes the driver. If instances need a lifeline and the process has not inherited one, New makes a pipe for it.
-func (s *Settings) New(in scaler.Surroundings) (scaler.Driver, error) {
+func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
 	options, driver := s.options(in), &configured{lifeline: s.Lifeline}
 	if s.Lifeline {
 		options.Lifeline = in.Lifeline
@@ -206,7 +206,7 @@ func (c *configured) closePipe() error {
 func (s *Settings) Lingering() time.Duration { return s.Linger }
 
 // EndInstances ends the instances, unless a controller has run since the given time: such a controller has its own process that ends them.
-func (s *Settings) EndInstances(ctx context.Context, in scaler.Surroundings, since time.Time) error {
+func (s *Settings) EndInstances(ctx context.Context, in scaler.Env, since time.Time) error {
 	const settle = 500 * time.Millisecond // a controller's last write may be this much newer than the recorded time of its end
 	options := s.options(in)
 	list, err := os.Stat(filepath.Join(options.Dir, "instances.json"))

@@ -170,7 +170,7 @@ func (d *Driver) end(in *running) {
 		return
 	case <-d.ctx.Done(): // the driver was closed: the next one continues
 		return
-	case <-d.hurry:
+	case <-d.cut:
 	case <-drain.C:
 	}
 	d.opts.Logger.Warn("instance did not end when asked to, and is killed", "instance", in.ID, "after", d.opts.Drain)

@@ -169,16 +169,16 @@ func (c *Calendar) startPHP(ctx context.Context) error {
 	args := []string{"-F", "-n", "-y", c.PHP().Main,
 		"-d", "extension=pdo.so", "-d", "extension=pdo_pgsql.so", "-d", "zend_extension=opcache.so", "-d", "display_errors=0"}
 	s := c.add("php-fpm")
-	s.finish, s.hurry = syscall.SIGQUIT, syscall.SIGTERM
-	return s.startUntil(ctx, func() (*process, error) { return c.launch("php-fpm", s.hurry, program, args...) },
+	s.finish, s.force = syscall.SIGQUIT, syscall.SIGTERM
+	return s.startUntil(ctx, func() (*process, error) { return c.launch("php-fpm", s.force, program, args...) },
 		func(*process) bool { return accepts(filepath.Join(c.sockets, "fpm.sock")) })
 }
 
 func (c *Calendar) startApache(ctx context.Context) error {
 	s := c.add("apache2")
-	s.finish, s.hurry = syscall.SIGWINCH, syscall.SIGTERM
+	s.finish, s.force = syscall.SIGWINCH, syscall.SIGTERM
 	return s.start(ctx, func() (*process, error) {
-		return c.launch("apache2", s.hurry, "apache2", "-f", c.Apache().Main, "-DFOREGROUND")
+		return c.launch("apache2", s.force, "apache2", "-f", c.Apache().Main, "-DFOREGROUND")
 	}, c.Port)
 }
 

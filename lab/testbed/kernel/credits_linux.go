@@ -21,7 +21,7 @@ import (
 // noticeable is by how much a limit must change to be set again, as a fraction.
 const noticeable = 0.02
 
-// KeepCredits makes an instance burstable until ctx ends: at each count, the resource of its host is limited to what the purse allows. The
+// KeepCredits makes an instance burstable until ctx ends: at each count, the resource of its host is limited to what the bucket allows. The
 // limit is the host's and not the instance's, so that the instance feels it and cannot read it. Nothing else may use that resource of the
 // host. At the end the host has all of it again.
 func (b Burstable) KeepCredits(ctx context.Context) (err error) {
@@ -29,7 +29,7 @@ func (b Burstable) KeepCredits(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.limit(b.Purse.bucket.Burst), m.close()) }()
+	defer func() { err = errors.Join(err, m.limit(b.TokenBucket.bucket.Burst), m.close()) }()
 	ticker := time.NewTicker(counting)
 	defer ticker.Stop()
 	limit := 0.0
@@ -39,15 +39,15 @@ func (b Burstable) KeepCredits(ctx context.Context) (err error) {
 			return fmt.Errorf("counting the credits of host %s: %w", b.Host, err)
 		}
 		now := time.Now()
-		allowed := b.Purse.Count(now, used, counting)
+		allowed := b.TokenBucket.Count(now, used, counting)
 		if math.Abs(allowed-limit) > noticeable*limit {
 			if err := m.limit(allowed); err != nil {
-				return fmt.Errorf("limiting the %s of host %s, which has %.3g credits: %w", b.Resource, b.Host, b.Purse.Balance(), err)
+				return fmt.Errorf("limiting the %s of host %s, which has %.3g credits: %w", b.Resource, b.Host, b.TokenBucket.Balance(), err)
 			}
 			limit = allowed
 		}
 		if b.Counted != nil {
-			b.Counted(Counted{At: now, Used: used, Balance: b.Purse.Balance(), Slow: b.Purse.Slow()})
+			b.Counted(Counted{At: now, Used: used, Balance: b.TokenBucket.Balance(), Slow: b.TokenBucket.Slow()})
 		}
 		select {
 		case <-ctx.Done():

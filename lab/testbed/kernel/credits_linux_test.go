@@ -29,9 +29,9 @@ func TestAnInstanceRunsOutOfCredits(t *testing.T) {
 		t.Fatalf("the host has %v processors", got)
 	}
 	const credits = 0.5 / 60 // half a second of a processor
-	purse := NewPurse(credit.Bucket{Baseline: 0.1, Burst: 0.4, PerUse: 1.0 / 60, Cap: 1}, credits)
+	bucket := NewTokenBucket(credit.Bucket{Baseline: 0.1, Burst: 0.4, PerUse: 1.0 / 60, Cap: 1}, credits)
 	ctx, stop := context.WithCancel(t.Context())
-	burstable, slow := watched(l, quell.CPU, purse)
+	burstable, slow := watched(l, quell.CPU, bucket)
 	done := make(chan error, 1)
 	defer spin(t, place(t, l, "h1", Instance))()
 	before, err := l.groups.used(filepath.Join(top, "vm"))
@@ -65,7 +65,7 @@ func TestAnInstanceRunsOutOfCredits(t *testing.T) {
 		t.Errorf("at the end the host has %v processors", got)
 	}
 	for _, r := range []quell.Resource{quell.CPU, quell.Network, quell.Memory} {
-		b := Burstable{Prefix: l.options.Prefix, Host: "h9", Resource: r, Purse: purse}
+		b := Burstable{Prefix: l.options.Prefix, Host: "h9", Resource: r, TokenBucket: bucket}
 		if err := b.KeepCredits(t.Context()); err == nil || !strings.Contains(err.Error(), "h9") && !strings.Contains(err.Error(), "memory") {
 			t.Errorf("credits of the %s of a host that does not exist: %v", r, err)
 		}
@@ -73,9 +73,9 @@ func TestAnInstanceRunsOutOfCredits(t *testing.T) {
 }
 
 // watched is the instance of host h1. The channel is closed when it is slowed down for the first time.
-func watched(l *Lab, r quell.Resource, purse *Purse) (b Burstable, slow <-chan struct{}) {
+func watched(l *Lab, r quell.Resource, bucket *TokenBucket) (b Burstable, slow <-chan struct{}) {
 	fell, once := make(chan struct{}), sync.Once{}
-	return Burstable{Prefix: l.options.Prefix, Host: "h1", Resource: r, Folder: l.options.Dir, Purse: purse, Counted: func(c Counted) {
+	return Burstable{Prefix: l.options.Prefix, Host: "h1", Resource: r, Folder: l.options.Dir, TokenBucket: bucket, Counted: func(c Counted) {
 		if c.Slow {
 			once.Do(func() { close(fell) })
 		}
@@ -99,8 +99,8 @@ func TestAnInstanceRunsOutOfNetworkCredits(t *testing.T) {
 	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: link}}})
 	url := startNginx(t, l, "h1", map[string]int64{"file": 200_000})
 	c := client(place(t, l, "", Client), true)
-	purse := NewPurse(credit.Bucket{Baseline: baseline, Burst: link, PerUse: 1, Cap: credits}, credits)
-	burstable, slow := watched(l, quell.Network, purse)
+	bucket := NewTokenBucket(credit.Bucket{Baseline: baseline, Burst: link, PerUse: 1, Cap: credits}, credits)
+	burstable, slow := watched(l, quell.Network, bucket)
 	ctx, stop := context.WithCancel(t.Context())
 	done, ended, enough := make(chan error, 1), make(chan struct{}), make(chan struct{})
 	go func() { done <- burstable.KeepCredits(ctx) }()
@@ -155,8 +155,8 @@ func TestAnInstanceRunsOutOfDiskCredits(t *testing.T) {
 	if err := fill(file, 4<<20); err != nil {
 		t.Fatal(err)
 	}
-	purse := NewPurse(credit.Bucket{Baseline: baseline, Burst: whole, PerUse: 1, Cap: credits}, credits)
-	burstable, slow := watched(l, quell.Disk, purse)
+	bucket := NewTokenBucket(credit.Bucket{Baseline: baseline, Burst: whole, PerUse: 1, Cap: credits}, credits)
+	burstable, slow := watched(l, quell.Disk, bucket)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- burstable.KeepCredits(ctx) }()

@@ -17,7 +17,7 @@ var small = credit.Bucket{Baseline: 0.2, Burst: 1, PerUse: 1.0 / 60, Cap: 0.5}
 func TestAPurseIsATokenBucket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := rapid.Float64Range(0, 0.5).Draw(t, "balance")
-		p := NewPurse(small, start)
+		p := NewTokenBucket(small, start)
 		now, used, late := time.Unix(0, 0), 0.0, 0.0
 		allowed := p.Count(now, used, counting)
 		for range rapid.IntRange(1, 300).Draw(t, "counts") {
@@ -39,7 +39,7 @@ func TestAPurseIsATokenBucket(t *testing.T) {
 }
 
 func TestAPurseOverTime(t *testing.T) {
-	p := NewPurse(small, 0.2)
+	p := NewTokenBucket(small, 0.2)
 	now, used := time.Unix(0, 0), 0.0
 	over := func(span time.Duration, wanted float64) (got float64) {
 		allowed := p.Count(now, used, counting)

@@ -55,7 +55,7 @@ func (n *Nginx) Start(ctx context.Context) error {
 	if err := n.write(); err != nil {
 		return fmt.Errorf("preparing nginx: %w", err)
 	}
-	n.finish, n.hurry = syscall.SIGQUIT, syscall.SIGTERM
+	n.finish, n.force = syscall.SIGQUIT, syscall.SIGTERM
 	return n.start(ctx, func() (*process, error) {
 		// Its workers end with the master only if the master is stopped, not if it is killed.
 		return launch(n.Place, n.Dir, "nginx", syscall.SIGTERM, "nginx", "-p", n.Dir, "-c", "nginx.conf", "-e", "stderr")

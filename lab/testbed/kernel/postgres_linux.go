@@ -169,7 +169,7 @@ func (c cluster) start(ctx context.Context, s *server) error {
 	if err != nil {
 		return err
 	}
-	s.finish, s.hurry = syscall.SIGINT, syscall.SIGQUIT // a smart shutdown would wait for idle connections
+	s.finish, s.force = syscall.SIGINT, syscall.SIGQUIT // a smart shutdown would wait for idle connections
 	return s.startUntil(ctx, func() (*process, error) {
 		cmd := exec.Command(path, c.arguments()...)
 		if err := asNobody(cmd); err != nil {

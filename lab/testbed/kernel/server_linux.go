@@ -15,7 +15,7 @@ import (
 type server struct {
 	run    *process
 	finish syscall.Signal // ends the program after its open requests
-	hurry  syscall.Signal // ends the program at once
+	force  syscall.Signal // ends the program at once
 }
 
 // start launches the program and returns when it listens.
@@ -30,7 +30,7 @@ func (s *server) startUntil(ctx context.Context, launch func() (*process, error)
 		return err
 	}
 	if err := run.until(ctx, func() bool { return ready(run) }); err != nil {
-		return errors.Join(err, run.stop(s.hurry, patience))
+		return errors.Join(err, run.stop(s.force, patience))
 	}
 	s.run = run
 	return nil
@@ -46,7 +46,7 @@ func (s *server) Stop(ctx context.Context) error {
 	case <-s.run.done:
 		return nil
 	case <-ctx.Done():
-		return s.run.stop(s.hurry, patience)
+		return s.run.stop(s.force, patience)
 	}
 }
 
@@ -110,7 +110,7 @@ func (w *Worker) Start(ctx context.Context) (err error) {
 	if w.Workers > 0 {
 		args = append(args, "--workers", strconv.Itoa(w.Workers), "--wait", w.Wait.String())
 	}
-	w.finish, w.hurry = syscall.SIGTERM, syscall.SIGKILL
+	w.finish, w.force = syscall.SIGTERM, syscall.SIGKILL
 	return w.start(ctx, func() (*process, error) {
 		return launch(w.Place, w.Dir, "work", w.finish, w.Program, args...)
 	}, w.Port)

@@ -25,7 +25,7 @@ func (s *ObjectStore) Start(ctx context.Context) error {
 	if err := s.write(); err != nil {
 		return fmt.Errorf("preparing the object store: %w", err)
 	}
-	s.finish, s.hurry = syscall.SIGTERM, syscall.SIGKILL
+	s.finish, s.force = syscall.SIGTERM, syscall.SIGKILL
 	return s.start(ctx, func() (*process, error) {
 		return launch(s.Place, s.Dir, storeProgram, s.finish, program, "--access", StoreUser, "--secret", StoreSecret, "--region", StoreRegion,
 			"--keep-alive", "--quiet", "--port", fmt.Sprintf("%s:%d", s.Place.address, s.Port), "posix", filepath.Dir(s.Content()))

@@ -25,7 +25,7 @@ func (v *Vsftpd) Start(ctx context.Context) error {
 	if err := v.write(); err != nil {
 		return fmt.Errorf("preparing vsftpd: %w", err)
 	}
-	v.finish, v.hurry = syscall.SIGTERM, syscall.SIGKILL
+	v.finish, v.force = syscall.SIGTERM, syscall.SIGKILL
 	return v.start(ctx, func() (*process, error) {
 		return launch(v.Place, v.Dir, "vsftpd", syscall.SIGTERM, program, filepath.Join(v.Dir, "vsftpd.conf"))
 	}, v.Port)

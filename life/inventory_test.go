@@ -27,7 +27,7 @@ func TestCost(t *testing.T) {
 		}
 		return m
 	}
-	r := NewRoll()
+	r := NewInventory()
 	for _, tc := range []struct {
 		why  string
 		at   float64
@@ -51,7 +51,7 @@ func TestCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r = NewRoll()
+		r = NewInventory()
 		if err := json.Unmarshal(data, r); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestCost(t *testing.T) {
 // If the scaler reports starts and exits, the cost is always the sum of the instances' running times.
 func TestCostIsTheSumOfLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r, now, cost := NewRoll(), 0.0, 0.0
+		r, now, cost := NewInventory(), 0.0, 0.0
 		var members []quell.Member
 		for step := range rapid.IntRange(1, 20).Draw(t, "steps") {
 			passed := float64(rapid.IntRange(0, 100).Draw(t, "seconds"))
@@ -108,8 +108,8 @@ func TestOrders(t *testing.T) {
 		}
 		return members
 	}
-	begun := func() *Roll {
-		r := NewRoll()
+	begun := func() *Inventory {
+		r := NewInventory()
 		r.Look(epoch, list("a", "b"))
 		return r
 	}
@@ -170,7 +170,7 @@ func TestOrders(t *testing.T) {
 func TestAnIDThatIsUsedAgain(t *testing.T) {
 	one := func(state quell.State) []quell.Member { return []quell.Member{{ID: "web-7", State: state}} }
 	for _, name := range []string{"seen to be gone", "not looked at in between", "still listed as failed"} {
-		r := NewRoll()
+		r := NewInventory()
 		r.Look(sec(0), one(quell.Ready))
 		if name == "seen to be gone" {
 			r.Look(sec(5), nil)
@@ -193,7 +193,7 @@ func TestAnIDThatIsUsedAgain(t *testing.T) {
 }
 
 func TestOverdue(t *testing.T) {
-	r := NewRoll()
+	r := NewInventory()
 	r.Order(sec(0), 2, "")
 	r.Order(sec(10), 1, "")
 	r.Answer([]string{"x"}, nil)
@@ -213,7 +213,7 @@ func TestOverdue(t *testing.T) {
 
 // Orders that are overdue may still have worked: they count against the bound until their instances appear, or long enough has passed.
 func TestOverdueOrdersMayStillCome(t *testing.T) {
-	r := NewRoll()
+	r := NewInventory()
 	r.Order(sec(0), 2, "")
 	r.Answer(nil, &quell.UnsureError{Err: errors.New("killed")})
 	r.Order(sec(5), 1, "a")

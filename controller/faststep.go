@@ -15,8 +15,8 @@ import (
 // cuts are a fast policy's factors by instance.
 type cuts = map[string]quell.Factor
 
-// nextGlance returns when the readings of the next fast period should have arrived; false if there is no fast policy.
-func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
+// nextFastStep returns when the readings of the next fast period should have arrived; false if there is no fast policy.
+func (c *Controller) nextFastStep(last time.Time) (time.Time, bool) {
 	period := c.shown.read().fast
 	if period == 0 {
 		return time.Time{}, false
@@ -25,9 +25,9 @@ func (c *Controller) nextGlance(last time.Time) (time.Time, bool) {
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle), true
 }
 
-// Glance runs the fast policy once. It applies the policy's cuts at once, to the last decision's weights. It also does what tend does
+// FastStep runs the fast policy once. It applies the policy's cuts at once, to the last decision's weights. It also does what tend does
 // between two decisions.
-func (c *Controller) Glance(ctx context.Context) {
+func (c *Controller) FastStep(ctx context.Context) {
 	c.work.Lock()
 	defer c.release()
 	defer c.endDrained(ctx)
@@ -46,13 +46,13 @@ func (c *Controller) Glance(ctx context.Context) {
 		return
 	}
 	c.judge(limited, view)
-	snapshot := c.gather.glimpse(c.now(), view)
+	snapshot := c.gather.fastSnapshot(c.now(), view)
 	view.snapshot = &snapshot
 	snapshot.Set(c.overrides())
 	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
-	c.mem.Fast, c.mem.Factors, c.glanced = state, wanted.Factor, wanted.Reasons
+	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, wanted.Reasons
 	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
 		c.composed = outcome{}
 		c.keep(limited, view)

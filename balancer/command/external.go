@@ -16,9 +16,10 @@ import (
 	"github.com/quellhq/quell/internal/strictjson"
 )
 
-// hands distinguishes what somebody else did from Quell's own work. A backend counts as held by a person if it drains, or has the weight 0,
+// external distinguishes what somebody else did from Quell's own work. A backend counts as held by a person if it drains, or has the
+// weight 0,
 // although it was in service before and Quell has not taken it out since; or if it was so before Quell first changed anything.
-type hands struct {
+type external struct {
 	path     string          // file that keeps what restarts of the controller must not lose; empty: none
 	new      bool            // Quell has never changed or seen this balancer
 	clean    bool            // Quell has changed nothing since it first saw this balancer, or since a release
@@ -54,8 +55,8 @@ type record struct {
 	Clean   bool     `json:"clean,omitempty"`
 }
 
-func recall(path string) (*hands, error) {
-	h := &hands{path: path, serving: map[string]bool{}, idle: map[string]bool{}, held: map[string]state{}, released: map[string]bool{}}
+func recall(path string) (*external, error) {
+	h := &external{path: path, serving: map[string]bool{}, idle: map[string]bool{}, held: map[string]state{}, released: map[string]bool{}}
 	if path == "" {
 		return h, nil
 	}
@@ -84,7 +85,7 @@ func recall(path string) (*hands, error) {
 }
 
 // asked records what Quell is about to apply, before it is applied. It returns the list with the held backends out of service.
-func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
+func (h *external) asked(backends []quell.Backend) ([]quell.Backend, error) {
 	old := h.record()
 	h.clean = false
 	list, listed := slices.Clone(backends), map[string]bool{}
@@ -112,7 +113,7 @@ func (h *hands) asked(backends []quell.Backend) ([]quell.Backend, error) {
 }
 
 // found learns what is in force, and marks backends that somebody else took out. If all weights are 0, the balancer does not tell them.
-func (h *hands) found(states []quell.BackendState, now time.Time) error {
+func (h *external) found(states []quell.BackendState, now time.Time) error {
 	old := h.record()
 	weighed := slices.ContainsFunc(states, func(s quell.BackendState) bool { return s.Weight > 0 })
 	h.adopt(states, now)
@@ -143,13 +144,13 @@ func (h *hands) found(states []quell.BackendState, now time.Time) error {
 	return h.keep(old)
 }
 
-func (h *hands) isHeld(id string, how state) bool {
+func (h *external) isHeld(id string, how state) bool {
 	is, held := h.held[id]
 	return held && is == how
 }
 
 // adopt records what the balancer has before Quell changes anything. Whatever is out then, somebody else took out.
-func (h *hands) adopt(states []quell.BackendState, now time.Time) {
+func (h *external) adopt(states []quell.BackendState, now time.Time) {
 	if !h.clean || len(states) == 0 {
 		return
 	}
@@ -168,12 +169,12 @@ func (h *hands) adopt(states []quell.BackendState, now time.Time) {
 }
 
 // record returns the content of the file.
-func (h *hands) record() record {
+func (h *external) record() record {
 	return record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before, h.clean}
 }
 
 // keep stores the record if it changed.
-func (h *hands) keep(old record) error {
+func (h *external) keep(old record) error {
 	h.new = false
 	now := h.record()
 	if h.path == "" || slices.Equal(old.Serving, now.Serving) && slices.Equal(old.Idle, now.Idle) && old.Before == now.Before &&
@@ -194,12 +195,12 @@ func (h *hands) keep(old record) error {
 func (d *Driver) Release(ctx context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if _, held := d.hands.held[id]; !held {
+	if _, held := d.external.held[id]; !held {
 		return fmt.Errorf("nobody holds %s", id)
 	}
-	delete(d.hands.held, id)
-	delete(d.hands.serving, id)
-	d.hands.released[id] = true
+	delete(d.external.held, id)
+	delete(d.external.serving, id)
+	d.external.released[id] = true
 	if d.last == nil {
 		return nil // the next Apply puts it back
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/quellhq/quell/internal/connlimit"
 )
 
-// gate limits the connections of all clients together, and of each client. If one client has reached its limit, its further connections
-// are closed.
-type gate struct {
+// connLimiter limits the connections of all clients together, and of each client. If one client has reached its limit, its further
+// connections are closed.
+type connLimiter struct {
 	log    *slog.Logger
 	rules  atomic.Pointer[clientRules]
 	all    *connlimit.Limiter
@@ -22,24 +22,24 @@ type gate struct {
 
 	mu      sync.Mutex
 	each    int // 0: no limit
-	clients map[netip.Addr]*visitor
+	clients map[netip.Addr]*caller
 	refused int64 // connections closed because their client had too many
 }
 
-// visitor is a client with open connections.
-type visitor struct {
+// caller is a client with open connections.
+type caller struct {
 	open    int
 	refused int // connections refused since it reached its limit
 }
 
-func newGate(most, each int, rules *clientRules, log *slog.Logger) *gate {
-	g := &gate{log: log, all: connlimit.New(most, log), each: each, clients: map[netip.Addr]*visitor{}}
+func newConnLimiter(most, each int, rules *clientRules, log *slog.Logger) *connLimiter {
+	g := &connLimiter{log: log, all: connlimit.New(most, log), each: each, clients: map[netip.Addr]*caller{}}
 	g.rules.Store(rules)
 	return g
 }
 
 // resize changes the limits. Open connections above a new limit stay.
-func (g *gate) resize(most, each int) {
+func (g *connLimiter) resize(most, each int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.each = each
@@ -47,7 +47,7 @@ func (g *gate) resize(most, each int) {
 }
 
 // admit counts a connection of its client. If the client has too many, admit refuses the connection.
-func (g *gate) admit(conn *connlimit.Conn) *inbound {
+func (g *connLimiter) admit(conn *connlimit.Conn) *inbound {
 	c := newInbound(conn, &g.rules, g.secure)
 	c.place = conn
 	if !c.peer.IsValid() || g.rules.Load().trusts(c.peer) {
@@ -58,7 +58,7 @@ func (g *gate) admit(conn *connlimit.Conn) *inbound {
 	defer g.mu.Unlock()
 	v := g.clients[client]
 	if v == nil {
-		v = &visitor{}
+		v = &caller{}
 		g.clients[client] = v
 	}
 	if g.each > 0 && v.open >= g.each {
@@ -70,7 +70,7 @@ func (g *gate) admit(conn *connlimit.Conn) *inbound {
 	return c
 }
 
-func (g *gate) refuse(client netip.Addr, v *visitor) {
+func (g *connLimiter) refuse(client netip.Addr, v *caller) {
 	if v.refused++; v.refused == 1 {
 		g.log.Warn("a client has too many connections: further ones are closed", "client", client, "connections", v.open)
 	}
@@ -78,7 +78,7 @@ func (g *gate) refuse(client netip.Addr, v *visitor) {
 }
 
 // goodbye forgets a client when its last connection is closed.
-func (g *gate) goodbye(client netip.Addr, v *visitor) {
+func (g *connLimiter) goodbye(client netip.Addr, v *caller) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v.open--
@@ -92,36 +92,36 @@ func (g *gate) goodbye(client netip.Addr, v *visitor) {
 }
 
 // counts returns the open connections, and how many were refused so far.
-func (g *gate) counts() (open int, refused int64) {
+func (g *connLimiter) counts() (open int, refused int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.all.Open(), g.refused
 }
 
-// gatedListener is a listener behind a gate. Its connections are of type *inbound.
-type gatedListener struct {
+// limitedListener is a listener behind a limiter. Its connections are of type *inbound.
+type limitedListener struct {
 	*connlimit.Listener
-	gate *gate
+	limiter *connLimiter
 }
 
-func newGatedListener(ln net.Listener, g *gate) *gatedListener {
-	return &gatedListener{&connlimit.Listener{Listener: ln, Limiter: g.all}, g}
+func newLimitedListener(ln net.Listener, g *connLimiter) *limitedListener {
+	return &limitedListener{&connlimit.Listener{Listener: ln, Limiter: g.all}, g}
 }
 
 // tooMany is the answer to a client whose connection is refused.
 const tooMany = "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 1\r\n\r\n"
 
 // Accept implements net.Listener.
-func (l *gatedListener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if c := l.gate.admit(conn.(*connlimit.Conn)); c != nil {
+		if c := l.limiter.admit(conn.(*connlimit.Conn)); c != nil {
 			return c, nil
 		}
-		if l.gate.secure == nil { // a handshake would cost more than the connection
+		if l.limiter.secure == nil { // a handshake would cost more than the connection
 			_, _ = io.WriteString(conn, tooMany) // it is short enough for the socket's buffer
 		}
 		conn.Close()

@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// hands is a HAProxy with two instances, one of which a person takes out of rotation.
-type hands struct {
+// drained is a HAProxy with two instances, one of which a person takes out of rotation.
+type drained struct {
 	*lab
 	d       *Driver
 	a, b    *instance
@@ -26,9 +26,9 @@ type hands struct {
 // added at run time.
 var fleets = []string{"declared", "slots", "slots and state file", "added"}
 
-func newHands(t *testing.T, fleet string) *hands {
+func newDrained(t *testing.T, fleet string) *drained {
 	t.Helper()
-	h := &hands{lab: newLab(t, ""), a: newInstance(t, time.Millisecond), b: newInstance(t, time.Millisecond)}
+	h := &drained{lab: newLab(t, ""), a: newInstance(t, time.Millisecond), b: newInstance(t, time.Millisecond)}
 	h.names = map[string]string{"a": "a", "b": "b"}
 	switch fleet {
 	case "declared":
@@ -48,10 +48,10 @@ func newHands(t *testing.T, fleet string) *hands {
 	return h
 }
 
-func (h *hands) stateFile() string { return filepath.Join(h.dir, "state") }
+func (h *drained) stateFile() string { return filepath.Join(h.dir, "state") }
 
 // again makes a driver as a restarted controller does.
-func (h *hands) again() {
+func (h *drained) again() {
 	h.t.Helper()
 	h.d = h.driver(func(o *Options) {
 		o.Slots, o.Memory = h.slots, filepath.Join(h.dir, "memory.json")
@@ -61,12 +61,12 @@ func (h *hands) again() {
 	})
 }
 
-func (h *hands) want() []quell.Backend {
+func (h *drained) want() []quell.Backend {
 	return []quell.Backend{backend("a", h.a, 0.5), backend("b", h.b, 0.5)}
 }
 
 // set sends the commands that a person would send.
-func (h *hands) set(id, what string) {
+func (h *drained) set(id, what string) {
 	h.t.Helper()
 	if answer := h.ask("set server app/" + h.names[id] + " " + what)[0]; answer != "" {
 		h.t.Fatal(answer)
@@ -74,11 +74,11 @@ func (h *hands) set(id, what string) {
 }
 
 // restart ends HAProxy and starts it again.
-func (h *hands) restart() { h.kill(); h.start() }
+func (h *drained) restart() { h.kill(); h.start() }
 
 // byHand lists the instances that a person took out, after the driver has read the state several times and applied commands
 // if needed.
-func (h *hands) byHand() []string {
+func (h *drained) byHand() []string {
 	h.t.Helper()
 	for range 4 {
 		if _, err := step(h.d, h.want()); err != nil {
@@ -102,7 +102,7 @@ func (h *hands) byHand() []string {
 }
 
 // wantOut checks that b stays in the state that was set, and that a gets requests.
-func (h *hands) wantOut(when, state string) {
+func (h *drained) wantOut(when, state string) {
 	h.t.Helper()
 	if held := h.byHand(); !slices.Equal(held, []string{"b"}) {
 		h.t.Fatalf("%s: held are %v, want b", when, held)
@@ -114,7 +114,7 @@ func (h *hands) wantOut(when, state string) {
 	}
 }
 
-func (h *hands) wantNobodyOut(when string) {
+func (h *drained) wantNobodyOut(when string) {
 	h.t.Helper()
 	if held := h.byHand(); len(held) > 0 {
 		h.t.Fatalf("%s: held are %v", when, held)
@@ -133,7 +133,7 @@ func TestAStateSetByHandIsLeft(t *testing.T) {
 		for _, state := range []string{drainState, maintState} {
 			t.Run(fleet+"/"+state, func(t *testing.T) {
 				t.Parallel()
-				h := newHands(t, fleet)
+				h := newDrained(t, fleet)
 				h.set("b", "state "+state)
 				h.wantOut("at once", state)
 				h.again()
@@ -160,7 +160,7 @@ func TestASetWhileNobodyLooks(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
 			t.Parallel()
-			h := newHands(t, fleet)
+			h := newDrained(t, fleet)
 			h.wantNobodyOut("at first")
 			h.d.Close()
 			h.set("b", "state maint")
@@ -180,7 +180,7 @@ func TestQuellsOwnStatesAreNobodysHand(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
 			t.Parallel()
-			h := newHands(t, fleet)
+			h := newDrained(t, fleet)
 			draining := []quell.Backend{backend("a", h.a, 1), {ID: "b", Address: h.b.address(), Draining: true, Held: true}}
 			for name, event := range map[string]func(){
 				"nothing": func() {}, "another controller": h.again, "a reload": h.reload, "both": func() { h.reload(); h.again() },
@@ -212,7 +212,7 @@ func TestAReusedServerIsNotHeld(t *testing.T) {
 	for _, state := range []string{drainState, maintState} {
 		t.Run(state, func(t *testing.T) {
 			t.Parallel()
-			h := newHands(t, "slots")
+			h := newDrained(t, "slots")
 			h.set("b", "state "+state)
 			h.wantOut("at once", state)
 			settle(t, h.d, backend("a", h.a, 1))
@@ -235,7 +235,7 @@ func TestAReusedServerIsNotHeld(t *testing.T) {
 
 // TestWeightsByHandArePutBack checks that Quell restores weights while another server is held.
 func TestWeightsByHandArePutBack(t *testing.T) {
-	h := newHands(t, "declared")
+	h := newDrained(t, "declared")
 	c := newInstance(t, 0)
 	h.configure(declared("a", h.a.address(), "b", h.b.address(), "c", c.address()), "")
 	h.reload()
@@ -255,7 +255,7 @@ func TestReleased(t *testing.T) {
 	for _, fleet := range fleets {
 		t.Run(fleet, func(t *testing.T) {
 			t.Parallel()
-			h := newHands(t, fleet)
+			h := newDrained(t, fleet)
 			h.set("b", "state maint")
 			h.wantOut("set", maintState)
 			h.again()
@@ -280,7 +280,7 @@ func TestReleased(t *testing.T) {
 // TestWhatWasOutBeforeQuellCame checks that a server stays out of service if the configuration disables it or if it was drained before
 // Quell began.
 func TestWhatWasOutBeforeQuellCame(t *testing.T) {
-	h := &hands{lab: newLab(t, ""), a: newInstance(t, 0), b: newInstance(t, 0), names: map[string]string{"a": "a", "b": "b"}}
+	h := &drained{lab: newLab(t, ""), a: newInstance(t, 0), b: newInstance(t, 0), names: map[string]string{"a": "a", "b": "b"}}
 	h.configure(strings.TrimSuffix(declared("a", h.a.address(), "b", h.b.address()), "\n")+" disabled", "")
 	h.start()
 	h.again()

@@ -8,10 +8,11 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Roll records which instances a scaler lists. This shows for how long each instance has cost, and which ordered ones are not listed yet.
+// Inventory records which instances a scaler lists. This shows for how long each instance has cost, and which ordered ones are not
+// listed yet.
 // The controller stores it for restarts. Times that are read back have no monotonic part, and must be converted to this process's clock
 // with Anchor.
-type Roll struct {
+type Inventory struct {
 	EndedMS int64           `json:"ended_ms,omitempty"` // sum of the stays that are no longer stored
 	Stays   map[string]Stay `json:"stays,omitempty"`    // by instance; ended ones are kept for a while
 	Orders  []Order         `json:"orders,omitempty"`   // the oldest first
@@ -43,11 +44,11 @@ func Doubt(startup time.Duration) time.Duration { return max(4*startup, leastDou
 // missing returns how many instances of an order are not listed yet.
 func (o *Order) missing() int { return o.Count + len(o.IDs) }
 
-// NewRoll returns an empty Roll.
-func NewRoll() *Roll { return &Roll{Stays: map[string]Stay{}} }
+// NewInventory returns an empty Inventory.
+func NewInventory() *Inventory { return &Inventory{Stays: map[string]Stay{}} }
 
 // Anchor converts every stored time to the present clock with the given function.
-func (r *Roll) Anchor(on func(time.Time) time.Time) {
+func (r *Inventory) Anchor(on func(time.Time) time.Time) {
 	if r.Stays == nil {
 		r.Stays = map[string]Stay{}
 	}
@@ -63,15 +64,15 @@ func (r *Roll) Anchor(on func(time.Time) time.Time) {
 	}
 }
 
-// Order records that n instances are about to be ordered. The Roll must be stored before the scaler is called, so that after a crash the
-// next controller waits for these instances. inPlaceOf is the instance that they are to replace, or "" if the group grows.
-func (r *Roll) Order(now time.Time, n int, inPlaceOf string) {
+// Order records that n instances are about to be ordered. The Inventory must be stored before the scaler is called, so that after a
+// crash the next controller waits for these instances. inPlaceOf is the instance that they are to replace, or "" if the group grows.
+func (r *Inventory) Order(now time.Time, n int, inPlaceOf string) {
 	r.Orders = append(r.Orders, Order{At: now, Count: n, For: inPlaceOf})
 }
 
 // Answer records the scaler's answer to the last order: the instances that it named, and its error. It returns how many instances of the
 // order are to come, or may come, without having been named. After an error, these are none, unless it is a quell.UnsureError.
-func (r *Roll) Answer(ids []string, err error) (later int) {
+func (r *Inventory) Answer(ids []string, err error) (later int) {
 	o := &r.Orders[len(r.Orders)-1]
 	o.Count = max(0, o.Count-len(ids))
 	if err != nil && !errors.As(err, new(*quell.UnsureError)) {
@@ -83,23 +84,23 @@ func (r *Roll) Answer(ids []string, err error) (later int) {
 	return later
 }
 
-func (r *Roll) dropFilled() {
+func (r *Inventory) dropFilled() {
 	r.Orders = slices.DeleteFunc(r.Orders, func(o Order) bool { return o.missing() == 0 })
 }
 
 // Coming returns how many instances that were ordered so that the group grows are not listed yet, and are waited for.
-func (r *Roll) Coming() int { return r.ComingFor("") }
+func (r *Inventory) Coming() int { return r.ComingFor("") }
 
 // ComingFor returns how many instances that were ordered to replace the instance old are not listed yet, and are waited for.
-func (r *Roll) ComingFor(old string) int {
+func (r *Inventory) ComingFor(old string) int {
 	return r.count(func(o *Order) bool { return !o.Overdue && o.For == old })
 }
 
 // MayCome returns how many instances that were ordered are not listed, are no longer waited for, and may still come.
-func (r *Roll) MayCome() int { return r.count(func(o *Order) bool { return o.Overdue }) }
+func (r *Inventory) MayCome() int { return r.count(func(o *Order) bool { return o.Overdue }) }
 
 // count returns how many instances of these orders are not listed yet.
-func (r *Roll) count(these func(*Order) bool) (n int) {
+func (r *Inventory) count(these func(*Order) bool) (n int) {
 	for i := range r.Orders {
 		if o := &r.Orders[i]; these(o) {
 			n += o.missing()
@@ -109,7 +110,7 @@ func (r *Roll) count(these func(*Order) bool) (n int) {
 }
 
 // Release turns orders that were to replace the instance old into orders that let the group grow.
-func (r *Roll) Release(old string) {
+func (r *Inventory) Release(old string) {
 	for i := range r.Orders {
 		if r.Orders[i].For == old {
 			r.Orders[i].For = ""
@@ -119,7 +120,7 @@ func (r *Roll) Release(old string) {
 
 // Overdue ends the waiting for orders whose instances have been missing for longer than startup, and returns these orders. An order whose
 // instances can no longer come is forgotten.
-func (r *Roll) Overdue(now time.Time, startup time.Duration) (late []Order) {
+func (r *Inventory) Overdue(now time.Time, startup time.Duration) (late []Order) {
 	for i := range r.Orders {
 		if o := &r.Orders[i]; !o.Overdue && now.Sub(o.At) > startup {
 			o.Overdue = true
@@ -139,7 +140,7 @@ const remembered = time.Hour
 // the time between two calls of Look. An instance that was not listed before is taken to come from an order: from the order that names it,
 // or else from the oldest order that waits for instances without a name. So is one that runs and that an order names although it was listed
 // before: some scalers use ids again. Look returns these instances.
-func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
+func (r *Inventory) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
 		m := &members[i]
@@ -179,7 +180,7 @@ func (r *Roll) Look(now time.Time, members []quell.Member) (came []Arrival) {
 }
 
 // named returns whether the scaler's answer to an order named an instance that the order still waits for.
-func (r *Roll) named(id string) bool {
+func (r *Inventory) named(id string) bool {
 	return slices.ContainsFunc(r.Orders, func(o Order) bool { return slices.Contains(o.IDs, id) })
 }
 
@@ -202,7 +203,7 @@ type Arrival struct {
 }
 
 // arrived removes an instance that is listed for the first time from the order that it came from. ordered is false if there is none.
-func (r *Roll) arrived(id string) (a Arrival, ordered bool) {
+func (r *Inventory) arrived(id string) (a Arrival, ordered bool) {
 	a.ID = id
 	i := slices.IndexFunc(r.Orders, func(o Order) bool { return slices.Contains(o.IDs, id) })
 	if a.Named = i >= 0; !a.Named {
@@ -239,7 +240,7 @@ type Cost struct {
 }
 
 // Cost returns the cost of the group until now, from its stays.
-func (r *Roll) Cost(now time.Time) Cost {
+func (r *Inventory) Cost(now time.Time) Cost {
 	c := Cost{At: now, MS: r.EndedMS}
 	for _, s := range r.Stays {
 		c.MS += s.ms(now)

@@ -16,8 +16,8 @@ import (
 	"github.com/quellhq/quell/policy/table"
 )
 
-// hurried is a rig whose service has a sampling period of ten seconds and a fast policy with a period of one second.
-func hurried(r *rig) {
+// withFast is a rig whose service has a sampling period of ten seconds and a fast policy with a period of one second.
+func withFast(r *rig) {
 	s := &r.opts.Service
 	s.Sampling, s.Group.Min = 10*time.Second, 3
 	s.Policy.Fast = quell.Fast{Name: "outlier", Sampling: time.Second}
@@ -65,7 +65,7 @@ func (r *rig) reportServed(ms [3]float64) {
 // An instance that becomes slow loses its share within two seconds, although decisions are made every ten. It gets the share back later.
 // The decisions between the cut and the return do not change that.
 func TestAFastPolicyCutsBetweenDecisions(t *testing.T) {
-	play(t, hurried, func(r *rig) {
+	play(t, withFast, func(r *rig) {
 		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		equal(t, r, 1./3, 1./3)
@@ -116,7 +116,7 @@ func equal(t *testing.T, r *rig, first, second float64) {
 
 // A restarted controller remembers that a share was cut. If its new configuration has no fast policy, it gives the share back.
 func TestCutsOutliveTheController(t *testing.T) {
-	play(t, hurried, func(r *rig) {
+	play(t, withFast, func(r *rig) {
 		r.serve(20, 600, 20)
 		r.run(15 * time.Second)
 		cut := r.balancer.weights()["i2"]
@@ -137,7 +137,7 @@ func TestCutsOutliveTheController(t *testing.T) {
 
 // In advise mode and during a pause nothing is cut; the journal says what would be cut.
 func TestAPauseHoldsCuts(t *testing.T) {
-	play(t, hurried, func(r *rig) {
+	play(t, withFast, func(r *rig) {
 		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		r.do(bus.Command{Name: bus.Pause})
@@ -162,7 +162,7 @@ func TestAPauseHoldsCuts(t *testing.T) {
 
 // A weight that a person set is never cut.
 func TestAnOverrideIsNotCut(t *testing.T) {
-	play(t, hurried, func(r *rig) {
+	play(t, withFast, func(r *rig) {
 		ms := r.serve(20, 20, 20)
 		r.run(25 * time.Second)
 		r.do(bus.Command{Name: bus.Override, Instance: "i2", Weight: new(0.5)})
@@ -269,7 +269,7 @@ func (r *rig) told(name string) float64 {
 
 // tuning is a rig with ice beside the main policy, which may change a parameter of servers.
 func tuning(r *rig) {
-	hurried(r)
+	withFast(r)
 	withAgents(r)
 	settings := table.All.Whole(quell.Policy{Name: "ice"}).Settings.(ice.Settings)
 	settings.Parameters = ice.ParametersOf([]ice.Parameter{{Name: "apache.MaxRequestWorkers", Change: ice.Lower, Min: 50, Max: 400}})

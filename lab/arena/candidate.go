@@ -12,8 +12,8 @@ import (
 	"github.com/quellhq/quell/policy/table"
 )
 
-// Entrant is one contender in a scenario: a run, and what it changes of the settings that the scenario gives the run's policy.
-type Entrant struct {
+// Candidate is one contender in a scenario: a run, and what it changes of the settings that the scenario gives the run's policy.
+type Candidate struct {
 	Policy     string           `json:"policy"`
 	Scheduling quell.Scheduling `json:"scheduling"`
 	Fixed      int              `json:"fixed,omitempty"`  // the group's size if the policy does not scale
@@ -43,8 +43,8 @@ var strains = map[string][]float64{
 // weighted are the schedulings that follow a policy's weights: all but Prequal, which uses its own probes alone.
 var weighted = slices.DeleteFunc(slices.Clone(quell.Schedulings), func(s quell.Scheduling) bool { return s == quell.Prequal })
 
-// Series names what several entrants have in common if they differ only in size, target or strain.
-func (e Entrant) Series() string {
+// Series names what several candidates have in common if they differ only in size, target or strain.
+func (e Candidate) Series() string {
 	name := e.Policy
 	if e.Change != "" {
 		name += " (" + e.Change + ")"
@@ -59,8 +59,8 @@ func (e Entrant) Series() string {
 	return name
 }
 
-// Step names what distinguishes an entrant within its series: a size, a target, a strain or nothing.
-func (e Entrant) Step() string {
+// Step names what distinguishes an candidate within its series: a size, a target, a strain or nothing.
+func (e Candidate) Step() string {
 	switch {
 	case e.Fixed > 0:
 		return fmt.Sprintf("x%d", e.Fixed)
@@ -70,11 +70,11 @@ func (e Entrant) Step() string {
 	return e.Target
 }
 
-// Title names an entrant for people.
-func (e Entrant) Title() string { return strings.TrimSpace(e.Series() + " " + e.Step()) }
+// Title names an candidate for people.
+func (e Candidate) Title() string { return strings.TrimSpace(e.Series() + " " + e.Step()) }
 
-// run returns the entrant as a run that the simulator can play.
-func (e Entrant) run(sc *scenario.Scenario) scenario.Run {
+// run returns the candidate as a run that the simulator can play.
+func (e Candidate) run(sc *scenario.Scenario) scenario.Run {
 	r := scenario.Run{Policy: quell.Policy{Name: e.Policy}, Scheduling: e.Scheduling, Fixed: e.Fixed, Ejection: e.Ejection, Models: e.Models}
 	for _, f := range forms(sc, e.Policy) {
 		if f.Change == e.Change && f.Step == e.Target {
@@ -97,9 +97,9 @@ func forms(sc *scenario.Scenario, name string) []policy.Variant {
 	return list
 }
 
-// entrantOf returns the entrant that does the same as a run of the scenario.
-func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
-	e := Entrant{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection, Models: r.Models}
+// candidateOf returns the candidate that does the same as a run of the scenario.
+func candidateOf(sc *scenario.Scenario, r scenario.Run) Candidate {
+	e := Candidate{Policy: r.Policy.Name, Scheduling: r.Scheduling, Fixed: sc.Size(r), Ejection: r.Ejection, Models: r.Models}
 	own := sc.PolicyOf(r)
 	for _, f := range forms(sc, r.Policy.Name) {
 		if f.Policy == own {
@@ -109,23 +109,23 @@ func entrantOf(sc *scenario.Scenario, r scenario.Run) Entrant {
 	return e
 }
 
-// fixed says whether the entrant's group does not scale.
-func (e Entrant) fixed(sc *scenario.Scenario) bool {
+// fixed says whether the candidate's group does not scale.
+func (e Candidate) fixed(sc *scenario.Scenario) bool {
 	return sc.Size(scenario.Run{Policy: quell.Policy{Name: e.Policy}}) > 0
 }
 
-// entrants lists the scenario's runs and the runs of the named policies, each once. Further fixed sizes are added later by climb and
+// candidates lists the scenario's runs and the runs of the named policies, each once. Further fixed sizes are added later by widen and
 // besides.
-func entrants(sc *scenario.Scenario, policies []string) []Entrant {
-	var list []Entrant
+func candidates(sc *scenario.Scenario, policies []string) []Candidate {
+	var list []Candidate
 	for _, r := range sc.Runs {
-		list = append(list, entrantOf(sc, r))
+		list = append(list, candidateOf(sc, r))
 	}
 	for _, name := range policies {
 		list = append(list, variants(sc, name)...)
 	}
-	seen := map[Entrant]bool{}
-	return slices.DeleteFunc(list, func(e Entrant) bool {
+	seen := map[Candidate]bool{}
+	return slices.DeleteFunc(list, func(e Candidate) bool {
 		twice := seen[e]
 		seen[e] = true
 		return twice
@@ -134,10 +134,10 @@ func entrants(sc *scenario.Scenario, policies []string) []Entrant {
 
 // variants are the forms in which a policy is tried. A policy is combined with every scheduling that it could use, so that each rival is
 // compared at its best.
-func variants(sc *scenario.Scenario, name string) (list []Entrant) {
+func variants(sc *scenario.Scenario, name string) (list []Candidate) {
 	if sim.Bound(name) {
 		for _, x := range append([]float64{0}, strains[name]...) {
-			list = append(list, Entrant{Policy: name, Scheduling: quell.LeastConn, Strain: x})
+			list = append(list, Candidate{Policy: name, Scheduling: quell.LeastConn, Strain: x})
 		}
 		return list
 	}
@@ -146,9 +146,9 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 		schedulings = quell.Schedulings // Prequal too, though it ignores weights: shares are equal, or the group's size alone is of use
 	}
 	if name == subject {
-		list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.EWMA}, Entrant{Policy: name, Models: scenario.Learn})...)
+		list = append(list, over([]quell.Scheduling{quell.LeastConn, quell.EWMA}, Candidate{Policy: name, Models: scenario.Learn})...)
 	}
-	e := Entrant{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
+	e := Candidate{Policy: name, Fixed: sc.Size(scenario.Run{Policy: quell.Policy{Name: name}})}
 	further := table.All.Variants(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: name}}))
 	if !slices.ContainsFunc(further, func(v policy.Variant) bool { return v.Step != "" }) {
 		list = append(list, over(schedulings, e)...)
@@ -163,9 +163,9 @@ func variants(sc *scenario.Scenario, name string) (list []Entrant) {
 	return list
 }
 
-// over combines an entrant with each of the schedulings.
-func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
-	var list []Entrant
+// over combines an candidate with each of the schedulings.
+func over(schedulings []quell.Scheduling, e Candidate) []Candidate {
+	var list []Candidate
 	for _, s := range schedulings {
 		e.Scheduling = s
 		list = append(list, e)
@@ -173,8 +173,8 @@ func over(schedulings []quell.Scheduling, e Entrant) []Entrant {
 	return list
 }
 
-// untrained says whether the entrant needs no models.
-func (e Entrant) untrained() bool { return !table.All.Trained(e.Policy) || e.Models == scenario.Learn }
+// untrained says whether the candidate needs no models.
+func (e Candidate) untrained() bool { return !table.All.Trained(e.Policy) || e.Models == scenario.Learn }
 
 // checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {

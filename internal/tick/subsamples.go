@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Glances paces short looks at what comes and goes between two samples.
-type Glances struct {
+// Subsamples paces short looks at what comes and goes between two samples.
+type Subsamples struct {
 	Look func(now time.Time)
 	// Every is the time between two looks. It should be no whole part of a second, so that programs with a rhythm are not always seen in
 	// the same state.
@@ -16,14 +16,14 @@ type Glances struct {
 	next  time.Time
 }
 
-// NewGlances returns the pace at which an instance's sensors glance. The pause after a glance is at least 250 times as long as it took, at
-// most one second. now is the clock; nil means time.Now.
-func NewGlances(sensors interface{ Glance() }, now func() time.Time) *Glances {
-	return &Glances{Look: func(time.Time) { sensors.Glance() }, Every: 170 * time.Millisecond, Pause: 250, Now: now}
+// NewSubsamples returns the pace at which an instance's sensors subsample. The pause after a subsample is at least 250 times as long
+// as it took, at most one second. now is the clock; nil means time.Now.
+func NewSubsamples(sensors interface{ Subsample() }, now func() time.Time) *Subsamples {
+	return &Subsamples{Look: func(time.Time) { sensors.Subsample() }, Every: 170 * time.Millisecond, Pause: 250, Now: now}
 }
 
 // Until looks until that moment, and returns whether ctx has not ended.
-func (g *Glances) Until(ctx context.Context, end time.Time) bool {
+func (g *Subsamples) Until(ctx context.Context, end time.Time) bool {
 	if now := g.now(); g.next.Before(now) {
 		g.next = now.Add(g.Every)
 	}
@@ -39,7 +39,7 @@ func (g *Glances) Until(ctx context.Context, end time.Time) bool {
 	return Sleep(ctx, end.Sub(g.now()))
 }
 
-func (g *Glances) now() time.Time {
+func (g *Subsamples) now() time.Time {
 	if g.Now == nil {
 		return time.Now()
 	}

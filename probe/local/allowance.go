@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// purse is the budget of a resource's probes, in seconds of a processor or in operations of a disk. If probes cost more, there are fewer.
-type purse struct {
+// allowance is the budget of a resource's probes, in seconds of a processor or in operations of a disk. If probes cost more, there are
+// fewer.
+type allowance struct {
 	perSecond float64 // income, in the same unit
 	most      float64 // limit of probes per second
 	cost      float64 // of one probe: a moving mean that begins with a guess
@@ -17,7 +18,7 @@ type purse struct {
 
 // draw returns how many probes a window may have. At most one probe's unused budget is kept for later, so an idle time is not followed by a
 // burst.
-func (p *purse) draw(window time.Duration) int {
+func (p *allowance) draw(window time.Duration) int {
 	p.saved = math.Min(p.saved, p.cost) + p.perSecond*window.Seconds()
 	p.due = math.Min(p.due, 1) + p.most*window.Seconds()
 	n := math.Max(0, math.Floor(math.Min(p.due, p.saved/p.cost)))
@@ -26,7 +27,7 @@ func (p *purse) draw(window time.Duration) int {
 }
 
 // pay subtracts what one probe has cost, and adapts the mean cost.
-func (p *purse) pay(cost float64) {
+func (p *allowance) pay(cost float64) {
 	const weight = 0.1
 	p.saved -= cost
 	p.cost += weight * (cost - p.cost)

@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 )
 
-// hall is the state of one call of Run: it plays tasks concurrently and estimates the remaining time.
-type hall struct {
+// pool is the state of one call of Run: it plays tasks concurrently and estimates the remaining time.
+type pool struct {
 	Options
 	store    *store
 	contests []*Contest
@@ -27,12 +27,12 @@ type hall struct {
 
 // task is one run to play, with the contest that it belongs to.
 type task struct {
-	contest *Contest
-	entrant Entrant
-	seed    uint64
+	contest   *Contest
+	candidate Candidate
+	seed      uint64
 }
 
-func (t task) play() play { return play{t.contest.Scenario.Name, t.entrant, t.seed} }
+func (t task) play() play { return play{t.contest.Scenario.Name, t.candidate, t.seed} }
 
 // pace measures how long runs of a scenario take.
 type pace struct {
@@ -41,7 +41,7 @@ type pace struct {
 }
 
 // playAll plays the runs of a round whose results are not stored yet. It fails only if it is interrupted or a result cannot be stored.
-func (h *hall) playAll(ctx context.Context, round []task) error {
+func (h *pool) playAll(ctx context.Context, round []task) error {
 	missing := h.missing(round)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -68,7 +68,7 @@ func (h *hall) playAll(ctx context.Context, round []task) error {
 }
 
 // missing counts the tasks of a round as known, and returns those whose results are not stored yet.
-func (h *hall) missing(round []task) (missing []task) {
+func (h *pool) missing(round []task) (missing []task) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open = map[*Contest]int{}
@@ -88,9 +88,9 @@ func (h *hall) missing(round []task) (missing []task) {
 	return missing
 }
 
-func (h *hall) playOne(ctx context.Context, t task) error {
+func (h *pool) playOne(ctx context.Context, t task) error {
 	began := time.Now()
-	result, err := t.contest.play(ctx, t.entrant, t.seed, nil)
+	result, err := t.contest.play(ctx, t.candidate, t.seed, nil)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (h *hall) playOne(ctx context.Context, t task) error {
 }
 
 // play plays one run. If windows is not nil, it is called with every judge window.
-func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func(sim.Window)) (r scenario.Result, err error) {
+func (c *Contest) play(ctx context.Context, e Candidate, seed uint64, windows func(sim.Window)) (r scenario.Result, err error) {
 	o := sim.Options{Scenario: c.Scenario, Run: e.run(c.Scenario), Seed: seed, Strain: e.Strain, Windows: windows}
 	if !e.untrained() {
 		if o.Models, err = c.trained(ctx, seed); err != nil {
@@ -114,12 +114,12 @@ func (c *Contest) play(ctx context.Context, e Entrant, seed uint64, windows func
 	return sim.Run(ctx, o)
 }
 
-func (h *hall) finished(t task, took time.Duration, err error) {
+func (h *pool) finished(t task, took time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
 		if untrained := (*untrainedError)(nil); !errors.As(err, &untrained) {
-			err = fmt.Errorf("%s in %s with seed %d: %w", t.entrant.Title(), t.contest.Scenario.Name, t.seed, err)
+			err = fmt.Errorf("%s in %s with seed %d: %w", t.candidate.Title(), t.contest.Scenario.Name, t.seed, err)
 		}
 		h.failed[t.play()] = err
 	}
@@ -132,16 +132,16 @@ func (h *hall) finished(t task, took time.Duration, err error) {
 	}
 }
 
-// total is the number of runs, as far as it is known now: every known entrant plays all seeds.
-func (h *hall) total() (n int) {
+// total is the number of runs, as far as it is known now: every known candidate plays all seeds.
+func (h *pool) total() (n int) {
 	for _, c := range h.contests {
-		n += len(c.Entrants) * len(c.Seeds)
+		n += len(c.Candidates) * len(c.Seeds)
 	}
 	return n
 }
 
 // left estimates how long the rest will take: the number of unfinished runs of each scenario times the mean time of its finished ones.
-func (h *hall) left() time.Duration {
+func (h *pool) left() time.Duration {
 	var all pace
 	for _, p := range h.times {
 		all = pace{all.total + p.total, all.n + p.n}
@@ -159,7 +159,7 @@ func (h *hall) left() time.Duration {
 		if p.n == 0 {
 			p = all
 		}
-		sum += p.total / time.Duration(p.n) * time.Duration(h.open[c]+later*len(c.Entrants))
+		sum += p.total / time.Duration(p.n) * time.Duration(h.open[c]+later*len(c.Candidates))
 	}
 	return sum / time.Duration(h.jobs())
 }

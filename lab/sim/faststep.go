@@ -11,9 +11,9 @@ import (
 	"github.com/quellhq/quell/policy/table"
 )
 
-// hurry is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
+// fastStep is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
 // policy. For its readings the balancer keeps separate windows.
-type hurry struct {
+type fastStep struct {
 	policy  *policy.Fast
 	period  float64
 	state   policy.State
@@ -30,8 +30,8 @@ type mark struct {
 	kept                      []time.Duration // response times since the mark, saved when the meter was reset
 }
 
-// glimpse is what a fast policy sees of an instance.
-type glimpse struct {
+// fastView is what a fast policy sees of an instance.
+type fastView struct {
 	mark
 	usedAt   [kinds]float64     // what each resource had carried at the end of the last fast window
 	signsAt  signs              // what the host had counted by then
@@ -45,37 +45,37 @@ func (k *mark) keep(m *meter) {
 	k.kept, k.latencies = append(k.kept[:0], m.latencies[k.latencies:]...), 0
 }
 
-func (s *simulation) newHurry() error {
+func (s *simulation) newFastStep() error {
 	fast, err := table.All.NewFast(s.service, s.Models)
 	if err != nil || fast == nil {
 		return err
 	}
-	s.hurry = &hurry{policy: fast, period: s.service.Policy.Fast.Sampling.Seconds()}
+	s.fast = &fastStep{policy: fast, period: s.service.Policy.Fast.Sampling.Seconds()}
 	return nil
 }
 
 // hasten schedules the windows of the fast policy. At the end of each window of the main policy, a window of the fast policy ends, too,
 // if the main policy's period is a multiple of the fast policy's.
 func (s *simulation) hasten(firstEnd float64) {
-	if s.hurry == nil {
+	if s.fast == nil {
 		return
 	}
 	first := firstEnd
-	for first > s.boot+s.hurry.period {
-		first -= s.hurry.period
+	for first > s.boot+s.fast.period {
+		first -= s.fast.period
 	}
 	s.w.agenda.add(first, s.reportFast)
-	s.w.agenda.add(first+tick.Settle(s.service.Policy.Fast.Sampling).Seconds(), s.glance)
+	s.w.agenda.add(first+tick.Settle(s.service.Policy.Fast.Sampling).Seconds(), s.stepFast)
 }
 
 // reportFast ends the balancer's window for the fast policy.
 func (s *simulation) reportFast() {
-	s.w.agenda.add(s.w.now+s.hurry.period, s.reportFast)
+	s.w.agenda.add(s.w.now+s.fast.period, s.reportFast)
 	for _, in := range s.members {
-		if in.glimpse == nil {
+		if in.fastView == nil {
 			continue // it has not been ready yet
 		}
-		m, last := &in.meter, &in.glimpse.mark
+		m, last := &in.meter, &in.fastView.mark
 		window := s.w.now - last.began
 		if window <= 0 {
 			continue
@@ -94,14 +94,14 @@ func (s *simulation) reportFast() {
 		if in.state == quell.Ready {
 			s.sense(in, &o)
 		}
-		in.glimpse.observed = &o
-		in.glimpse.mark = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
+		in.fastView.observed = &o
+		in.fastView.mark = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
 	}
 }
 
-// newGlimpse begins an instance's first fast window.
-func (s *simulation) newGlimpse(in *instance) *glimpse {
-	g := &glimpse{mark: mark{began: s.w.now}, signsAt: s.w.signs(in.host)}
+// newFastView begins an instance's first fast window.
+func (s *simulation) newFastView(in *instance) *fastView {
+	g := &fastView{mark: mark{began: s.w.now}, signsAt: s.w.signs(in.host)}
 	for _, k := range s.used {
 		g.usedAt[k] = s.w.peek(in.host, k, ownService)
 	}
@@ -110,7 +110,7 @@ func (s *simulation) newGlimpse(in *instance) *glimpse {
 
 // sense adds to a fast window what the agent measures of the machine. The agent does not probe in fast windows.
 func (s *simulation) sense(in *instance, o *quell.Observation) {
-	g := in.glimpse
+	g := in.fastView
 	o.Utilization = make(map[quell.Resource]float64, len(s.used))
 	for _, k := range s.used {
 		carried := s.w.peek(in.host, k, ownService)
@@ -122,24 +122,24 @@ func (s *simulation) sense(in *instance, o *quell.Observation) {
 	g.signsAt = now
 }
 
-// glance makes the fast policy's decision, as the live controller does.
-func (s *simulation) glance() {
-	s.w.agenda.add(s.w.now+s.hurry.period, s.glance)
+// stepFast makes the fast policy's decision, as the live controller does.
+func (s *simulation) stepFast() {
+	s.w.agenda.add(s.w.now+s.fast.period, s.stepFast)
 	group := s.group()
 	for i, in := range s.members {
-		if group[i].Past = in.past; in.glimpse != nil {
-			group[i].Observation = in.glimpse.observed
+		if group[i].Past = in.past; in.fastView != nil {
+			group[i].Observation = in.fastView.observed
 		}
 	}
 	snapshot := life.Snapshot(s.clock(s.w.now), &s.service, group)
 	if s.w.now < s.zero {
 		snapshot.Set(s.Scenario.Instances.Held())
 	}
-	h := s.hurry
+	h := s.fast
 	wanted, state := h.policy.Decide(&snapshot, h.state)
 	h.state, h.factors = state, wanted.Factor
-	if s.Glances != nil {
-		s.Glances(duration(s.w.now-s.zero), &snapshot, &wanted)
+	if s.FastPlans != nil {
+		s.FastPlans(duration(s.w.now-s.zero), &snapshot, &wanted)
 	}
 	s.order(wanted.Settings)
 	if len(h.factors) == 0 && !h.cutting {
@@ -156,7 +156,7 @@ func (s *simulation) glance() {
 
 // cuts writes into a snapshot how far the fast policy has cut each share.
 func (s *simulation) cuts(snapshot *quell.Snapshot) {
-	if s.hurry != nil {
-		snapshot.Cut(s.hurry.factors)
+	if s.fast != nil {
+		snapshot.Cut(s.fast.factors)
 	}
 }
