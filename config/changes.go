@@ -30,97 +30,107 @@ const (
 	AgentProcess      = "the agents"
 )
 
-// owner says which processes read the keys below a path: some must be restarted to read the keys again, others read them at SIGHUP.
-// If several paths match a key, the longest counts.
-type owner struct {
-	path            string
-	restart, hangUp []string
+// owner says which processes read a key: some must be restarted to read it again, others read it at SIGHUP. It does not name the controller
+// for a key that the controller reads at SIGHUP: it has just read it when messages about changed keys are written.
+type owner struct{ restart, hangUp []string }
+
+// reads declares who reads a key and the keys inside it; rest is the path of the key inside the declared one, "" for that itself.
+type reads func(f *File, rest string) owner
+
+// onlyController reads the keys at SIGHUP, or they are read at the start of a command.
+func onlyController(*File, string) owner { return owner{} }
+
+// atStart declares keys for which these processes must be restarted.
+func atStart(processes ...string) reads {
+	return func(*File, string) owner { return owner{restart: processes} }
 }
 
-// owners is the table of all keys. It does not name the controller for keys that the controller reads at SIGHUP: it has just read them when
-// messages about changed keys are written.
-func (f *File) owners() []owner {
-	everybody := []string{ControllerProcess, BalancerProcess, AgentProcess}
-	controller, balancer, agents := []string{ControllerProcess}, []string{BalancerProcess}, []string{AgentProcess}
-	probing := func(path string, too ...string) owner {
-		return owner{path, nil, append(slices.Clone(balancer), too...)}
-	}
-	sampling := owner{"sampling", nil, []string{BalancerProcess, AgentProcess}}
-	if f.Probe.From == FromController {
-		sampling.restart = controller // the controller's prober
-		probing = func(path string, too ...string) owner { return owner{path, controller, too} }
-	}
-	list := append(f.Balancer.owners(), []owner{
-		{"service", everybody, nil},
-		{"slo", nil, nil}, {"policy", nil, nil}, {"group", nil, nil}, {"guard", nil, nil}, {"mode", nil, nil}, {"models", nil, nil},
-		{"learn", nil, nil},
-		sampling,
-		{"policy.fast", nil, slices.Concat(balancer, agents)},
-		{"data", f.keepers(), nil},
-		{"listen", controller, nil}, {"page", controller, nil}, {"services", nil, agents},
-		{"bus", everybody, nil},
-		{"bus.journal_bytes", controller, nil},
-		{"balancer.kind", []string{ControllerProcess, BalancerProcess}, nil},
-		{"scaler", controller, nil},
-		probing("probe"),
-		{"probe.listen", nil, agents},
-		probing("probe.capacity", AgentProcess), probing("probe.token", AgentProcess), probing("probe.token_file", AgentProcess),
-		{"probe.from", controller, balancer},
-		{"agent", agents, nil},
-		{"agent.interface", nil, agents}, {"agent.root", nil, agents}, {"agent.cgroup", nil, agents}, {"agent.policy", nil, agents},
-		{"agent.credits", nil, agents}, {"agent.counters", nil, agents}, {"agent.probes", nil, agents}, {"agent.probing", nil, agents},
-		probing("agent.capacity", AgentProcess),
-		{"train", nil, nil}, // quell train reads the file when it starts
-	}...)
-	if _, own := f.Balancer.Settings.(ownProcess); !own { // HAProxy and others are no process of Quell's: they read nothing of this file
-		isBalancer := func(process string) bool { return process == BalancerProcess }
-		for i, o := range list {
-			list[i].restart = slices.DeleteFunc(slices.Clone(o.restart), isBalancer)
-			list[i].hangUp = slices.DeleteFunc(slices.Clone(o.hangUp), isBalancer)
+// atHangUp declares keys that these processes read at SIGHUP.
+func atHangUp(processes ...string) reads {
+	return func(*File, string) owner { return owner{hangUp: processes} }
+}
+
+// everybody are all processes.
+var everybody = atStart(ControllerProcess, BalancerProcess, AgentProcess)
+
+// prober declares keys that the prober and other processes read. The prober is in the balancer, which reads them at SIGHUP, or in the
+// controller, which does not.
+func prober(others ...string) reads {
+	return func(f *File, _ string) owner {
+		if f.Probe.From == FromController {
+			return owner{restart: []string{ControllerProcess}, hangUp: others}
 		}
+		return owner{hangUp: append([]string{BalancerProcess}, others...)}
 	}
-	return list
 }
 
-// keepers are the processes that use the data folder. Agents use it if they run a policy, or if they probe the disk in it.
-func (f *File) keepers() []string {
+// period declares the sampling period, which a prober in the controller reads at its start.
+func period(f *File, _ string) owner {
+	o := owner{hangUp: []string{BalancerProcess, AgentProcess}}
+	if f.Probe.From == FromController {
+		o.restart = []string{ControllerProcess}
+	}
+	return o
+}
+
+// whoProbes declares the place of the prober.
+func whoProbes(*File, string) owner {
+	return owner{restart: []string{ControllerProcess}, hangUp: []string{BalancerProcess}}
+}
+
+// policies declares the keys of the policy. Balancers and agents send more readings for a fast one.
+func policies(_ *File, rest string) owner {
+	if setting.Within(rest, "fast") {
+		return owner{hangUp: []string{BalancerProcess, AgentProcess}}
+	}
+	return owner{}
+}
+
+// keepers declares the data folder. Agents use it if they run a policy, or if they probe the disk in it.
+func keepers(f *File, _ string) owner {
 	list := []string{ControllerProcess, BalancerProcess}
 	if f.Agent.Policy.Chosen.Name != "" || slices.Contains(f.Agent.Probing.Resources, quell.Disk) && f.Agent.Probing.Folder == "" {
 		list = append(list, AgentProcess)
 	}
-	return list
+	return owner{restart: list}
 }
 
-// owners returns the rows of the balancer's keys. If the balancer is one of Quell's own processes, it reads most of them itself;
-// otherwise the controller uses them as they were at its start.
-func (b Balancer) owners() []owner {
+// balancing declares the keys of the balancer. If that is one of Quell's own processes, it reads most of them itself; otherwise the
+// controller uses them as they were at its start.
+func balancing(f *File, rest string) owner {
 	controller, itself := []string{ControllerProcess}, []string{BalancerProcess}
-	own, ok := b.Settings.(ownProcess)
+	own, ok := f.Balancer.Settings.(ownProcess)
 	if !ok {
-		return []owner{{"balancer", controller, nil}}
+		return owner{restart: controller}
 	}
-	list := []owner{{"balancer", itself, nil}, {"balancer.drain", controller, itself}}
 	again, once, shared := own.Process()
-	for _, name := range again {
-		list = append(list, owner{setting.Join("balancer", name), nil, itself})
+	among := func(names []string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return setting.Within(rest, name) })
 	}
-	for _, name := range once {
-		list = append(list, owner{setting.Join("balancer", name), itself, nil})
+	switch {
+	case rest == "kind", among(shared):
+		return owner{restart: slices.Concat(controller, itself)}
+	case rest == "drain":
+		return owner{restart: controller, hangUp: itself}
+	case among(again) && !among(once):
+		return owner{hangUp: itself}
 	}
-	for _, name := range shared {
-		list = append(list, owner{setting.Join("balancer", name), slices.Concat(controller, itself), nil})
-	}
-	return list
+	return owner{restart: itself}
 }
 
-// ownerOf finds the row of owners that counts for a key.
-func (f *File) ownerOf(key string) (found owner) {
-	for _, o := range f.owners() {
-		if setting.Within(key, o.path) && len(o.path) > len(found.path) {
-			found = o
-		}
+// ownerOf returns who reads a key.
+func (f *File) ownerOf(key string) owner {
+	declared, rest := f.keys.Reader(key)
+	if declared == nil {
+		return owner{}
 	}
-	return found
+	o := declared.(reads)(f, rest)
+	if _, own := f.Balancer.Settings.(ownProcess); !own { // HAProxy and others are no process of Quell's: they read nothing of this file
+		isBalancer := func(process string) bool { return process == BalancerProcess }
+		o.restart = slices.DeleteFunc(slices.Clone(o.restart), isBalancer)
+		o.hangUp = slices.DeleteFunc(slices.Clone(o.hangUp), isBalancer)
+	}
+	return o
 }
 
 // Reloads picks the keys that a process reads again at SIGHUP.

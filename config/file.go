@@ -42,6 +42,7 @@ type File struct {
 	Train    Train
 
 	values map[string]string // value of every key, as text
+	keys   setting.Table     // the declarations of all keys
 	places *setting.Decoder
 	shared *File // the file that names this service beside others; nil: it is alone
 }

@@ -24,24 +24,26 @@ func (t Drivers) fileKeys(f *File) setting.Table {
 	return append(serviceKeys(&f.Service),
 		setting.Opt("services", setting.ListOf(&f.Services, "", func(s *string) setting.Value { return setting.Text(s) }).AtLeast(1),
 			"files of several services with one controller, one bus and one agent on each machine; this file then has only data, listen, bus "+
-				"and agent, and those files have everything else").Or("this file is that of one service"),
+				"and agent, and those files have everything else").Or("this file is that of one service").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("models", setting.Text(&f.Models),
 			"learn: from the service's readings; off: none, weights stay equal; or the path of a models.json, which quell fit writes").
-			Or("learn; off with a policy that needs no models or cannot learn them"),
+			Or("learn; off with a policy that needs no models or cannot learn them").ReadBy(reads(onlyController)),
 		setting.Opt("learn", setting.Bool(&f.Learn),
-			"whether a models.json is only the beginning: its rows count as data, and learning from the service's readings goes on"),
-		setting.Opt("data", setting.Text(&f.Data), "folder in which Quell keeps all its files"),
-		setting.Opt("listen", setting.OptionalAddress(&f.Listen), "address of the controller's page, metrics and health; off turns them off"),
+			"whether a models.json is only the beginning: its rows count as data, and learning from the service's readings goes on").
+			ReadBy(reads(onlyController)),
+		setting.Opt("data", setting.Text(&f.Data), "folder in which Quell keeps all its files").ReadBy(reads(keepers)),
+		setting.Opt("listen", setting.OptionalAddress(&f.Listen), "address of the controller's page, metrics and health; off turns them off").
+			ReadBy(atStart(ControllerProcess)),
 		setting.Opt("page", setting.Table{
 			setting.Opt("hosts", setting.ListOf(&f.Page.Hosts, "", func(s *string) setting.Value { return setting.Text(s).Then(bareHost) }),
 				"names under which browsers may ask for the page, beside localhost, the machine's name, and addresses"),
-		}, "the web page of the controller"),
-		setting.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes"),
-		setting.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances"),
-		setting.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances"),
-		setting.Opt("probe", probeKeys(&f.Probe), "the measurement that detects interference"),
-		setting.Opt("agent", t.agentKeys(&f.Agent), "the agent, which runs on each instance"),
-		setting.Opt("train", trainKeys(&f.Train), "what quell train measures, and how"),
+		}, "the web page of the controller").ReadBy(atStart(ControllerProcess)),
+		setting.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes").ReadBy(everybody),
+		setting.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances").ReadBy(reads(balancing)),
+		setting.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances").ReadBy(atStart(ControllerProcess)),
+		setting.Opt("probe", probeKeys(&f.Probe), "the measurement that detects interference").ReadBy(prober()),
+		setting.Opt("agent", t.agentKeys(&f.Agent), "the agent, which runs on each instance").ReadBy(atStart(AgentProcess)),
+		setting.Opt("train", trainKeys(&f.Train), "what quell train measures, and how").ReadBy(reads(onlyController)),
 	)
 }
 
@@ -59,7 +61,8 @@ func serviceKeys(s *quell.Service) setting.Table {
 	table := ServiceKeys(s)
 	for i, k := range table {
 		if k.Required {
-			table[i] = setting.Opt(k.Name, k.Value, k.Meaning()).Or("required, unless only `agent.policy` is used, or `services`")
+			k.Required = false
+			table[i] = k.Or("required, unless only `agent.policy` is used, or `services`")
 		}
 	}
 	return table
@@ -78,7 +81,7 @@ func busKeys(b *Bus) setting.Table {
 		setting.Opt("token_commands", setting.Bool(&b.TokenCommands), "whether a client with the token may also pause, resume and override"),
 		setting.Opt("tls", tlsKeys(&b.TLS), "certificates, as files in PEM form"),
 		setting.Opt("journal_bytes", setting.Size(&b.JournalBytes).AtLeast(16<<20),
-			"largest size of the plans and snapshots on disk; older ones are deleted"),
+			"largest size of the plans and snapshots on disk; older ones are deleted").ReadBy(atStart(ControllerProcess)),
 		setting.Opt("replicas", replicas(&b.Replicas),
 			"if url names a cluster of servers: number of copies of lease, state and journal; auto: as many as the cluster can hold, at most 3"),
 	}
@@ -135,40 +138,46 @@ func probeKeys(p *Probe) setting.Table {
 		setting.Opt("count", setting.Whole(&p.Count).Between(8, 10_000),
 			"how many downloads probe an instance in each sampling period").Or("one in 100ms, as far as the budget leaves each 4KB; at least 8"),
 		setting.Opt("budget", setting.Share(&p.Budget).Above(0).Between(0, 0.5), "share of an instance's network capacity that probes may use"),
-		setting.Opt("token", setting.Text(&p.Token), "secret that the prober sends with each probe"),
-		setting.Opt("token_file", setting.Text(&p.TokenFile), "file that holds the token"),
+		setting.Opt("token", setting.Text(&p.Token), "secret that the prober sends with each probe").ReadBy(prober(AgentProcess)),
+		setting.Opt("token_file", setting.Text(&p.TokenFile), "file that holds the token").ReadBy(prober(AgentProcess)),
 		setting.Opt("listen", setting.ListenAddress(&p.Listen),
-			"address at which the agent answers probes; other machines can reach it only if a token is set"),
+			"address at which the agent answers probes; other machines can reach it only if a token is set").
+			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("from", setting.OneOf(&p.From, []Prober{FromBalancer, FromController}),
-			"which process measures probes: balancer or controller").Or("balancer if builtin, else controller"),
+			"which process measures probes: balancer or controller").Or("balancer if builtin, else controller").ReadBy(reads(whoProbes)),
 		setting.Opt("timeout", setting.Duration(&p.Timeout).Above(0),
 			"a download that takes longer counts as if it took this long; at most one sampling period"),
 		setting.Opt("capacity", setting.Bandwidth(&p.Capacity).Above(0),
-			"network capacity of an instance, of which budget is a share").Or("not known"),
+			"network capacity of an instance, of which budget is a share").Or("not known").ReadBy(prober(AgentProcess)),
 	}
 }
 
 func (t Drivers) agentKeys(a *Agent) setting.Table {
 	return setting.Table{
 		setting.Opt("instance", setting.Ident(&a.Instance), "id of the instance that the agent runs on"),
-		setting.Opt("capacity", capacityKeys(a), "how much of each resource the instance has").Or("detected"),
-		setting.Opt("interface", setting.Ident(&a.Interface), "network interface that is watched").Or("that of the default route"),
-		setting.Opt("root", setting.Text(&a.Root), "folder below which the sensors find proc and sys"),
+		setting.Opt("capacity", capacityKeys(a), "how much of each resource the instance has").Or("detected").
+			ReadBy(prober(AgentProcess)),
+		setting.Opt("interface", setting.Ident(&a.Interface), "network interface that is watched").Or("that of the default route").
+			ReadBy(atHangUp(AgentProcess)),
+		setting.Opt("root", setting.Text(&a.Root), "folder below which the sensors find proc and sys").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("cgroup", setting.Text(&a.Cgroup),
 			"control group whose processor time is the instance's own, over its quota: self, or a path as /system.slice/web.service").
-			Or("the whole machine"),
+			Or("the whole machine").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("counters", setting.Bool(&a.Counters),
-			"whether to count cycles, instructions and cache misses if the processors' counters can be used"),
+			"whether to count cycles, instructions and cache misses if the processors' counters can be used").
+			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("metrics", setting.OptionalAddress(&a.Metrics), "address of the agent's metrics; off turns them off"),
-		probesKey(&a.Probing),
-		setting.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names"),
+		probesKey(&a.Probing).ReadBy(atHangUp(AgentProcess)),
+		setting.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("policy", agentPolicyKeys(&a.Policy),
-			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none"),
+			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none").
+			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("middleware",
 			setting.ListOf(&a.Servers, middleware.Server{}, func(s *middleware.Server) setting.Value { return s.Value(t.Servers) }),
 			"servers on the instance whose parameters plans may change").Or("none"),
 		setting.Opt("credits", setting.ByKind(&a.Credits.Kind, &a.Credits.Settings, t.Credits),
-			"who shows the balances of credits that a burstable instance has, see docs/credits.md").Or("nobody"),
+			"who shows the balances of credits that a burstable instance has, see docs/credits.md").Or("nobody").
+			ReadBy(atHangUp(AgentProcess)),
 	}
 }
 

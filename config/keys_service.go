@@ -21,14 +21,14 @@ func Scheduling(dst *quell.Scheduling) setting.Value { return setting.OneOf(dst,
 // ServiceKeys are the keys that describe a service, in configurations and in scenarios.
 func ServiceKeys(s *quell.Service) setting.Table {
 	return setting.Table{
-		setting.Req("service", serviceName(&s.Name), "name of the service"),
-		setting.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance"),
+		setting.Req("service", serviceName(&s.Name), "name of the service").ReadBy(everybody),
+		setting.Req("slo", sloKeys(&s.SLO), "the response-time objective that must hold at every instance").ReadBy(reads(onlyController)),
 		setting.Opt("sampling", setting.Duration(&s.Sampling).Between(ShortestPeriod, LongestPeriod),
-			"sampling period T: in each the controller makes one snapshot and one plan"),
-		setting.Opt("policy", table.All.Keys(&s.Policy), "the policy and its settings"),
-		setting.Opt("group", groupKeys(&s.Group), "bounds of the number of instances"),
-		setting.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change"),
-		setting.Opt("mode", setting.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them"),
+			"sampling period T: in each the controller makes one snapshot and one plan").ReadBy(reads(period)),
+		setting.Opt("policy", table.All.Keys(&s.Policy), "the policy and its settings").ReadBy(reads(policies)),
+		setting.Opt("group", groupKeys(&s.Group), "bounds of the number of instances").ReadBy(reads(onlyController)),
+		setting.Opt("guard", guardKeys(&s.Guard), "limits on what any policy may change").ReadBy(reads(onlyController)),
+		setting.Opt("mode", setting.OneOf(&s.Mode, quell.Modes), "act: carry plans out; advise: only record them").ReadBy(reads(onlyController)),
 	}
 }
 

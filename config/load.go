@@ -67,7 +67,8 @@ func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *se
 		file.join(d, shared)
 	}
 	file.values, file.places = map[string]string{}, d
-	t.fileKeys(&file).Currents("", file.values)
+	file.keys = t.fileKeys(&file)
+	file.keys.Currents("", file.values)
 	t.require(d, &file)
 	checkBounds(d, "", file.Service.Group) // the group of a fixed list gets these values from the list's length below
 	file.derive(d)

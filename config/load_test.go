@@ -133,7 +133,7 @@ func TestFullFile(t *testing.T) {
 			Arrivals: loadgen.Deterministic, Seed: 1<<64 - 1,
 		},
 	}
-	got.values, got.places = nil, nil
+	got.values, got.keys, got.places = nil, nil, nil
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}

@@ -43,6 +43,7 @@ type Key struct {
 	meaning  string
 	Required bool
 	standing string // describes the default in words, if a value cannot
+	reader   any    // who reads the key and the keys inside it; nil: as for the map around it
 }
 
 // Opt is an optional key: if a file lacks it, its destination keeps its value.
@@ -70,6 +71,12 @@ type Source interface {
 	Parse(d *Decoder, data []byte) (root *Node, ok bool)
 	// Read reads a file that a value names.
 	Read(path string) ([]byte, error)
+}
+
+// ReadBy notes who reads the key and the keys inside it. What that means is up to the caller of Table.Reader.
+func (k Key) ReadBy(reader any) Key {
+	k.reader = reader
+	return k
 }
 
 // NewDecoder makes a decoder for the named file, which has the format of the source.

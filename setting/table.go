@@ -50,6 +50,25 @@ func (l *List[T]) inside() (Table, string) {
 	return nil, ""
 }
 
+// Reader returns who reads the key at a path, as the innermost declaration says, and the rest of the path inside that declaration's key.
+func (s Table) Reader(path string) (reader any, rest string) {
+	name, rest := path, ""
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		name, rest = path[:i], strings.TrimPrefix(path[i:], ".")
+	}
+	k, known := s.find(name)
+	if !known {
+		return nil, ""
+	}
+	if v, ok := k.Value.(holder); ok && rest != "" {
+		keys, _ := v.inside()
+		if reader, within := keys.Reader(rest); reader != nil {
+			return reader, within
+		}
+	}
+	return k.reader, rest
+}
+
 func (s Table) rows(b *strings.Builder, prefix string) {
 	for _, k := range s {
 		fmt.Fprintf(b, "| `%s%s` | %s | %s |\n", prefix, k.Name, k.shown(), k.meaning)

@@ -174,7 +174,9 @@ func over(schedulings []quell.Scheduling, e Candidate) []Candidate {
 }
 
 // untrained says whether the candidate needs no models.
-func (e Candidate) untrained() bool { return !table.All.Trained(e.Policy) || e.Models == scenario.Learn }
+func (e Candidate) untrained() bool {
+	return !table.All.Trained(e.Policy) || e.Models == scenario.Learn
+}
 
 // checkPolicies refuses names of policies that do not exist.
 func checkPolicies(names []string) error {
