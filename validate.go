@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/quellhq/quell/internal/histogram"
 )
@@ -28,8 +27,6 @@ const SumTolerance = 1e-9
 func AtMost(a, b float64) bool {
 	return a <= b+SumTolerance*math.Max(math.Abs(a), math.Abs(b))
 }
-
-func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // Validate returns all rules that the snapshot breaks, as joined *InvalidError values, or nil.
 func (s *Snapshot) Validate() error {
