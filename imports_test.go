@@ -123,6 +123,7 @@ var mayImport = map[string][]string{
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
 	"examples":    {},
+	"examples/*":  {".", "policy", "setting"},
 	"packaging":   {"internal/need"},
 }
 

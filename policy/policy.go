@@ -1,6 +1,6 @@
-// Package policy holds the policies: pure functions that turn a snapshot, models and a memory into a plan and a new memory.
-// The live controller, `quell plan` and the simulator all use the Engine of this package. It includes the guard, which bounds
-// the plans of every policy.
+// Package policy is the core of policies. A policy is a pure function that turns a snapshot, models and a memory into a plan and a new
+// memory. The live controller, `quell plan` and the simulator all use the Engine of this package. It includes the guard, which bounds the
+// plans of every policy.
 package policy
 
 import (
