@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/report"
 )
 
 // strangerSettings are a fleet that runs already, and what happens to it while Quell, which knows nothing of it, watches.
@@ -39,6 +40,18 @@ var strangerRuns = map[string]strangerSettings{
 	"fast":    strangerAt(time.Second, 4*time.Minute, 30*time.Second, 20*time.Second),
 	"default": strangerAt(10*time.Second, 5*time.Minute, time.Minute, 40*time.Second),
 	"ice":     strangerBeside("ice", strangerAt(10*time.Second, 5*time.Minute, time.Minute, 40*time.Second)),
+
+	"calm":      strangerHour(0),
+	"disturbed": strangerHour(12),
+}
+
+// strangerHour are the settings of an hour in which this many rounds of neighbours come, each beside all machines in turn.
+func strangerHour(rounds int) strangerSettings {
+	s := strangerAt(10*time.Second, time.Hour, time.Minute, 40*time.Second)
+	if s.Uses = slices.Repeat(s.Uses, rounds); rounds > 0 {
+		s.Calm = time.Minute
+	}
+	return s
 }
 
 // strangerAt are the settings of a run with this sampling period.
@@ -57,6 +70,9 @@ func strangerBeside(fast string, s strangerSettings) strangerSettings {
 
 // strangerNames are the names of the runs, in the order of the page.
 var strangerNames = []string{"fast", "default", "ice"}
+
+// strangerHours are those of the runs that take an hour.
+var strangerHours = []string{"calm", "disturbed"}
 
 // rate is the number of requests per second at a time since the beginning.
 func (s strangerSettings) rate(machines int, at time.Duration) float64 {
@@ -87,6 +103,8 @@ type strangerRecord struct {
 	Beside   strangerCost     `json:"beside"` // from the first severities to the end
 	Requests int              `json:"requests"`
 	Failed   int              `json:"failed"`
+
+	Predictions report.Predictions `json:"predictions,omitzero"` // as quell report has them
 }
 
 // strangerCost is the processor time that programs used, in shares of one processor.
@@ -114,10 +132,12 @@ func strangerCostOf(before, after map[string]int, passed time.Duration) (c stran
 	return c
 }
 
-// strangerTold is what a plan said of the neighbours on the links: their use, by machine.
+// strangerTold is what a plan said: the use of the neighbours on the links and what a machine can carry, by machine.
 type strangerTold struct {
-	At  time.Time          `json:"at"`
-	Use map[string]float64 `json:"use,omitempty"`
+	At       time.Time          `json:"at"`
+	Use      map[string]float64 `json:"use,omitempty"`
+	Capacity map[string]float64 `json:"capacity,omitempty"`
+	Overload bool               `json:"overload,omitempty"` // it said that the group cannot carry its load
 }
 
 // amount finds a neighbour's use in the text that a plan gives to a person.
@@ -125,8 +145,9 @@ var amount = regexp.MustCompile(`about ([0-9.]+) of the network`)
 
 // toldBy reads a plan as a person would.
 func toldBy(plan *quell.Plan) strangerTold {
-	told := strangerTold{At: plan.At, Use: map[string]float64{}}
+	told := strangerTold{At: plan.At, Use: map[string]float64{}, Capacity: plan.Capacity}
 	for _, r := range plan.Reasons {
+		told.Overload = told.Overload || r.Code == "overload"
 		found := amount.FindStringSubmatch(r.Text)
 		if r.Code != "interference" || found == nil {
 			continue
@@ -227,12 +248,85 @@ func (r *strangerRecord) seen(v strangerVisit) strangerSeen {
 	return seen
 }
 
+// strangerHourRow is a run of an hour on the page.
+type strangerHourRow struct {
+	Name      string
+	Visits    int
+	Right     int // plans that name the neighbour's machine, from the end of the second period after it came
+	Plans     int // of this many
+	Calm      int // periods of a machine without a neighbour
+	Accused   int // in which one was reported
+	Overload  int // plans of the first five minutes that say that the group cannot carry its load
+	Early     int // capacities of the first five minutes
+	Off       int // that are off by more than a third of the median of those of the last ten minutes
+	Requests  int
+	Failed    int
+	Predicted report.Predictions
+}
+
+// CalmShare is the share of calm periods in which a machine was accused.
+func (r strangerHourRow) CalmShare() float64 { return float64(r.Accused) / float64(max(1, r.Calm)) }
+
+func newStrangerHourRow(name string, r *strangerRecord) strangerHourRow {
+	row := strangerHourRow{Name: name, Visits: len(r.Visits), Requests: r.Requests, Failed: r.Failed, Predicted: r.Predictions}
+	for _, v := range r.Visits {
+		seen := r.seen(v)
+		row.Right, row.Plans = row.Right+seen.Right, row.Plans+seen.Plans
+	}
+	for _, t := range r.Told {
+		if t.Overload && r.early(t) {
+			row.Overload++
+		}
+	}
+	for _, machine := range r.Machines {
+		row.count(r, machine)
+	}
+	return row
+}
+
+// count adds the periods of a machine in which it had no neighbour.
+func (row *strangerHourRow) count(r *strangerRecord, machine string) {
+	var early, late []float64
+	for _, t := range r.Told {
+		if !r.calm(machine, t.At) {
+			continue
+		}
+		row.Calm++
+		if _, accused := t.Use[machine]; accused {
+			row.Accused++
+		}
+		c, known := t.Capacity[machine]
+		switch {
+		case known && r.early(t):
+			early = append(early, c)
+		case known && t.At.After(r.Told[len(r.Told)-1].At.Add(-10*time.Minute)):
+			late = append(late, c)
+		}
+	}
+	row.Early += len(early)
+	for _, c := range early {
+		if math.Abs(c-middle(late)) > middle(late)/3 {
+			row.Off++
+		}
+	}
+}
+
+// early tells whether a plan is one of the first five minutes.
+func (r *strangerRecord) early(t strangerTold) bool { return t.At.Before(r.Began.Add(5 * time.Minute)) }
+
+// calm tells whether a machine had no neighbour at a time, nor in the two periods before.
+func (r *strangerRecord) calm(machine string, at time.Time) bool {
+	return !slices.ContainsFunc(r.Visits, func(v strangerVisit) bool {
+		return v.Instance == machine && !at.Before(v.From) && at.Before(v.To.Add(2*r.Settings.Sampling))
+	})
+}
+
 // strangerFile is the record of a run.
 func strangerFile(name string) string { return filepath.Join(labDir, "stranger", name+".json") }
 
 // strangerPage plays the runs that have no record yet, and writes the page.
 func strangerPage(ctx context.Context, dir string) error {
-	for _, name := range strangerNames {
+	for _, name := range slices.Concat(strangerNames, strangerHours) {
 		if _, err := os.Stat(strangerFile(name)); err == nil {
 			continue
 		}
@@ -276,7 +370,9 @@ func playStranger(ctx context.Context, name string) (err error) {
 type strangerFigures struct {
 	place
 	Rows    []strangerRow
+	Hours   []strangerHourRow
 	Missing []string // runs without a record
+	Later   []string // hours without a record
 }
 
 // Measured describes the machine on which the runs were measured.
@@ -298,12 +394,19 @@ func newStrangerFigures(records map[string]*strangerRecord) (f strangerFigures) 
 		row.Title = name
 		f.Rows = append(f.Rows, row)
 	}
+	for _, name := range strangerHours {
+		if records[name] == nil {
+			f.Later = append(f.Later, name)
+			continue
+		}
+		f.Hours = append(f.Hours, newStrangerHourRow(name, records[name]))
+	}
 	return f
 }
 
 func writeStrangerPage(dir string) error {
 	records := map[string]*strangerRecord{}
-	for _, name := range strangerNames {
+	for _, name := range slices.Concat(strangerNames, strangerHours) {
 		var r strangerRecord
 		found, err := readJSON(strangerFile(name), &r)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/lab/testbed/kernel"
+	"github.com/quellhq/quell/report"
 )
 
 // strangerFleet is a service that runs already on machines of the lab: HAProxy and nginx, with files that a person wrote. Quell is put
@@ -296,18 +298,39 @@ func (f *strangerFleet) credential(control, name string) error {
 	return fmt.Errorf("a credential for %s: %s", name, said)
 }
 
+// quell runs a command beside HAProxy.
+func (f *strangerFleet) quell(command string, args ...string) (said []byte, err error) {
+	c := exec.Command(f.program, append([]string{command, "--since", "2h", "--json", "--config",
+		filepath.Join(f.dir, "quell", "edge.yaml")}, args...)...)
+	var out, complaint bytes.Buffer
+	c.Stdout, c.Stderr = &out, &complaint
+	if err = f.edge.Start(c); err == nil {
+		err = c.Wait()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("quell %s: %w: %s", command, err, complaint.String())
+	}
+	return out.Bytes(), nil
+}
+
+// predictions says how far plans' predictions held.
+func (f *strangerFleet) predictions() (report.Predictions, error) {
+	said, err := f.quell("report")
+	if err != nil {
+		return report.Predictions{}, err
+	}
+	var r report.Report
+	err = json.Unmarshal(said, &r)
+	return r.Predictions, err
+}
+
 // journal reads all plans.
 func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
-	c := exec.Command(f.program, "journal", "--json", "--all", "--since", "2h", "--config", filepath.Join(f.dir, "quell", "edge.yaml"))
-	var said, complaint bytes.Buffer
-	c.Stdout, c.Stderr = &said, &complaint
-	if err := f.edge.Start(c); err != nil {
+	said, err := f.quell("journal", "--all")
+	if err != nil {
 		return nil, err
 	}
-	if err := c.Wait(); err != nil {
-		return nil, fmt.Errorf("quell journal: %w: %s", err, complaint.String())
-	}
-	lines := bufio.NewScanner(&said)
+	lines := bufio.NewScanner(bytes.NewReader(said))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
 		var e bus.Entry
@@ -411,6 +434,9 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	stop()
 	users.Wait()
 	r.Requests, r.Failed = int(load.requests.Load()), int(load.failed.Load())
+	if r.Predictions, err = f.predictions(); err != nil {
+		return nil, err
+	}
 	entries, err := f.journal()
 	if err != nil {
 		return nil, err

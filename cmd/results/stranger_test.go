@@ -6,6 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/report"
 )
 
 // someStranger is a run with one neighbour, which is named in all plans but the first, and a false alarm.
@@ -26,9 +27,41 @@ func someStranger() strangerFigures {
 		}
 		r.Told = append(r.Told, told)
 	}
-	f := newStrangerFigures(map[string]*strangerRecord{"fast": r})
+	f := newStrangerFigures(map[string]*strangerRecord{"fast": r, "disturbed": anHour(began)})
 	f.place = somewhere
 	return f
+}
+
+// anHour has a neighbour at web-1 from 600 to 660 s, an accusation of web-2 at 900 s, and one of web-1 just after its neighbour left. At the
+// start a plan says that the group is overloaded, and one has a capacity that is too high.
+func anHour(began time.Time) *strangerRecord {
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	r := &strangerRecord{Settings: strangerRuns["disturbed"], Machines: []string{"web-1", "web-2"}, Began: began, Knows: at(20), Calm: at(600),
+		Visits: []strangerVisit{{Instance: "web-1", Use: 0.5, True: 0.5, From: at(600), To: at(660)}}, Requests: 2000, Failed: 1,
+		Predictions: report.Predictions{Checked: 40, Bias: 1.02, Within: 0.9}}
+	for s := 10; s <= 1200; s += 10 {
+		t := strangerTold{At: at(s), Overload: s == 20, Capacity: map[string]float64{"web-1": 0.6, "web-2": 0.6}, Use: map[string]float64{}}
+		if s == 10 {
+			t.Capacity["web-2"] = 0.9
+		}
+		if s > 600 && s <= 670 {
+			t.Use["web-1"] = 0.5
+		}
+		if s == 900 {
+			t.Use["web-2"] = 0.2
+		}
+		r.Told = append(r.Told, t)
+	}
+	return r
+}
+
+func TestStrangerHour(t *testing.T) {
+	got := newStrangerHourRow("disturbed", anHour(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
+	want := strangerHourRow{Name: "disturbed", Visits: 1, Right: 5, Plans: 5, Calm: 232, Accused: 1, Overload: 1, Early: 58, Off: 1,
+		Requests: 2000, Failed: 1, Predicted: report.Predictions{Checked: 40, Bias: 1.02, Within: 0.9}}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
 }
 
 func TestStrangerFigures(t *testing.T) {
