@@ -32,12 +32,12 @@ func someStranger() strangerFigures {
 	return f
 }
 
-// anHour has a neighbour at web-1 from 600 to 660 s, an accusation of web-2 at 900 s, and one of web-1 just after its neighbour left. At the
-// start a plan says that the group is overloaded, and one has a capacity that is too high.
+// anHour has a neighbour at web-1 from 600 to 660 s, an accusation of web-2 at 900 s, and one of web-1 just after its neighbour left. At
+// the start a plan says that the group is overloaded, and one has a capacity that is too high.
 func anHour(began time.Time) *strangerRecord {
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	r := &strangerRecord{Settings: strangerRuns["disturbed"], Machines: []string{"web-1", "web-2"}, Began: began, Knows: at(20), Calm: at(600),
-		Visits: []strangerVisit{{Instance: "web-1", Use: 0.5, True: 0.5, From: at(600), To: at(660)}}, Requests: 2000, Failed: 1,
+	r := &strangerRecord{Settings: strangerRuns["disturbed"], Machines: []string{"web-1", "web-2"}, Began: began, Knows: at(20),
+		Calm: at(600), Visits: []strangerVisit{{Instance: "web-1", Use: 0.5, True: 0.5, From: at(600), To: at(660)}}, Requests: 2000, Failed: 1,
 		Predictions: report.Predictions{Checked: 40, Bias: 1.02, Within: 0.9}}
 	for s := 10; s <= 1200; s += 10 {
 		t := strangerTold{At: at(s), Overload: s == 20, Capacity: map[string]float64{"web-1": 0.6, "web-2": 0.6}, Use: map[string]float64{}}
