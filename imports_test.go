@@ -89,7 +89,7 @@ var mayImport = map[string][]string{
 	"loadgen": {"."},
 	"chart":   {".", "model", "internal/figure"},
 	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
-	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table",
+	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table", "internal/webfile",
 		"probe/local", "scaler", "sensor", "sensor/credits"},
 	"config/yaml": {".", "internal/namedfile", "setting"},
 	"controller":  {".", "budget", "bus", "life", "model", "switchback", "internal/outage", "policy", "policy/table", "internal/tick"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/internal/webfile"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
@@ -49,6 +50,7 @@ func (t Drivers) check(d *setting.Decoder, f *File) {
 		checkParameters(d, f, "policy.fast", f.Service.Policy.Fast.Settings)
 	}
 	checkSecrets(d, f)
+	checkWeb(d, f)
 	checkCredentials(f.sharedPlaces(d), f)
 	if f.shared == nil {
 		checkTLSFiles(d, f)
@@ -198,6 +200,18 @@ func checkSecrets(d *setting.Decoder, f *File) {
 			checkTokenFile(d, key, f.values[key], s.file)
 		}
 	}
+}
+
+// checkWeb checks the web configuration file.
+func checkWeb(d *setting.Decoder, f *File) {
+	if f.Web == "" || f.shared != nil || !d.Sound("web_config") {
+		return
+	}
+	if err := webfile.Check(f.Web); err != nil {
+		d.Refuse("web_config", "mend that file; https://prometheus.io/docs/prometheus/latest/configuration/https/ describes it", "%v", err)
+		return
+	}
+	checkPrivate(d, "web_config", f.values["web_config"], f.Web)
 }
 
 // checkCredentials checks the file of this process's credential. The file may be missing, because processes on the controller's

@@ -34,6 +34,7 @@ type File struct {
 	Data     string   // folder of all files that Quell keeps
 	Listen   string   // address of the controller's metrics and health; empty: off
 	Page     Page     // of the controller, at Listen
+	Web      string   // path of a web configuration file for all HTTP of controller, balancer and agent; empty: plain HTTP
 	Bus      Bus
 	Balancer Balancer
 	Scaler   Scaler

@@ -34,6 +34,10 @@ func (t Drivers) fileKeys(f *File) setting.Table {
 		setting.Opt("data", setting.Text(&f.Data), "folder in which Quell keeps all its files").ReadBy(reads(keepers)),
 		setting.Opt("listen", setting.OptionalAddress(&f.Listen), "address of the controller's page, metrics and health; off turns them off").
 			ReadBy(atStart(ControllerProcess)),
+		setting.Opt("web_config", setting.Text(&f.Web),
+			"web configuration file of Prometheus's exporters: TLS and log-ins for listen, balancer.metrics and agent.metrics").
+			Or("plain HTTP, without log-ins").
+			ReadBy(everybody),
 		setting.Opt("page", setting.Table{
 			setting.Opt("hosts", setting.ListOf(&f.Page.Hosts, "", func(s *string) setting.Value { return setting.Text(s).Then(bareHost) }),
 				"names under which browsers may ask for the page, beside localhost, the machine's name, and addresses"),

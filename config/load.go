@@ -180,7 +180,7 @@ func (f *File) resolve(folder string) {
 func (f *File) paths() []*string {
 	paths := []*string{
 		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root, &f.Agent.Probing.Folder, &f.Agent.Policy.Records,
-		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile,
+		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile, &f.Web,
 	}
 	if f.Trained() != "" {
 		paths = append(paths, &f.Models)

@@ -72,7 +72,7 @@ func TestFullFile(t *testing.T) {
 			Mode:  quell.Advise, Scheduling: quell.Random2,
 		},
 		Models: "/etc/quell/models.json", Learn: true, Data: "/var/lib/quell",
-		Page: Page{Hosts: []string{"quell.example.org"}},
+		Page: Page{Hosts: []string{"quell.example.org"}}, Web: "/etc/quell/web.yml",
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
 			Credentials: "/etc/quell/secrets/controller.creds", TokenCommands: true, Keyring: "/var/lib/quell/credentials",
@@ -214,6 +214,7 @@ func TestDefaults(t *testing.T) {
 		"models":              {f.Models, ""},
 		"listen":              {f.Listen, "127.0.0.1:9464"},
 		"page.hosts":          {len(f.Page.Hosts), 0},
+		"web_config":          {filepath.Base(f.Web), "."},
 		"bus.listen":          {f.Bus.Listen, "127.0.0.1:4222"},
 		"bus.journal_bytes":   {f.Bus.JournalBytes, int64(64 << 20)},
 		"keyring":             {f.Bus.Keyring, "conf/quell-data/credentials"},

@@ -14,7 +14,7 @@ import (
 )
 
 // sharedSections are what the services of one controller share. They are in the file that names the services, and in no service's own file.
-var sharedSections = []string{"services", "data", "listen", "bus", "agent"}
+var sharedSections = []string{"services", "data", "listen", "web_config", "bus", "agent"}
 
 // Fleet is what a configuration describes for one controller: one service, or several that share a bus, the agents and their machines.
 type Fleet struct {
@@ -304,6 +304,7 @@ func (f *File) inherit(shared *File) {
 	name := f.Service.Name
 	f.shared, f.Services = shared, nil
 	f.Data, f.Listen, f.Bus, f.Agent = filepath.Join(shared.Data, "services", name), shared.Listen, shared.Bus, shared.Agent
+	f.Web = shared.Web
 	f.Bus.Own = name
 	f.Bus.Credentials = strings.ReplaceAll(f.Bus.Credentials, serviceHolder, name)
 }

@@ -121,7 +121,8 @@ func (r *reporter) serve() (stop func(), err error) {
 		r.outlets.shut()
 		return nil, err
 	}
-	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, agentHandler(r.manager.self, &r.shown, connected), r.log)
+	handler := agentHandler(r.manager.self, &r.shown, connected)
+	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, r.started.Web, handler, r.log)
 	if err != nil {
 		r.outlets.shut()
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/internal/webfile"
 	"github.com/quellhq/quell/probe"
 )
 
@@ -117,7 +120,7 @@ func loadBalancer(path, service string) (*config.File, *builtin.Settings, error)
 		return nil, nil, &quell.UserError{Err: errors.New(file.Path +
 			": balancer.kind is not builtin: quell balancer runs only the built-in balancer")}
 	}
-	return file, settings, nil
+	return file, settings, checkWeb(file)
 }
 
 // startServer starts the server on new sockets, on those of systemd, or on those of the balancer from which it takes
@@ -127,6 +130,7 @@ func startServer(
 ) (*builtin.Server, error) {
 	options := balancerOptions(file, settings, conn, log)
 	options.Process = self.registry
+	options.ServeMetrics = func(s *http.Server, ln net.Listener) error { return webfile.Serve(file.Web, s, ln, log) }
 	var err error
 	if options.Inherited, err = activated(settings); err != nil {
 		return nil, err

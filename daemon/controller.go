@@ -39,6 +39,9 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 	if err != nil {
 		return err
 	}
+	if err := checkWeb(fleet.Shared); err != nil {
+		return err
+	}
 	if fleet.Shared.Local() {
 		_, err := Drivers().Load(path) // says what such a file is for
 		return err
@@ -90,7 +93,7 @@ func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-cha
 	}
 	stop.add(r.stop.run)
 	manager := serviceManager{p.log, newSelf()}
-	shut, err := ServeHTTP("the controller's page and metrics", file.Listen, pages(manager.self, r.Controller, r.page), p.log)
+	shut, err := ServeHTTP("the controller's page and metrics", file.Listen, file.Web, pages(manager.self, r.Controller, r.page), p.log)
 	if err != nil {
 		return err
 	}
@@ -180,6 +183,9 @@ func (r *runner) resized(s quell.Service) {
 func load(path string, log *slog.Logger) (*config.File, *model.Models, error) {
 	file, err := Drivers().Load(path)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkWeb(file); err != nil {
 		return nil, nil, err
 	}
 	models, err := loadModels(file, log)

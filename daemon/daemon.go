@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/namedfile"
 	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/internal/webfile"
 )
 
 // stopWait limits how long each part of a process may take to end.
@@ -143,8 +144,8 @@ func Connect(file *config.File) (*bus.Conn, error) {
 	return bus.Connect(o)
 }
 
-// ServeHTTP serves until stop is called; an empty address serves nothing.
-func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+// ServeHTTP serves until stop is called; an empty address serves nothing. web is a web configuration file; "": plain HTTP.
+func ServeHTTP(what, address, web string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -154,7 +155,7 @@ func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (st
 	}
 	server := connlimit.Guard(&http.Server{Handler: handler, ErrorLog: outage.ErrorLog(log)})
 	go func() {
-		if err := connlimit.Serve(server, listener, log); !errors.Is(err, http.ErrServerClosed) {
+		if err := webfile.Serve(web, server, connlimit.Limit(listener, log), log); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("serving failed", "what", what, "error", err)
 		}
 	}()
@@ -165,6 +166,17 @@ func ServeHTTP(what, address string, handler http.Handler, log *slog.Logger) (st
 			server.Close()
 		}
 	}, nil
+}
+
+// checkWeb returns an error if the web configuration file of a configuration cannot be used.
+func checkWeb(file *config.File) error {
+	if file.Web == "" {
+		return nil
+	}
+	if err := webfile.Check(file.Web); err != nil {
+		return &quell.UserError{Err: fmt.Errorf("web_config: %w", err)}
+	}
+	return nil
 }
 
 // cleanups are functions to run at the end, in reverse order; an error of one does not stop the next.

@@ -24,6 +24,9 @@ func (r *reporter) load(instance string) ([]*config.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkWeb(fleet.Shared); err != nil {
+		return nil, err
+	}
 	r.instance = cmp.Or(instance, fleet.Shared.Agent.Instance)
 	for _, bad := range fleet.Bad {
 		r.log.Error("a service is not served until its file is mended and the configuration is reloaded", "file", bad.Path, "service", bad.Name,
@@ -37,6 +40,9 @@ func (r *reporter) loadAgain() ([]*config.File, error) {
 	fleet, err := Drivers().LoadFleet(r.path)
 	if err == nil {
 		err = fleet.Err()
+	}
+	if err == nil {
+		err = checkWeb(fleet.Shared)
 	}
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/connlimit"
+	"github.com/quellhq/quell/internal/webfile"
 	"github.com/quellhq/quell/page"
 )
 
@@ -18,7 +19,8 @@ func newPage(file *config.File, conn *bus.Conn, log *slog.Logger) (*page.Server,
 	if err != nil {
 		return nil, err
 	}
-	return page.New(page.Options{Recorded: recorded, SLO: file.Service.SLO, Listen: file.Listen, Hosts: file.Page.Hosts, Log: log,
+	return page.New(page.Options{Recorded: recorded, SLO: file.Service.SLO, Listen: file.Listen, TLS: webfile.TLS(file.Web),
+		Hosts: file.Page.Hosts, Log: log,
 		Viewers: connlimit.Beside(connlimit.Files()) / 2}), nil
 }
 

@@ -51,7 +51,7 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 	stop.add(p.shares.close)
 	all := &services{platform: p, shared: fleet.Shared, bad: fleet.Bad}
 	manager := serviceManager{p.log, newSelf()}
-	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, all.handler(manager.self), p.log)
+	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, fleet.Shared.Web, all.handler(manager.self), p.log)
 	if err != nil {
 		return err
 	}
@@ -241,6 +241,9 @@ func (s *services) readAgain() ([]reread, error) {
 	}
 	if err == nil && !fleet.Several() {
 		err = fmt.Errorf("%s no longer names several services: restart the controller to apply this", s.path)
+	}
+	if err == nil {
+		err = checkWeb(fleet.Shared)
 	}
 	if err != nil {
 		return nil, err

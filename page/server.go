@@ -138,8 +138,8 @@ func (s *Server) closed() string {
 	if s.loopback || s.opts.TLS {
 		return ""
 	}
-	return "the page is not shown: " + s.opts.Listen + " can be reached from other machines, and it has no TLS. Listen on " +
-		"127.0.0.1 and use an SSH tunnel"
+	return "the page is not shown: " + s.opts.Listen + " can be reached from other machines, and it has no TLS. Set web_config to a file " +
+		"with tls_server_config, or listen on 127.0.0.1 and use an SSH tunnel"
 }
 
 // Run follows the status until ctx ends.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -43,6 +45,8 @@ type Options struct {
 	Metrics string // host:port for /metrics and /healthz; empty: neither
 	// Process is what /metrics shows of the process beside the balancer; nil: nothing.
 	Process prometheus.Gatherer
+	// ServeMetrics serves /metrics and /healthz; nil: by plain HTTP.
+	ServeMetrics func(*http.Server, net.Listener) error
 
 	// Inherited are open sockets that the previous process passed on. Those whose addresses are not configured any more are closed.
 	Inherited Inherited

@@ -178,6 +178,7 @@ func (s *Server) listen(ctx context.Context) error {
 			return err
 		}
 		s.metricsEnd = s.insideEndpoint(ln, s.metrics.handler(s.opts.Process, s.opts.Bus))
+		s.metricsEnd.by = s.opts.ServeMetrics
 	}
 	if s.opts.Admin != "" {
 		if ln, err = s.listenAdmin(have); err != nil {
@@ -409,6 +410,7 @@ type endpoint struct {
 	socket   net.Listener // the listener as it was opened
 	listener net.Listener // the same with a limit of connections
 	server   *http.Server
+	by       func(*http.Server, net.Listener) error // serves it; nil: plain HTTP
 }
 
 // newEndpoint makes an endpoint with limits of the time and size of request headers.
@@ -420,7 +422,11 @@ func (s *Server) newEndpoint(socket, limited net.Listener, h http.Handler) *endp
 }
 
 func (e *endpoint) serve(log *slog.Logger) {
-	if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+	serve := e.by
+	if serve == nil {
+		serve = (*http.Server).Serve
+	}
+	if err := serve(e.server, e.listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 		log.Error("stopped listening", "address", e.listener.Addr().String(), "error", err)
 	}
 }

@@ -5,6 +5,7 @@ package connlimit
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"net/http"
@@ -229,7 +230,7 @@ type connKey struct{}
 func Guard(s *http.Server) *http.Server {
 	handler, inner := s.Handler, s.ConnContext
 	s.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		c, ok := conn.(*Conn)
+		c, ok := below(conn)
 		if !ok {
 			return ctx
 		}
@@ -239,7 +240,7 @@ func Guard(s *http.Server) *http.Server {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	s.ConnState = func(conn net.Conn, state http.ConnState) {
-		if c, ok := conn.(*Conn); ok {
+		if c, ok := below(conn); ok {
 			c.Follow(state)
 		}
 	}
@@ -260,6 +261,15 @@ func Guard(s *http.Server) *http.Server {
 	return s
 }
 
+// below returns the limited connection, also below TLS.
+func below(conn net.Conn) (*Conn, bool) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c, ok := conn.(*Conn)
+	return c, ok
+}
+
 func setDefault(d *time.Duration, def time.Duration) {
 	if *d == 0 {
 		*d = def
@@ -268,7 +278,12 @@ func setDefault(d *time.Duration, def time.Duration) {
 
 // Serve serves a guarded server on a listener with the limit of Beside.
 func Serve(s *http.Server, ln net.Listener, log *slog.Logger) error {
-	return s.Serve(&Listener{Listener: ln, Limiter: New(Beside(Files()), log)})
+	return s.Serve(Limit(ln, log))
+}
+
+// Limit gives a listener the limit of Beside.
+func Limit(ln net.Listener, log *slog.Logger) *Listener {
+	return &Listener{Listener: ln, Limiter: New(Beside(Files()), log)}
 }
 
 const (

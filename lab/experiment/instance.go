@@ -173,7 +173,7 @@ func Probe(ctx context.Context, path string, log *slog.Logger) error {
 		_ = server.Shutdown(ending) // downloads that are still open are broken off
 	}()
 	m := &meter{sensors: sensors}
-	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, m, log)
+	stopMeter, err := daemon.ServeHTTP("the meter (agent.metrics)", file.Agent.Metrics, file.Web, m, log)
 	if err != nil {
 		return err
 	}
