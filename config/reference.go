@@ -11,3 +11,9 @@ func (t Drivers) Reference(w io.Writer) error {
 	f := t.Defaults()
 	return setting.Print(w, t.fileKeys(&f))
 }
+
+// Schema writes the JSON Schema of a configuration file.
+func (t Drivers) Schema(w io.Writer) error {
+	f := t.Defaults()
+	return setting.Schema(w, "Configuration of Quell", t.fileKeys(&f))
+}

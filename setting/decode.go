@@ -31,6 +31,8 @@ type Value interface {
 	initial() string
 	// node is the present value as written in a file, empty if there is none.
 	node() node
+	// schema is the value's JSON Schema; the caller may change it.
+	schema() object
 }
 
 // Table is the table of keys that a map may have.

@@ -18,6 +18,9 @@ type Scalar[T any] struct {
 	set     func(T)
 	start   string // the default, as written in a file
 	quoted  bool   // the value is text, and is written in quotes
+	types   any    // what JSON Schema calls the value's type, one or several
+	pattern string // of a value that is text; "": any
+	words   any    // the words that a value can be; nil: others, too
 	rules   []Rule[T]
 }
 
@@ -117,7 +120,8 @@ func measure[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), 
 
 // Parsed reads a single value with a given parser; format writes it so that the parser can read it.
 func Parsed[T any](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Scalar[T] {
-	return &Scalar[T]{kind: kind, parse: parse, format: format, accepts: isSingle, set: func(v T) { *dst = v }, start: format(*dst)}
+	return &Scalar[T]{kind: kind, parse: parse, format: format, accepts: isSingle, set: func(v T) { *dst = v }, start: format(*dst),
+		types: []string{"string", "number", "boolean"}}
 }
 
 // How durations and shares are written, for messages.
@@ -148,7 +152,8 @@ func Size(dst *int64) *Ordered[int64] {
 
 func number[T cmp.Ordered](dst *T, kind string, parse func(string) (T, error), format func(T) string) *Ordered[T] {
 	v := measure(dst, kind, parse, format)
-	v.accepts = isNumber
+	v.accepts, v.types = isNumber, []string{"number", "string"} // a text such as 1e6 is a number, too
+	v.pattern = `^[-+]?[0-9.]+([eE][-+]?[0-9]+)?$`
 	return v
 }
 
@@ -168,7 +173,7 @@ func Seed(dst *uint64) *Ordered[uint64] {
 // Bool is true or false.
 func Bool(dst *bool) *Scalar[bool] {
 	v := Parsed(dst, "true or false", strconv.ParseBool, strconv.FormatBool)
-	v.accepts = func(n *Node) bool { return n.Kind == TruthNode }
+	v.accepts, v.types = func(n *Node) bool { return n.Kind == TruthNode }, "boolean"
 	return v
 }
 
@@ -182,7 +187,7 @@ func Not(dst *bool) *Scalar[bool] {
 func Text(dst *string) *Scalar[string] {
 	asIs := func(s string) string { return s }
 	v := Parsed(dst, "text", func(s string) (string, error) { return s, nil }, asIs)
-	v.accepts, v.quoted = isText, true
+	v.accepts, v.quoted, v.types = isText, true, "string"
 	return v.Then(notBlank)
 }
 
@@ -222,7 +227,7 @@ func OneOf[T ~string](dst *T, known []T, unsupported ...string) *Scalar[T] {
 	}
 	asIs := func(s string) (T, error) { return T(s), nil }
 	v := Parsed(dst, "one of "+strings.Join(words, ", "), asIs, func(v T) string { return string(v) })
-	v.accepts = isText
+	v.accepts, v.types, v.words = isText, "string", known
 	return v.Then(func(w T) string {
 		switch {
 		case slices.Contains(known, w):
@@ -264,7 +269,7 @@ func Idents(dst *[]string) *List[string] {
 func Command(dst *[]string) *List[string] {
 	return ListOf(dst, "", func(s *string) Value {
 		word := Text(s)
-		word.accepts, word.rules = isSingle, []Rule[string]{noNUL}
+		word.accepts, word.rules, word.types = isSingle, []Rule[string]{noNUL}, []string{"string", "number", "boolean"}
 		return word
 	}).AtLeast(1)
 }

@@ -18,6 +18,13 @@ import (
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs, RunE: showHelp}
 	cmd.AddCommand(configCheckCommand(), &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of a configuration, with which editors complete and check files",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return daemon.Drivers().Schema(cmd.OutOrStdout())
+		},
+	}, &cobra.Command{
 		Use:   "reference",
 		Short: "Print every configuration key with its default and meaning",
 		Args:  cobra.NoArgs,
