@@ -17,3 +17,9 @@ func (t Drivers) Schema(w io.Writer) error {
 	f := t.Defaults()
 	return setting.Schema(w, "Configuration of Quell", t.fileKeys(&f))
 }
+
+// WriteDefaults writes a configuration file in which every key that has a default value has it.
+func (t Drivers) WriteDefaults(w io.Writer) error {
+	f := t.Defaults()
+	return setting.Write(w, t.fileKeys(&f), nil, nil)
+}

@@ -17,7 +17,7 @@ import (
 
 func configCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "config", Short: "Work with configuration files", Args: cobra.NoArgs, RunE: showHelp}
-	cmd.AddCommand(configCheckCommand(), &cobra.Command{
+	cmd.AddCommand(configCheckCommand(), configShowCommand(), &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of a configuration, with which editors complete and check files",
 		Args:  cobra.NoArgs,
@@ -32,6 +32,40 @@ func configCommand() *cobra.Command {
 			return daemon.Drivers().Reference(cmd.OutOrStdout())
 		},
 	})
+	return cmd
+}
+
+func configShowCommand() *cobra.Command {
+	var path string
+	var defaults bool
+	cmd := &cobra.Command{
+		Use:   "show [FILE] [--defaults]",
+		Short: "Print what a configuration sets, or with --defaults the values that hold without a file",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case defaults && (len(args) > 0 || path != ""):
+				return userErrorf("--defaults shows what holds without a file: leave the file out")
+			case defaults:
+				return daemon.Drivers().WriteDefaults(cmd.OutOrStdout())
+			case len(args) == 1 && path != "":
+				return userErrorf("give the file once: %s, or --config %s", args[0], path)
+			case len(args) == 1:
+				path = args[0]
+			default:
+				if err := findConfig(cmd, &path); err != nil {
+					return err
+				}
+			}
+			file, err := daemon.Drivers().Load(path)
+			if err != nil {
+				return err
+			}
+			return daemon.Drivers().Write(cmd.OutOrStdout(), file)
+		},
+	}
+	addConfigFlag(cmd, &path)
+	cmd.Flags().BoolVar(&defaults, "defaults", false, "print every key that has a default, with its value")
 	return cmd
 }
 
