@@ -14,7 +14,7 @@ TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php
 GUEST = .cache/guest
 
 # Packages whose tests run a second time under the race detector: those in which goroutines share memory.
-RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./middleware ./probe ./scaler/... ./lab/testbed/... ./train
+RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./middleware ./page ./probe ./scaler/... ./lab/testbed/... ./train
 
 FUZZTIME ?= 20s
 PAGES ?= all
