@@ -30,10 +30,12 @@ func (r *rig) raise() *proc {
 	return p
 }
 
-// backAsBefore waits until nothing of a red-line test is left.
+// backAsBefore waits until nothing of a red-line test is left. A controller that has just started knows of it once it has decided.
 func (r *rig) backAsBefore() {
 	r.t.Helper()
-	r.awaitStatus("no share with an end", func(s controller.Status) bool { return len(s.Temporary) == 0 })
+	r.awaitStatus("no share with an end", func(s controller.Status) bool {
+		return s.Leading && !s.At.IsZero() && len(s.Temporary) == 0
+	})
 	r.awaitWeights(map[string]float64{"i1": .5, "i2": .5})
 }
 
