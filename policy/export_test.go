@@ -45,6 +45,7 @@ var (
 
 func (e *Engine) Contended() []Contended                      { return e.contended }
 func (e *Engine) Input(s *quell.Snapshot, prev *State) *Input { return e.input(s, prev) }
+func (e *Engine) Pooling() Pooling                            { return e.senses.Pooling }
 func (e *Engine) DecideBy(decides Decide)                     { e.decides = decides }
 func (f *Felt) Evidence(r quell.Resource) float64             { return f.evidence(r) }
 func (f *Felt) Holds(significant bool, confirm int32, evidence float64) bool {

@@ -22,11 +22,11 @@ type learning struct {
 // NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
 // What was learned is part of the State. Until enough is known, the weights stay equal.
 func (t Table) NewLearningEngine(service quell.Service, prior *model.Models) (*Engine, error) {
-	r, settings, err := t.findIn(ServiceScope, service.Policy)
+	e, err := t.compile(service, ServiceScope)
 	if err != nil {
 		return nil, err
 	}
-	if r.needs == NoModels {
+	if e.row.needs == NoModels {
 		return t.NewEngine(service, prior)
 	}
 	plain := service
@@ -35,8 +35,6 @@ func (t Table) NewLearningEngine(service quell.Service, prior *model.Models) (*E
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain(), models: &model.Models{}}
-	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
 	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
 	e.contended = []contended{{Resource: e.senses.Resources.List()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))

@@ -68,18 +68,15 @@ func (t Table) NewEngine(service quell.Service, models *model.Models) (*Engine, 
 }
 
 func (t Table) newEngine(service quell.Service, scope Scope, models *model.Models) (*Engine, error) {
-	r, settings, err := t.findIn(scope, service.Policy)
+	e, err := t.compile(service, scope)
 	if err != nil {
 		return nil, err
 	}
-	settings = r.suit(settings, service)
-	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain()}
-	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
-	e.senses.Pooling = e.senses.Pooling.In(service.Group.Max)
-	if models == nil {
-		models = &model.Models{}
+	r := e.row
+	if models != nil {
+		e.models = models
 	}
-	e.models = models
+	models = e.models
 	if r.lacks != nil {
 		if err := r.lacks(models); err != nil {
 			return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
@@ -92,6 +89,19 @@ func (t Table) newEngine(service quell.Service, scope Scope, models *model.Model
 		}
 		return nil, fmt.Errorf("policy %s%s: %w", r.name, needs, err)
 	}
+	return e, nil
+}
+
+// compile returns an engine without models, with the policy's settings for this service.
+func (t Table) compile(service quell.Service, scope Scope) (*Engine, error) {
+	r, settings, err := t.findIn(scope, service.Policy)
+	if err != nil {
+		return nil, err
+	}
+	settings = r.suit(settings, service)
+	e := &Engine{service: service, row: r, decides: r.decide(settings), plain: t.Plain(), models: &model.Models{}}
+	e.senses, e.credits, e.protected = r.senses(settings), r.credits(settings), SetOf(service.Group.Protected)
+	e.senses.Pooling = e.senses.Pooling.In(service.Group.Max)
 	return e, nil
 }
 

@@ -122,6 +122,14 @@ func TestPoolingIsASetting(t *testing.T) {
 	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 {
 		t.Errorf("by itself an instance carries %.3f, want 0.75", got)
 	}
+	for most, want := range map[int]bool{policy.SmallGroup: false, policy.SmallGroup + 1: true} {
+		service := learningService(all.Default())
+		service.Group.Max = most
+		learning, err := all.NewLearningEngine(service, nil)
+		if err != nil || learning.Pooling().Learned != want {
+			t.Errorf("an engine that learns for a group of up to %d: pooling %v, %v", most, learning.Pooling(), err)
+		}
+	}
 	for text, want := range map[string]policy.Pooling{"auto": {Auto: true}, "learned": {Learned: true}, "0": {}, "0.6": {Told: 0.6}} {
 		if got, err := policy.ParsePooling(text); err != nil || got != want || got.String() != text {
 			t.Errorf("%s: %+v, %v", text, got, err)
