@@ -107,12 +107,13 @@ func (l *lab) start() {
 	}
 	l.running, l.ended = cmd, make(chan struct{})
 	go func(ended chan struct{}) { _ = cmd.Wait(); close(ended) }(l.ended)
-	eventually(l.t, "nginx listens", func() bool {
+	eventually(l.t, "nginx listens, and has written its number", func() bool {
+		number, _ := os.ReadFile(filepath.Join(l.dir, "pid"))
 		conn, err := net.Dial("tcp", l.traffic)
 		if err == nil {
 			conn.Close()
 		}
-		return err == nil
+		return err == nil && len(number) > 0
 	})
 }
 
