@@ -49,7 +49,7 @@ var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, 
 type Command struct {
 	Name     CommandName `json:"name"`
 	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
-	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic
+	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic; clear: only if the sender set this one for a time
 	ForS     float64     `json:"for_s,omitempty"`    // the seconds after which what it changes ends by itself; 0: never
 	TurnS    float64     `json:"turn_s,omitempty"`   // compare: the length of a turn, in seconds
 	Seed     uint64      `json:"seed,omitempty"`     // compare: of the order of the turns

@@ -103,12 +103,20 @@ func (c *Controller) forgetHolds(present map[string]bool) {
 	gone := func(id string, _ quell.Held) bool { return !present[id] }
 	maps.DeleteFunc(c.mem.Held, gone)
 	maps.DeleteFunc(c.mem.ByHand, gone)
+	for id := range c.mem.Temporary.Holds {
+		if !present[id] {
+			c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, id)
+		}
+	}
 }
 
 // drain takes an instance out of rotation until undrain. Its open requests may take any time, and the instance is neither stopped nor
 // replaced. The reply says what was done; the status shows when no request is open any more.
 func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd)), func() error {
+		if cmd.ForS > 0 && c.mem.Released != nil {
+			return fmt.Errorf("an instance can be taken out for a time only while Quell may put it back, and it was released: quell resume ends that")
+		}
 		v, err := c.look(ctx)
 		if err != nil {
 			return err
@@ -118,6 +126,7 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 		}
 		c.mem.Held = maps.Clone(c.mem.Held)
 		c.mem.Held[cmd.Instance] = quell.Held{By: cmd.By, Since: c.now()}
+		c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, cmd.Instance)
 		if cmd.ForS > 0 {
 			c.mem.Temporary.Holds = with(c.mem.Temporary.Holds, cmd.Instance, newTerm(c.now(), cmd.For()))
 		}

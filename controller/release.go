@@ -57,10 +57,12 @@ const theBalancer = "balancer"
 // releaseAll puts everything back as it was before Quell, and changes nothing from then on, until an operator resumes. What cannot be
 // reached is tried again in each period.
 func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
+	var shares map[string]float64
 	reply := c.change(ctx, "released by "+cmd.By, func() error {
 		if c.refused != nil {
 			return c.refused
 		}
+		shares = c.mem.Temporary.due()
 		c.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}})
 		return nil
 	})
@@ -71,8 +73,22 @@ func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply 
 	defer c.release()
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
+	if shares != nil { // where the balancer has no record of the weights before Quell, they are those that stay
+		c.sharesOfBefore(ctx, shares)
+	}
 	c.putBack(ctx)
 	return withRelease(reply, c.mem.Released)
+}
+
+// sharesOfBefore puts back the shares from before those that were set for a time.
+func (c *Controller) sharesOfBefore(ctx context.Context, shares map[string]float64) {
+	v, err := c.look(ctx)
+	if err == nil {
+		err = c.putShares(ctx, v, shares)
+	}
+	if err != nil {
+		c.failed("release", err)
+	}
 }
 
 // isReleased changes the memory for a release. What agents may have changed is left to be put back.

@@ -503,6 +503,7 @@ func (c *Controller) override(cmd bus.Command) error {
 	}
 	c.mem.Overrides = with(c.mem.Overrides, cmd.Instance, *cmd.Weight)
 	c.mem.Temporary.Overrides = without(c.mem.Temporary.Overrides, cmd.Instance)
+	c.mem.Temporary.Before = withShare(c.mem.Temporary.Before, cmd.Instance, *cmd.Weight)
 	return nil
 }
 
@@ -546,12 +547,25 @@ func (c *Controller) clear(cmd bus.Command) error {
 	if !lasting && !ends {
 		return fmt.Errorf("no override of %q is in force", cmd.Instance)
 	}
+	if cmd.Weight != nil {
+		return c.clearOwn(cmd)
+	}
 	if lasting {
 		c.mem.Overrides = without(c.mem.Overrides, cmd.Instance)
+		c.mem.Temporary.Before = withShare(c.mem.Temporary.Before, cmd.Instance, 1/float64(max(1, len(c.mem.Temporary.Before))))
 	}
 	if ends {
 		c.mem.Temporary.endOverride(cmd.Instance)
 	}
+	return nil
+}
+
+// clearOwn ends a share that the sender set for a time. What somebody has set since then stays.
+func (c *Controller) clearOwn(cmd bus.Command) error {
+	if o, ends := c.mem.Temporary.Overrides[cmd.Instance]; !ends || o.Weight != *cmd.Weight || o.By != cmd.By {
+		return fmt.Errorf("the share of %q was set anew since then", cmd.Instance)
+	}
+	c.mem.Temporary.endOverride(cmd.Instance)
 	return nil
 }
 

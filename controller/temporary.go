@@ -117,6 +117,38 @@ func (t *temporary) endOverride(id string) {
 	t.GoBack = len(t.Overrides) == 0
 }
 
+// withShare returns shares in which one has this value, and the others what is left, in the same proportions. Shares without this instance
+// are returned as they are.
+func withShare(shares map[string]float64, id string, share float64) map[string]float64 {
+	own, known := shares[id]
+	if !known {
+		return shares
+	}
+	next, sum := map[string]float64{}, 0.0
+	for _, other := range shares {
+		sum += other
+	}
+	for other, v := range shares {
+		switch {
+		case other == id:
+			next[other] = share
+		case sum > own:
+			next[other] = v * max(0, sum-share) / (sum - own)
+		default:
+			next[other] = max(0, sum-share) / float64(len(shares)-1)
+		}
+	}
+	return next
+}
+
+// due returns the shares that temporary overrides are to be followed by, nil if there is none.
+func (t *temporary) due() map[string]float64 {
+	if len(t.Overrides) == 0 && !t.GoBack {
+		return nil
+	}
+	return t.Before
+}
+
 // expire ends what has been in force for its time. The caller holds c.work.
 func (c *Controller) expire(ctx context.Context) {
 	if !c.leading {

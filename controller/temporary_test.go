@@ -155,6 +155,78 @@ func TestAReleaseForgetsTemporaryOverrides(t *testing.T) {
 	})
 }
 
+// What somebody sets without an end while another share has one stays at that one's end, also in a pause; what is cleared is not put back.
+func TestLastingOverridesOutliveTemporaryOnes(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, meanwhile bus.Command
+		want              map[string]float64
+	}{
+		"set":     {bus.Command{Name: bus.Status}, bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.8)}, map[string]float64{"i1": .8, "i2": .2}},
+		"cleared": {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.8)}, bus.Command{Name: bus.Clear, Instance: "i1"}, evenTwo},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, nil, func(r *rig) {
+				r.run(3 * time.Second)
+				r.do(c.before)
+				r.pass(2 * time.Second)
+				r.overrideFor("i2", .05, 5*time.Second)
+				r.pass(time.Second)
+				r.do(c.meanwhile)
+				r.pass(time.Second)
+				r.do(bus.Command{Name: bus.Pause})
+				r.pass(5 * time.Second)
+				r.wantWeights(c.want)
+			})
+		})
+	}
+}
+
+// A command that clears only what it set itself leaves what somebody else has set since then.
+func TestClearingOnlyOnesOwn(t *testing.T) {
+	own := bus.Command{Name: bus.Clear, Instance: "i1", Weight: at(.9)}
+	for name, c := range map[string]struct {
+		since bus.Command
+		want  map[string]float64
+	}{
+		"an order without an end": {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.1)}, map[string]float64{"i1": .1, "i2": .9}},
+		"one with an end":         {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.2), ForS: 60}, map[string]float64{"i1": .2, "i2": .8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, nil, func(r *rig) {
+				r.run(3 * time.Second)
+				r.overrideFor("i1", .9, time.Minute)
+				r.pass(time.Second)
+				r.do(c.since)
+				if reply := r.ask(own); !strings.Contains(reply.Error, "set anew since then") {
+					t.Errorf("%+v", reply)
+				}
+				r.pass(2 * time.Second)
+				r.wantWeights(c.want)
+			})
+		})
+	}
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		r.overrideFor("i1", .9, time.Minute)
+		r.pass(time.Second)
+		r.do(own)
+		r.pass(time.Second)
+		r.wantWeights(evenTwo)
+	})
+}
+
+// Where the balancer does not know what it had before Quell, a release puts back the shares of before those that were set for a time.
+func TestAReleaseEndsTemporaryShares(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.run(3 * time.Second)
+		r.overrideFor("i1", .9, time.Minute)
+		r.pass(time.Second)
+		r.wantWeights(raised)
+		r.do(bus.Command{Name: bus.Release})
+		r.wantWeights(evenTwo)
+	})
+}
+
 func TestTemporaryCommandsThatAreRefused(t *testing.T) {
 	override := func(s float64) bus.Command {
 		return bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.5), ForS: s}
@@ -164,7 +236,9 @@ func TestTemporaryCommandsThatAreRefused(t *testing.T) {
 		cmd    bus.Command
 		want   string
 	}{
-		"in a pause":     {func(r *rig) { r.do(bus.Command{Name: bus.Pause}) }, override(60), "nothing is changed now: paused by ann"},
+		"in a pause": {func(r *rig) { r.do(bus.Command{Name: bus.Pause}) }, override(60), "nothing is changed now: paused by ann"},
+		"a drain after a release": {func(r *rig) { r.do(bus.Command{Name: bus.Release}) },
+			bus.Command{Name: bus.Drain, Instance: "i1", ForS: 60, Force: true}, "it was released"},
 		"in advise mode": {func(r *rig) { r.c.opts.Service.Mode = quell.Advise }, override(60), "nothing is changed now: advise mode"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -220,6 +294,20 @@ func TestUndrainEndsTheTime(t *testing.T) {
 		r.run(3 * time.Second)
 		r.do(bus.Command{Name: bus.Drain, Instance: "i3", ForS: 5})
 		r.do(bus.Command{Name: bus.Undrain, Instance: "i3"})
+		r.do(bus.Command{Name: bus.Drain, Instance: "i3"})
+		r.pass(8 * time.Second)
+		if row := r.row("i3"); row.Held == nil || row.HeldUntil != nil {
+			t.Errorf("the status shows %+v", row)
+		}
+	})
+}
+
+// A drain without an end stays, also if the instance had been gone after one with an end.
+func TestADrainOutlivesAnEarlierTime(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		r.do(bus.Command{Name: bus.Drain, Instance: "i3", ForS: 5})
+		r.c.mem.Held = map[string]quell.Held{} // as after the instance was gone
 		r.do(bus.Command{Name: bus.Drain, Instance: "i3"})
 		r.pass(8 * time.Second)
 		if row := r.row("i3"); row.Held == nil || row.HeldUntil != nil {

@@ -431,6 +431,9 @@ func (t *Test) busiest() (most quell.Resource) {
 	return most
 }
 
+// known is how far beyond the largest load that was measured the law of response times is relied on, as a factor.
+const known = 1.5
+
 // Text says what was found, for people.
 func (r *Result) Text(slo quell.SLO) string {
 	within := fmt.Sprintf("within %v", slo.Threshold)
@@ -442,6 +445,9 @@ func (r *Result) Text(slo quell.SLO) string {
 	switch {
 	case r.Rate == nil:
 		return fmt.Sprintf("%s: not known %s; %s", r.Instance, within, end)
+	case r.Rate.Value > known*r.Reached:
+		return fmt.Sprintf("%s carries at least %.3g requests/s %s, which is as far as the test came; how much more is not known; %s", r.Instance,
+			r.Reached, within, end)
 	case r.Use == nil:
 		return fmt.Sprintf("%s carries %.3g requests/s %s (%.3g to %.3g; measured up to %.3g); %s", r.Instance, r.Rate.Value, within,
 			r.Rate.Low, r.Rate.High, r.Reached, end)

@@ -112,6 +112,9 @@ func overrideCommand() *cobra.Command {
 	cmd := simpleCommand("override INSTANCE WEIGHT|clear [--for TIME] [--config FILE]",
 		"Set an instance's share of the traffic yourself, or let the policy set it again", named("INSTANCE", "WEIGHT"),
 		func(args []string) (bus.Command, error) {
+			if args[1] == "clear" && lasts > 0 {
+				return bus.Command{}, userErrorf("clear and --for exclude each other: an override is cleared at once")
+			}
 			if args[1] == "clear" {
 				return bus.Command{Name: bus.Clear, Instance: args[0]}, nil
 			}
@@ -137,6 +140,9 @@ func authorityCommand() *cobra.Command {
 		named("advise, step, full or auto"),
 		func(args []string) (bus.Command, error) {
 			var level quell.Authority
+			if args[0] == "auto" && lasts > 0 {
+				return bus.Command{}, userErrorf("auto and --for exclude each other: only advise, step and full may have an end")
+			}
 			if args[0] == "auto" {
 				return bus.Command{Name: bus.Authority}, nil
 			}

@@ -40,6 +40,9 @@ func redlineCommand() *cobra.Command {
 			if err != nil || !(may > 0 && may <= 0.5) {
 				return userErrorf("--risk %s: write a share above 0%% and up to 50%%", risk)
 			}
+			if most <= 0 {
+				return userErrorf("--limit %v: must be above 0; write how long the test may take, as in 30m", most)
+			}
 			file, err := contact(cmd, path)
 			if err != nil {
 				return err
@@ -260,11 +263,14 @@ func (t *redlineTest) set(ctx context.Context, share float64) error {
 func (t *redlineTest) goBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	reply, err := t.conn.Ask(ctx, t.file.Service.Name, bus.Command{Name: bus.Clear, Instance: t.id})
-	if err != nil {
-		return fmt.Errorf("the share of %s could not be put back at once, and ends by itself within %v: %w", t.id, t.lasts, err)
+	if t.renewed.IsZero() {
+		return nil
 	}
-	_ = reply // a refusal says that nothing is set any more
+	// A refusal says that it is not set any more, or that somebody has set another one.
+	_, err := t.conn.Ask(ctx, t.file.Service.Name, bus.Command{Name: bus.Clear, Instance: t.id, Weight: &t.share})
+	if err != nil {
+		return fmt.Errorf("the share of %s could not be put back at once; a controller that runs ends it within %v: %w", t.id, t.lasts, err)
+	}
 	return nil
 }
 
