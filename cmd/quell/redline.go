@@ -112,7 +112,7 @@ func (t *redlineTest) run(ctx context.Context, most time.Duration) (*redline.Res
 	if err := t.begin(&s); err != nil {
 		return nil, err
 	}
-	period, err := t.period(ctx, &s)
+	period, err := t.first(ctx, &s)
 	if err != nil {
 		return nil, err
 	}
@@ -223,6 +223,25 @@ func (t *redlineTest) changed(s *controller.Status) string {
 		return "the mode is now " + string(s.Mode)
 	}
 	return ""
+}
+
+// first waits for a recorded period. One that was recorded before the last override was cleared does not count.
+func (t *redlineTest) first(ctx context.Context, s *controller.Status) (*redline.Period, error) {
+	for range 20 {
+		period, err := t.period(ctx, s)
+		if err != nil || period != nil && !slices.ContainsFunc(period.Snapshot.Instances, func(i quell.Instance) bool {
+			_, still := s.Overrides[i.ID]
+			return i.Override != nil && !still
+		}) {
+			return period, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(t.lasts / 20):
+		}
+	}
+	return nil, nil
 }
 
 // period returns the newest recorded period, nil if it was looked at already.
