@@ -115,7 +115,7 @@ func (c *Controller) forgetHolds(present map[string]bool) {
 func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd)), func() error {
 		if cmd.ForS > 0 && c.mem.Released != nil {
-			return fmt.Errorf("an instance can be taken out for a time only while Quell may put it back, and it was released: quell resume ends that")
+			return fmt.Errorf("it can be taken out for a time only while Quell may put it back: it was released, and quell resume ends that")
 		}
 		v, err := c.look(ctx)
 		if err != nil {

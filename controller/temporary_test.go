@@ -157,12 +157,13 @@ func TestAReleaseForgetsTemporaryOverrides(t *testing.T) {
 
 // What somebody sets without an end while another share has one stays at that one's end, also in a pause; what is cleared is not put back.
 func TestLastingOverridesOutliveTemporaryOnes(t *testing.T) {
+	most := bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.8)}
 	for name, c := range map[string]struct {
 		before, meanwhile bus.Command
 		want              map[string]float64
 	}{
-		"set":     {bus.Command{Name: bus.Status}, bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.8)}, map[string]float64{"i1": .8, "i2": .2}},
-		"cleared": {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.8)}, bus.Command{Name: bus.Clear, Instance: "i1"}, evenTwo},
+		"set":     {bus.Command{Name: bus.Status}, most, map[string]float64{"i1": .8, "i2": .2}},
+		"cleared": {most, bus.Command{Name: bus.Clear, Instance: "i1"}, evenTwo},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, nil, func(r *rig) {
@@ -188,8 +189,10 @@ func TestClearingOnlyOnesOwn(t *testing.T) {
 		since bus.Command
 		want  map[string]float64
 	}{
-		"an order without an end": {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.1)}, map[string]float64{"i1": .1, "i2": .9}},
-		"one with an end":         {bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.2), ForS: 60}, map[string]float64{"i1": .2, "i2": .8}},
+		"an order without an end": {
+			bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.1)}, map[string]float64{"i1": .1, "i2": .9}},
+		"one with an end": {
+			bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.2), ForS: 60}, map[string]float64{"i1": .2, "i2": .8}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, nil, func(r *rig) {
