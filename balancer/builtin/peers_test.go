@@ -42,6 +42,7 @@ type manners struct {
 	answer string // of the origin; default ok("ok")
 	early  bool   // the origin answers before it reads the body, and ends the connection
 	ends   bool   // the origin ends the connection after its answer
+	begun  bool   // the answer turns out to be wrong once it has begun: what of it has been sent by then is chance
 	play   func(conn net.Conn, in *bufio.Reader, a *arrival) bool
 }
 
@@ -261,6 +262,9 @@ func (p *peer) play(i int, c *manners) string {
 	})
 	conn.Close()
 	p.origin.settle()
+	if c.begun && got == `200 ""; cut` {
+		return "closed"
+	}
 	return got
 }
 
