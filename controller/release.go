@@ -74,21 +74,12 @@ func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply 
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	if shares != nil { // where the balancer has no record of the weights before Quell, they are those that stay
-		c.sharesOfBefore(ctx, shares)
+		if err := c.putShares(ctx, shares); err != nil {
+			c.failed("release", err)
+		}
 	}
 	c.putBack(ctx)
 	return withRelease(reply, c.mem.Released)
-}
-
-// sharesOfBefore puts back the shares from before those that were set for a time.
-func (c *Controller) sharesOfBefore(ctx context.Context, shares map[string]float64) {
-	v, err := c.look(ctx)
-	if err == nil {
-		err = c.putShares(ctx, v, shares)
-	}
-	if err != nil {
-		c.failed("release", err)
-	}
 }
 
 // isReleased changes the memory for a release. What agents may have changed is left to be put back.

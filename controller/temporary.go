@@ -195,11 +195,7 @@ func (c *Controller) goBack(ctx context.Context) {
 	if !t.GoBack || !c.mayGoBack() {
 		return
 	}
-	v, err := c.look(ctx)
-	if err == nil {
-		err = c.putShares(ctx, v, t.Before)
-	}
-	if err != nil {
+	if err := c.putShares(ctx, t.Before); err != nil {
 		c.failed("apply", err)
 		return
 	}
@@ -210,7 +206,11 @@ func (c *Controller) goBack(ctx context.Context) {
 }
 
 // putShares sets the weights of backends that are in rotation, and leaves everything else as the balancer has it.
-func (c *Controller) putShares(ctx context.Context, v view, shares map[string]float64) error {
+func (c *Controller) putShares(ctx context.Context, shares map[string]float64) error {
+	v, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
 	var backends []quell.Backend
 	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
 		b := v.backends[id].Backend

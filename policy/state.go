@@ -165,7 +165,7 @@ func RememberedOf[M any](g *Group) {
 	}
 }
 
-// MemoryOf returns what the policy remembers of a member, after RememberedOf.
+// MemoryOf returns the copy that RememberedOf gave a member: what the policy remembers of it. Without that call it panics.
 func MemoryOf[M any](m *Member) *M { return m.mem.Memory.(*M) }
 
 // Consecutive counts how often a condition held in a row: it returns one more than counter while it holds, else 0.

@@ -35,5 +35,5 @@ type Pair struct {
 	Name          string
 	Place         Place
 	Value         *Node
-	Problem, Hint string // why this is no key; then there is no name
+	Problem, Hint string // what is wrong with the key in the file, and what to write instead; then Name is empty
 }

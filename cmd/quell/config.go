@@ -48,14 +48,9 @@ func configShowCommand() *cobra.Command {
 				return userErrorf("--defaults shows what holds without a file: leave the file out")
 			case defaults:
 				return daemon.Drivers().WriteDefaults(cmd.OutOrStdout())
-			case len(args) == 1 && path != "":
-				return userErrorf("give the file once: %s, or --config %s", args[0], path)
-			case len(args) == 1:
-				path = args[0]
-			default:
-				if err := findConfig(cmd, &path); err != nil {
-					return err
-				}
+			}
+			if err := namedConfig(cmd, args, &path); err != nil {
+				return err
 			}
 			file, err := daemon.Drivers().Load(path)
 			if err != nil {
@@ -69,6 +64,18 @@ func configShowCommand() *cobra.Command {
 	return cmd
 }
 
+// namedConfig sets path to the file that is an argument, or finds the one that --config or its default names.
+func namedConfig(cmd *cobra.Command, args []string, path *string) error {
+	switch {
+	case len(args) == 0:
+		return findConfig(cmd, path)
+	case *path != "":
+		return userErrorf("give the file once: %s, or --config %s", args[0], *path)
+	}
+	*path = args[0]
+	return nil
+}
+
 func configCheckCommand() *cobra.Command {
 	var path string
 	var online bool
@@ -77,15 +84,8 @@ func configCheckCommand() *cobra.Command {
 		Short: "Report every mistake in a configuration and in the files it names, with line and column",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 1 && path != "":
-				return userErrorf("give the file once: %s, or --config %s", args[0], path)
-			case len(args) == 1:
-				path = args[0]
-			default:
-				if err := findConfig(cmd, &path); err != nil {
-					return err
-				}
+			if err := namedConfig(cmd, args, &path); err != nil {
+				return err
 			}
 			fleet, err := daemon.Drivers().CheckFleet(path)
 			if fleet != nil {

@@ -20,7 +20,7 @@ type Rival struct {
 	Good *Match
 }
 
-// Match compares an candidate's row with PRIMA's row, seed by seed.
+// Match compares a candidate's row with PRIMA's row, seed by seed.
 type Match struct {
 	Row
 	Against Verdict // whether the row violates more or less than PRIMA's
@@ -86,7 +86,7 @@ func (c *Contest) match(r, us *Row) *Match {
 	}
 }
 
-// compare says whether an candidate violates more or less than another, by a measure of their results.
+// compare says whether a candidate violates more or less than another, by a measure of their results.
 func (c *Contest) compare(a, b Candidate, of func(*scenario.Result) float64) Verdict {
 	other := map[uint64]scenario.Result{}
 	for _, r := range c.Results[b] {
@@ -201,7 +201,7 @@ func (c *Contest) outcomeByRequests(b *strings.Builder, us *Row) {
 	fmt.Fprintf(b, " The cheapest rival that has as few is %s.", c.match(cheapest, us).brief())
 }
 
-// brief names an candidate with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.
+// brief names a candidate with its violation, its cost in instance-seconds, and how this cost differs from PRIMA's.
 func (m *Match) brief() string {
 	against := "the same as"
 	switch percent := m.percent(); {

@@ -59,7 +59,7 @@ func (e Candidate) Series() string {
 	return name
 }
 
-// Step names what distinguishes an candidate within its series: a size, a target, a strain or nothing.
+// Step names what distinguishes a candidate within its series: a size, a target, a strain or nothing.
 func (e Candidate) Step() string {
 	switch {
 	case e.Fixed > 0:
@@ -70,7 +70,7 @@ func (e Candidate) Step() string {
 	return e.Target
 }
 
-// Title names an candidate for people.
+// Title names a candidate for people.
 func (e Candidate) Title() string { return strings.TrimSpace(e.Series() + " " + e.Step()) }
 
 // run returns the candidate as a run that the simulator can play.
@@ -163,7 +163,7 @@ func variants(sc *scenario.Scenario, name string) (list []Candidate) {
 	return list
 }
 
-// over combines an candidate with each of the schedulings.
+// over combines a candidate with each of the schedulings.
 func over(schedulings []quell.Scheduling, e Candidate) []Candidate {
 	var list []Candidate
 	for _, s := range schedulings {

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Row is what an candidate achieved: means over seeds.
+// Row is what a candidate achieved: means over seeds.
 type Row struct {
 	Candidate Candidate
 	Seeds     int
