@@ -95,6 +95,7 @@ var mayImport = map[string][]string{
 	"controller":  {".", "budget", "bus", "life", "model", "switchback", "internal/outage", "policy", "policy/table", "internal/tick"},
 	"diagnose":    {".", "controller"},
 	"tell":        {".", "controller"},
+	"top":         {".", "bus", "controller", "setting", "tell", "internal/terminal"},
 	"page":        {".", "bus", "controller", "tell", "internal/terminal"},
 	"daemon":      {"*"},
 

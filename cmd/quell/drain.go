@@ -143,7 +143,11 @@ func replaceCommand() *cobra.Command {
 
 // askDone sends a command that changes something and returns the controller's text about it.
 func askDone(cmd *cobra.Command, file *config.File, c bus.Command) (string, error) {
-	body, err := askOne(cmd, file, c)
+	return doneAt(cmd.Context(), file, c)
+}
+
+func doneAt(ctx context.Context, file *config.File, c bus.Command) (string, error) {
+	body, err := askAt(ctx, file, c)
 	if err != nil {
 		return "", err
 	}

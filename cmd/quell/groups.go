@@ -21,6 +21,7 @@ var commandGroups = []struct {
 	}},
 	{"Look:", []listed{
 		{"status", "say whether it is well, and what each instance can take"},
+		{"top", "watch every instance live, with keys for pause, drain and share"},
 		{"budget", "show how much of the error budget is spent, and because of what"},
 		{"page", "print the address of the web page, with a log-in"},
 		{"explain", "say why an instance has its weight"},

@@ -88,8 +88,8 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
-		statusCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(), forgetCommand(),
-		overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(), endsAtOnce(journalCommand()),
+		statusCommand(), topCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(),
+		forgetCommand(), overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(), endsAtOnce(journalCommand()),
 		endsAtOnce(reportCommand()), compareCommand(), limitsCommand(),
 		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
 		fitCommand(), modelCommand(), endsAtOnce(planCommand()),

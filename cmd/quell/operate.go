@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,12 +28,16 @@ func ask(cmd *cobra.Command, path string, c bus.Command) (json.RawMessage, error
 
 // askOne sends one command to the controller of a service.
 func askOne(cmd *cobra.Command, file *config.File, c bus.Command) (json.RawMessage, error) {
+	return askAt(cmd.Context(), file, c)
+}
+
+func askAt(ctx context.Context, file *config.File, c bus.Command) (json.RawMessage, error) {
 	conn, err := daemon.Connect(file)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	reply, err := conn.Ask(cmd.Context(), file.Service.Name, c)
+	reply, err := conn.Ask(ctx, file.Service.Name, c)
 	if err != nil {
 		return nil, err
 	}
