@@ -89,11 +89,10 @@ func newRoot(reached *bool) *cobra.Command {
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
 		statusCommand(), topCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(),
-		forgetCommand(), overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(), endsAtOnce(journalCommand()),
-		endsAtOnce(reportCommand()), compareCommand(), limitsCommand(),
-		runCommand(), creditsCommand(), credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(),
-		fitCommand(), modelCommand(), endsAtOnce(planCommand()),
-		labCommand(), versionCommand(), manualCommand(), pageCommand(),
+		forgetCommand(), overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(),
+		endsAtOnce(journalCommand()), endsAtOnce(reportCommand()), compareCommand(), limitsCommand(), runCommand(), creditsCommand(),
+		credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(), fitCommand(),
+		modelCommand(), endsAtOnce(planCommand()), labCommand(), versionCommand(), manualCommand(), pageCommand(),
 	)
 	arrange(root)
 	completeInstances(root, "explain", "override", "drain", "undrain", "replace", "redline")
