@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/quellhq/quell"
@@ -90,6 +91,8 @@ func TestSimulatedPagesAreNotStale(t *testing.T) {
 		"learn:prima-lsf":   learnAgain,
 		"mrburst:simulated": mrburstAgain,
 		"mrburst:table-2":   table2Again,
+		"group:cells":       groupAgain,
+		"twin":              twinAgain,
 	} {
 		t.Run(page, func(t *testing.T) {
 			now, stored := again(t)
@@ -221,4 +224,36 @@ func mrburstAgain(t *testing.T) (now, old any) {
 		t.Fatal(err)
 	}
 	return must[[]mrburstForecast](t)(mrburstForecasts(t.Context(), sc, models)), d.Simulated.Forecasts
+}
+
+// groupAgain plays the first group.
+func groupAgain(t *testing.T) (now, old any) {
+	var d groupData
+	stored(t, "group", &d)
+	cell := d.Cells[0]
+	cell.Answer = quell.Latency{}
+	if err := cell.play(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	return cell, d.Cells[0]
+}
+
+// twinAgain writes the whole page again, without what says when the live figures are from.
+func twinAgain(t *testing.T) (now, old any) {
+	dir := filepath.Join(t.TempDir(), "results")
+	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
+		t.Fatal(err)
+	}
+	lines := func(dir string) []string {
+		page, err := os.ReadFile(filepath.Join(dir, "twin.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.DeleteFunc(strings.Split(string(page), "\n"), func(l string) bool { return strings.HasPrefix(l, "What was measured") })
+	}
+	old = lines(dir)
+	if err := twinPage(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	return lines(dir), old
 }
