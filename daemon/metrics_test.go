@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -50,6 +51,8 @@ func TestMetricsOfEachProcess(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
+	r.awaitStatus("a decision", func(s controller.Status) bool { return !s.At.IsZero() && len(s.Instances) > 0 })
+	r.checkAPI(metrics)
 	r.replace("data: data", "data: data\nnonsense: 1")
 	for name, p := range procs {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
