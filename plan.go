@@ -244,10 +244,3 @@ type Setting struct {
 
 // Key names the setting among those of its instance, for example apache.MaxRequestWorkers.
 func (s *Setting) Key() string { return s.Target + "." + s.Name }
-
-// Reason explains a part of a plan to a person. An empty Instance means the whole group.
-type Reason struct {
-	Code     string `json:"code"`
-	Instance string `json:"instance"`
-	Text     string `json:"text"`
-}

@@ -54,7 +54,7 @@ func (c *Controller) tell(plan *quell.Plan, o outcome) {
 		return
 	}
 	c.told = text
-	c.log.Info("decision", "policy", plan.Policy, "what", text, "why", reasonsText(plan.Reasons))
+	c.log.Info("decision", "policy", plan.Policy, "what", text, "why", reasonsText(quell.ShownReasons(plan.Reasons, plan.At)))
 }
 
 func reasonsText(reasons []quell.Reason) string {

@@ -52,7 +52,7 @@ func (c *Controller) FastStep(ctx context.Context) {
 	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
-	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, wanted.Reasons
+	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, withTimes(wanted.Reasons, c.fastReasons, snapshot.At)
 	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
 		c.composed = outcome{}
 		c.keep(limited, view)
@@ -99,7 +99,7 @@ func differ(before, after cuts) bool {
 
 // showCuts updates the status after a change of the cuts.
 func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
-	reasons := reasonsByInstance(plan)
+	reasons := reasonsByInstance(plan.Reasons, plan.At)
 	rows := make([]InstanceStatus, len(c.status.Instances))
 	for i, row := range c.status.Instances {
 		if w := entry(plan.Weights, row.ID); w != nil {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -255,7 +256,8 @@ func (c *Controller) show() {
 // report stores for the status what the last decision was based on and what it wants.
 func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	snapshot := v.snapshot
-	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Reasons: plan.Reasons, Pending: pending}
+	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Pending: pending}
+	s.Reasons = withTimes(plan.Reasons, c.status.Reasons, snapshot.At)
 	s.Changes, s.ChangedAt = c.status.Changes, c.status.ChangedAt
 	if len(o.changes) > 0 {
 		s.Changes, s.ChangedAt = o.changes, snapshot.At
@@ -264,7 +266,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	for _, m := range v.members {
 		addresses[m.ID] = m.Address
 	}
-	reasons, wanted := reasonsByInstance(plan), c.mem.State.Wanted(plan)
+	reasons, wanted := reasonsByInstance(s.Reasons, s.At), c.mem.State.Wanted(plan)
 	c.totals.predicted(c.status.Instances, snapshot, c.opts.Service.SLO.Metric, o.applied)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
@@ -319,10 +321,25 @@ func (c *Controller) learned() (texts []string) {
 	return texts
 }
 
-// reasonsByInstance returns the last reason that a plan gives for each instance.
-func reasonsByInstance(plan *quell.Plan) map[string]string {
+// withTimes returns reasons with the times since when they have been given. before are those of the last decision.
+func withTimes(reasons, before []quell.Reason, now time.Time) []quell.Reason {
+	type key struct{ code, instance string }
+	since := map[key]*time.Time{}
+	for _, r := range before {
+		since[key{r.Code, r.Instance}] = r.Since
+	}
+	reasons = slices.Clone(reasons)
+	for i := range reasons {
+		r := &reasons[i]
+		r.Since = cmp.Or(since[key{r.Code, r.Instance}], &now)
+	}
+	return reasons
+}
+
+// reasonsByInstance returns the last reason that is shown for each instance.
+func reasonsByInstance(all []quell.Reason, at time.Time) map[string]string {
 	reasons := map[string]string{}
-	for _, r := range plan.Reasons {
+	for _, r := range quell.ShownReasons(all, at) {
 		reasons[r.Instance] = r.Text
 	}
 	return reasons

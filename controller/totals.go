@@ -76,7 +76,10 @@ func (t *totals) judged(v *budget.Verdict, s *quell.Snapshot, period time.Durati
 func (t *totals) decided(plan *quell.Plan) {
 	given := map[string]bool{}
 	for _, r := range plan.Reasons {
-		given[knownCode(r.Code)] = true
+		if r.Kind().Severity == "" {
+			r.Code = otherReason
+		}
+		given[r.Code] = true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,6 +90,9 @@ func (t *totals) decided(plan *quell.Plan) {
 		t.reasons[code]++
 	}
 }
+
+// otherReason counts reasons whose code is not declared.
+const otherReason = "other"
 
 // journaled counts an entry of the journal, unless writing it failed.
 func (t *totals) journaled(err error, now time.Time) {
@@ -160,8 +166,10 @@ func (m metrics) totals(ch chan<- prometheus.Metric, service string,
 	counter(descMissedSeconds, t.missed.seconds)
 	counter(descJudgedRequests, t.of.requests)
 	counter(descMissedRequests, t.missed.requests)
-	for _, code := range append([]string{otherCode}, codes...) {
-		counter(descReasons, float64(t.reasons[code]), code)
+	for _, kind := range append(quell.ReasonKinds(), quell.ReasonKind{Code: otherReason}) { // from the start, so that a first rise can be seen
+		if !kind.Host {
+			counter(descReasons, float64(t.reasons[kind.Code]), kind.Code)
+		}
 	}
 	counter(descEntries, float64(t.entries))
 	if !t.written.IsZero() {

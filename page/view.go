@@ -78,10 +78,8 @@ func groupOf(s *controller.Status) Group {
 	if !s.At.IsZero() {
 		g.At, g.Load = s.At.UnixMilli(), shown(w.Load())
 	}
-	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
-		if r.Instance == "" {
-			g.Reasons = append(g.Reasons, reasonOf(r))
-		}
+	for _, r := range w.Reasons("") {
+		g.Reasons = append(g.Reasons, reasonOf(r))
 	}
 	return g
 }
@@ -95,7 +93,7 @@ func shownAll(texts []string) []string {
 }
 
 func reasonOf(r quell.Reason) quell.Reason {
-	return quell.Reason{Code: shown(tell.Reason(r.Code)), Instance: shown(r.Instance), Text: shown(r.Text)}
+	return quell.Reason{Code: shown(r.Title()), Instance: shown(r.Instance), Text: shown(r.Text)}
 }
 
 // tableOf is a page of the instances whose name or state contains a text.
@@ -228,7 +226,7 @@ func markOf(e *bus.Entry) (m Mark, ok bool) {
 		return m, false
 	}
 	m.Text = m.Changes[0]
-	for _, r := range e.Plan.Reasons {
+	for _, r := range quell.ShownReasons(e.Plan.Reasons, e.At) {
 		if len(m.Reasons) < mostReasons {
 			m.Reasons = append(m.Reasons, reasonOf(r))
 		}
@@ -260,10 +258,8 @@ func storyOf(s *controller.Status, marks []Mark, id string) (story Story, ok boo
 	if weight, ok := s.Overrides[id]; ok {
 		story.Override = &weight
 	}
-	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
-		if r.Instance == id {
-			story.Reasons = append(story.Reasons, reasonOf(r))
-		}
+	for _, r := range w.Reasons(id) {
+		story.Reasons = append(story.Reasons, reasonOf(r))
 	}
 	for _, m := range slices.Backward(marks) {
 		if len(story.Marks) < mostReasons && m.names(id) {

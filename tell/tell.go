@@ -16,13 +16,15 @@ import (
 type Words struct {
 	*controller.Status
 	clock func(time.Time) string
+	why   []quell.Reason    // all that are shown
 	code  map[string]string // by instance: the code of the last reason about it
 }
 
 // Of returns the words for a status. clock writes a time.
 func Of(s *controller.Status, clock func(time.Time) string) Words {
 	w := Words{Status: s, clock: clock, code: map[string]string{}}
-	for _, r := range slices.Concat(s.Reasons, s.FastReasons) {
+	w.why = quell.ShownReasons(slices.Concat(s.Reasons, s.FastReasons), s.At)
+	for _, r := range w.why {
 		w.code[r.Instance] = r.Code
 	}
 	return w
@@ -237,17 +239,14 @@ func resourceNames[V any](of map[quell.Resource]V) (names []string) {
 	return names
 }
 
-// Reason returns an operator's words for the code of a reason.
-func Reason(code string) string {
-	words := map[string]string{
-		"overload": "more load than fits", "capacity_short": "more instances needed", "confirming": "waiting", "calm": "shares come back",
-		"scale_in": "fewer instances needed", "join": "new instance", "no_models": "no models", "taken_back": "taken back",
-		"learning": "learning", "unreachable": "objective out of reach", "override": "set by hand", "step": "in steps",
+// Reasons returns why the group, an empty id, or instances are as they are, what needs attention first.
+func (w Words) Reasons(ids ...string) []quell.Reason {
+	about := slices.DeleteFunc(slices.Clone(w.why), func(r quell.Reason) bool { return !slices.Contains(ids, r.Instance) })
+	rank := func(r quell.Reason) int {
+		return slices.Index([]quell.Severity{quell.Warning, quell.Notice, quell.Routine}, r.Kind().Severity)
 	}
-	if text, ok := words[code]; ok {
-		return text
-	}
-	return strings.ReplaceAll(code, "_", " ")
+	slices.SortStableFunc(about, func(a, b quell.Reason) int { return rank(a) - rank(b) })
+	return about
 }
 
 // Problems returns what is wrong at present, one text for each problem.

@@ -149,12 +149,7 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		}
 		return nil, userErrorf("service %s has no instance %q (there are: %s)", s.Service, id, strings.Join(known, ", "))
 	}
-	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: []quell.Reason{}}
-	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
-		if r.Instance == id || r.Instance == "" {
-			e.Reasons = append(e.Reasons, r)
-		}
-	}
+	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: tell.Of(s, clock).Reasons(id, "")}
 	sharing := 0
 	for _, row := range s.Instances {
 		if row.Weight != nil {

@@ -278,7 +278,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 	if _, err := fmt.Fprintf(j.w, "%s  %s\n", at, what); err != nil {
 		return err
 	}
-	for _, r := range e.Plan.Reasons {
+	for _, r := range quell.ShownReasons(e.Plan.Reasons, e.At) {
 		who := ""
 		if r.Instance != "" {
 			who = " " + r.Instance

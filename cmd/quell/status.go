@@ -211,10 +211,8 @@ func (v *statusView) predicted(row *controller.InstanceStatus) string {
 
 // reasons writes why the group is as it is.
 func (v *statusView) reasons() {
-	for _, r := range slices.Concat(v.FastReasons, v.Reasons) {
-		if r.Instance == "" {
-			v.line("%s: %s", tell.Reason(r.Code), r.Text)
-		}
+	for _, r := range v.Reasons("") {
+		v.line("%s: %s", r.Title(), r.Text)
 	}
 }
 
