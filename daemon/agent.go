@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
@@ -121,13 +122,19 @@ func (r *reporter) serve() (stop func(), err error) {
 		r.outlets.shut()
 		return nil, err
 	}
-	handler := agentHandler(r.manager.self, &r.shown, connected)
-	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, r.started.Web, handler, r.log)
+	metrics := agentMetrics(r.manager.self, &r.shown, connected)
+	unserve, err := ServeHTTP("the agent's metrics", r.started.Agent.Metrics, r.started.Web, agentHandler(metrics, connected), r.log)
 	if err != nil {
 		r.outlets.shut()
 		return nil, err
 	}
-	return func() { unserve(); r.outlets.shut() }, nil
+	farewell, err := exportOTLP(context.Background(), "agent", r.instance, metrics, r.log)
+	if err != nil {
+		unserve()
+		r.outlets.shut()
+		return nil, err
+	}
+	return func() { farewell(); unserve(); r.outlets.shut() }, nil
 }
 
 // carryOut carries out orders from the bus.
@@ -460,13 +467,10 @@ func (r *reporter) reload(g *generation) (next *generation, ok bool) {
 	return next, true
 }
 
-// agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus, if there is one).
-// connected is nil if there is none.
-func agentHandler(self *self, shown *atomic.Pointer[prometheus.Registry], connected func() error) http.Handler {
+// agentMetrics gathers the metrics of an agent's process and of the agent that runs now. connected is nil if there is no bus.
+func agentMetrics(self *self, shown *atomic.Pointer[prometheus.Registry], connected func() error) prometheus.Gatherer {
 	own := prometheus.NewRegistry()
-	if connected == nil {
-		connected = func() error { return nil }
-	} else {
+	if connected != nil {
 		own.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quell_agent_bus_connected", Help: "1 while the agent is connected to the bus.",
 		}, func() float64 {
@@ -476,15 +480,23 @@ func agentHandler(self *self, shown *atomic.Pointer[prometheus.Registry], connec
 			return 1
 		}))
 	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		promhttp.HandlerFor(prometheus.Gatherers{own, self.registry, shown.Load()}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		return prometheus.Gatherers{own, self.registry, shown.Load()}.Gather()
 	})
+}
+
+// agentHandler serves /metrics, /healthz (the process is alive) and /readyz (its readings reach the bus, if there is one).
+// connected is nil if there is none.
+func agentHandler(metrics prometheus.Gatherer, connected func() error) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := connected(); err != nil {
-			http.Error(w, "bus: "+err.Error(), http.StatusServiceUnavailable)
-			return
+		if connected != nil {
+			if err := connected(); err != nil {
+				http.Error(w, "bus: "+err.Error(), http.StatusServiceUnavailable)
+				return
+			}
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})

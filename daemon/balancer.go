@@ -58,6 +58,11 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	if err != nil {
 		return err
 	}
+	farewell, err := exportOTLP(ctx, "balancer", file.Balancer.Name, server.Metrics(), log)
+	if err != nil {
+		return errors.Join(err, server.Shutdown(canceled(ctx)))
+	}
+	defer farewell()
 	p := &running{path: path, service: run.Service, started: file, file: file, server: server, conn: conn, log: log,
 		manager: serviceManager{log, self}}
 	p.probe(ctx)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/bus"
@@ -98,6 +100,12 @@ func (p *platform) runAlone(ctx context.Context, file *config.File, reload <-cha
 		return err
 	}
 	stop.add(func() error { shut(); return nil })
+	metrics := prometheus.Gatherers{manager.self.registry, r.Metrics()}
+	farewell, err := exportOTLP(ctx, "controller", file.Service.Name, metrics, p.log)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { farewell(); return nil })
 	if file.Listen != "" {
 		go r.page.Run(ctx)
 	}

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -23,8 +24,11 @@ func TestMetricsOfEachProcess(t *testing.T) {
 	r.replace("metrics: off", fmt.Sprintf("metrics: %q", metrics["balancer"]))
 	r.replace("agent: {", fmt.Sprintf("agent: {metrics: %q, ", metrics["agent"]))
 	procs := map[string]*proc{}
+	receiver := newOTLPReceiver(t)
 	for name := range metrics {
-		procs[name] = r.start(name)
+		cmd := exec.Command(quellProgram, name, "--config", r.config)
+		cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+receiver.URL, "OTEL_METRIC_EXPORT_INTERVAL=300")
+		procs[name] = r.launch(name, cmd)
 	}
 	shows := func(name, line string) {
 		t.Helper()
@@ -53,6 +57,13 @@ func TestMetricsOfEachProcess(t *testing.T) {
 	}
 	r.awaitStatus("a decision", func(s controller.Status) bool { return !s.At.IsZero() && len(s.Instances) > 0 })
 	r.checkAPI(metrics)
+	for name, address := range metrics { // by OTLP, too
+		r.await("the metrics of the "+name+" by OTLP", func() (bool, any) {
+			body, err := get("http://" + address + "/metrics")
+			lacking, fault := receiver.lacking("quell-"+name, body)
+			return err == nil && len(body) > 0 && len(lacking) == 0, []any{lacking, fault, err}
+		})
+	}
 	r.replace("data: data", "data: data\nnonsense: 1")
 	for name, p := range procs {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -51,11 +51,17 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 	stop.add(p.shares.close)
 	all := &services{platform: p, shared: fleet.Shared, bad: fleet.Bad}
 	manager := serviceManager{p.log, newSelf()}
-	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, fleet.Shared.Web, all.handler(manager.self), p.log)
+	metrics := all.gatherer(manager.self)
+	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, fleet.Shared.Web, all.handler(metrics), p.log)
 	if err != nil {
 		return err
 	}
 	stop.add(func() error { shut(); return nil })
+	farewell, err := exportOTLP(ctx, "controller", "", metrics, p.log)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { farewell(); return nil })
 	for _, file := range fleet.Services {
 		models, err := loadModels(file, p.log)
 		if err != nil {

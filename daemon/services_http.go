@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/quellhq/quell/controller"
 )
@@ -54,21 +55,26 @@ func (s *services) badNames() (names []string) {
 	return names
 }
 
-// handler serves /metrics of all services, /healthz, /readyz (200 if every service is ready) and /status (of all services, or of the one
-// that ?service= names).
-func (s *services) handler(self *self) http.Handler {
+// gatherer gathers the metrics of the process and of all services that run.
+func (s *services) gatherer(self *self) prometheus.Gatherer {
 	own := prometheus.NewRegistry()
 	own.MustRegister(s)
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all := prometheus.Gatherers{own, self.registry}
 		for _, one := range s.present() {
 			if one.runner != nil {
 				all = append(all, one.runner.Metrics())
 			}
 		}
-		promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+		return all.Gather()
 	})
+}
+
+// handler serves /metrics of all services, /healthz, /readyz (200 if every service is ready) and /status (of all services, or of the one
+// that ?service= names).
+func (s *services) handler(metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /status", s.status)

@@ -111,14 +111,18 @@ func (m *metrics) forget(id string) {
 	m.shed.DeletePartialMatch(of)
 }
 
+// gatherer returns the balancer's metrics with those of its process, which may be nil.
+func (m *metrics) gatherer(process prometheus.Gatherer) prometheus.Gatherer {
+	if process == nil {
+		return m.registry
+	}
+	return prometheus.Gatherers{m.registry, process}
+}
+
 // handler serves /metrics and /healthz. /healthz answers that the balancer runs, and on a second line whether it is connected to the bus.
 func (m *metrics) handler(process prometheus.Gatherer, bus func() error) http.Handler {
-	all := prometheus.Gatherers{m.registry}
-	if process != nil {
-		all = append(all, process)
-	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.gatherer(process), promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "ok\n")
 		if bus == nil {

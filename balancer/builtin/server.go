@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
@@ -328,6 +330,9 @@ func (s *Server) SetScheduling(scheduling quell.Scheduling) error {
 
 // Addr returns the address for clients. It is known after Start.
 func (s *Server) Addr() string { return s.traffic.listener.Addr().String() }
+
+// Metrics returns everything that /metrics shows.
+func (s *Server) Metrics() prometheus.Gatherer { return s.metrics.gatherer(s.opts.Process) }
 
 // MetricsAddr returns the address of /metrics and /healthz. It is known after Start, and empty if Options.Metrics is empty.
 func (s *Server) MetricsAddr() string {
