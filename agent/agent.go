@@ -94,6 +94,11 @@ func New(o Options) (*Agent, error) {
 	a := &Agent{opts: o, metrics: newMetrics(), sensing: map[string]*outage.Log{}, lacking: map[string]string{},
 		reading: map[string]*outage.Log{}}
 	a.publishing = outage.Log{Logger: o.Logger, What: "publishing"}
+	for _, sampler := range []Sampler{o.Sampler, o.FastSampler} { // a counter that appears with its first failure shows no increase
+		if set, ok := sampler.(*sensor.Set); ok && set != nil {
+			a.metrics.expect(set.Names())
+		}
+	}
 	if err := a.metrics.register(o.Metrics, o.ProbeServer); err != nil {
 		return nil, fmt.Errorf("registering the agent's metrics: %w", err)
 	}

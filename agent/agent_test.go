@@ -291,6 +291,31 @@ func TestASensorThatIsNotThere(t *testing.T) {
 	})
 }
 
+// quiet is a sensor that measures nothing.
+type quiet string
+
+func (q quiet) Name() string                             { return string(q) }
+func (quiet) Sample(time.Time, *quell.Observation) error { return nil }
+
+// The counters of failures are there from the start, with 0.
+func TestSensorErrorsFromTheStart(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	_, err := New(Options{Service: "s", Instance: "i", Period: time.Second, Sampler: sensor.NewSet(quiet("cpu"), quiet("disk")),
+		Publish: (&journal{}).publish, Metrics: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `
+# HELP quell_agent_sensor_errors_total Samples in which a sensor failed.
+# TYPE quell_agent_sensor_errors_total counter
+quell_agent_sensor_errors_total{sensor="cpu"} 0
+quell_agent_sensor_errors_total{sensor="disk"} 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "quell_agent_sensor_errors_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNewChecksItsOptions(t *testing.T) {
 	good := Options{Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish}
 	for name, spoil := range map[string]func(*Options){

@@ -30,6 +30,13 @@ func newMetrics() metrics {
 	}
 }
 
+// expect begins the counters of sensors.
+func (m metrics) expect(sensors []string) {
+	for _, name := range sensors {
+		m.sensorErrors.WithLabelValues(name)
+	}
+}
+
 // register adds the metrics to r, if it is set, and those of the probe server, if there is one.
 func (m metrics) register(r prometheus.Registerer, server *probe.Server) error {
 	if r == nil {

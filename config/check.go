@@ -212,6 +212,9 @@ func checkWeb(d *setting.Decoder, f *File) {
 		return
 	}
 	checkPrivate(d, "web_config", f.values["web_config"], f.Web)
+	if key := webfile.Key(f.Web); key != "" {
+		checkPrivate(d, "web_config", key, key)
+	}
 }
 
 // checkCredentials checks the file of this process's credential. The file may be missing, because processes on the controller's

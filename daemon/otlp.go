@@ -55,7 +55,8 @@ func exportOTLP(ctx context.Context, role, instance string, metrics prometheus.G
 	if err != nil {
 		return nil, &quell.UserError{Err: fmt.Errorf("the export of metrics to %s: %w", endpoint, err)}
 	}
-	attributes := []attribute.KeyValue{attribute.String("service.name", "quell-"+role), attribute.String("service.version", build.This().Version)}
+	attributes := []attribute.KeyValue{attribute.String("service.name", "quell-"+role),
+		attribute.String("service.version", build.This().Version)}
 	if instance != "" {
 		attributes = append(attributes, attribute.String("service.instance.id", instance))
 	}

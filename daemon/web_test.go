@@ -174,4 +174,11 @@ func TestWebConfiguration(t *testing.T) {
 			t.Errorf("the agent: status %d, want %q in %s", status, words, out)
 		}
 	}
+	write(good)
+	if err := os.Chmod(filepath.Join(r.dir, "web.key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, status := r.quell("config", "check", r.config); status != 2 || !has(out, "web_config", "chmod 600", "web.key", "0644") {
+		t.Errorf("a key that others can read: status %d, %s", status, out)
+	}
 }

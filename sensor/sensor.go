@@ -102,6 +102,14 @@ type Set struct {
 // NewSet returns a set of the given sensors. They are sampled in that order.
 func NewSet(sensors ...Sensor) *Set { return &Set{sensors: sensors} }
 
+// Names returns the names of the sensors.
+func (s *Set) Names() (names []string) {
+	for _, one := range s.sensors {
+		names = append(names, one.Name())
+	}
+	return names
+}
+
 // Sample returns what was measured since the previous call, and the sensors that failed; the others are not affected. The first call only
 // sets the starting point: its observation has no window.
 func (s *Set) Sample(now time.Time) (quell.Observation, []Failure) {

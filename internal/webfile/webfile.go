@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 
 	"github.com/goccy/go-yaml"
@@ -34,11 +35,26 @@ func Check(path string) error {
 
 // TLS returns whether a file that Check accepts asks for TLS; "" is no file.
 func TLS(path string) bool {
+	settings := settingsOf(path)
+	return settings.IsEnabled()
+}
+
+// Key returns the file with the private key that a file names; "" if it names none.
+func Key(path string) string {
+	settings := settingsOf(path)
+	settings.SetDirectory(filepath.Dir(path))
+	return settings.TLSKeyPath
+}
+
+func settingsOf(path string) web.TLSConfig {
 	var file struct {
 		TLS web.TLSConfig `yaml:"tls_server_config"`
 	}
 	text, err := os.ReadFile(path)
-	return err == nil && yaml.Unmarshal(text, &file) == nil && file.TLS.IsEnabled()
+	if err != nil || yaml.Unmarshal(text, &file) != nil {
+		return web.TLSConfig{}
+	}
+	return file.TLS
 }
 
 // Serve serves until the server is shut down, and closes the listener; without a file it is plain HTTP.
