@@ -33,15 +33,16 @@ var mayImport = map[string][]string{
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
-	"policy":         {".", "budget", "setting", "credit", "model", "policy/divide", "stats"},
+	"policy":         {".", "setting", "credit", "model", "stats"},
 
 	// A policy imports the core and small packages that several policies share, but no other policy. The core imports no policy. Only the
 	// table imports them all.
 	"policy/divide": {},
 	"policy/bands":  {".", "policy"},
 	"policy/*":      {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
-	"policy/table": {"policy", "policy/acs", "policy/dial", "policy/ice", "policy/mrburst", "policy/outlier", "policy/rivals",
-		"policy/waits"},
+	"policy/table": {"policy", "policy/acs", "policy/dial", "policy/ice", "policy/mrburst", "policy/outlier", "policy/prima",
+		"policy/rivals", "policy/waits"},
+	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
 	"policy/policytest": {".", "model", "policy", "stats", "internal/strictjson"},
 	"life":              {"."},
 	"share":             {"."},

@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/internal/webcheck"
 	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/policy/outlier"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/waits"
 
 	"github.com/quellhq/quell"
@@ -56,7 +57,7 @@ func TestFullFile(t *testing.T) {
 				Metric: quell.P95, Threshold: 75 * time.Millisecond, Target: 0.995, Of: quell.OfRequests, Over: 14 * 24 * time.Hour,
 			},
 			Sampling: 5 * time.Second,
-			Policy: quell.Policy{Name: "prima", Settings: policy.PRIMASettings{
+			Policy: quell.Policy{Name: "prima", Settings: prima.Settings{
 				Senses: policy.Senses{Resources: policy.ResourcesOf(quell.CPU), Pooling: policy.Pooling{Learned: true},
 					InterferenceModel: quell.Total, Confidence: 0.99, Confirm: 2},
 				Headroom: 0.8, Margin: true, ScaleInMargin: 0.1, ScaleOut: quell.One, Share: divide.Tail,
@@ -417,7 +418,7 @@ func TestResources(t *testing.T) {
 		"[network, cpu]": policy.ResourcesOf(quell.CPU, quell.Network), "[cpu, network]": policy.ResourcesOf(quell.CPU, quell.Network),
 	} {
 		f, err := drivers.Parse("quell.yaml", []byte(least+"policy: {resource: "+text+"}\n"))
-		if err != nil || f.Service.Policy.Settings.(policy.PRIMASettings).Resources != want {
+		if err != nil || f.Service.Policy.Settings.(prima.Settings).Resources != want {
 			t.Fatalf("%s: %+v, %v", text, f, err)
 		}
 		var b bytes.Buffer

@@ -9,7 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer/builtin"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/scaler/process"
 )
@@ -85,7 +85,7 @@ func TestServiceIsWrittenWhole(t *testing.T) {
 	f := drivers.Defaults()
 	s := &f.Service
 	s.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Mode = "no", quell.P95, 75*time.Millisecond, 90*time.Second, quell.Advise
-	settings := table.All.Whole(s.Policy).Settings.(policy.PRIMASettings)
+	settings := table.All.Whole(s.Policy).Settings.(prima.Settings)
 	settings.Confirm, settings.Headroom, settings.Tolerance = 3, 1/1.3, 0.1234567890123
 	s.Policy.Settings = settings
 	s.Group.Min, s.Group.Max, s.Group.Initial, s.Group.Protected = 2, 5, 3, []string{"i1", "007"}

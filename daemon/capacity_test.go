@@ -6,6 +6,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/scaler/fixed"
 	"github.com/quellhq/quell/sensor"
 )
@@ -37,7 +38,7 @@ func TestPublishedLink(t *testing.T) {
 		}
 	}
 	file := &config.File{Service: quell.DefaultService()}
-	file.Service.Policy.Settings = policy.PRIMASettings{Credits: policy.CreditSettings{Type: "t3.medium"}}
+	file.Service.Policy.Settings = prima.Settings{Credits: policy.CreditSettings{Type: "t3.medium"}}
 	if got := publishedLink(file); got != t3 {
 		t.Errorf("named in the policy's settings: %+v", got)
 	}

@@ -20,5 +20,10 @@ var (
 	goldenModels, sharingModels, lawfulDial, learningService = policytest.GoldenModels, policytest.SharingModels, policytest.LawfulDial,
 		policytest.LearningService
 	wantWeights, weighs, text, reasonOf = policytest.WantWeights, policytest.Weighs, policytest.Text, policytest.ReasonOf
-	shares, show                        = policytest.Shares, policytest.Show
+	shares                              = policytest.Shares
+
+	groupMax, protect, orNothing, twins, together, pooledModels, lawModels, bothTypes, feel, withPerRequest = policytest.GroupMax,
+		policytest.Protect, policytest.OrNothing, policytest.Twins, policytest.Together, policytest.PooledModels, policytest.LawModels,
+		policytest.BothTypes, policytest.Feel, policytest.WithPerRequest
+	confirm, margin, headroom, both, pooledEngine = kit.Confirm, kit.Margin, kit.Headroom, kit.Both, kit.PooledEngine
 )

@@ -14,8 +14,8 @@ func (g *Group) based() bool {
 	return false
 }
 
-// even returns the share by base weight that an instance has among these.
-func (m *Member) even(among []*Member) float64 {
+// Even returns the share by base weight that an instance has among these.
+func (m *Member) Even(among []*Member) float64 {
 	var sum float64
 	for _, other := range among {
 		sum += other.BaseWeight()
@@ -71,19 +71,19 @@ func (g *Group) bySize(in *Input) {
 	}
 	for _, m := range sized {
 		if size := m.BaseWeight() * float64(len(sized)) / sum; size != 1 {
-			own := make([]float64, len(m.rates))
-			for j, rate := range m.rates {
+			own := make([]float64, len(m.Rates))
+			for j, rate := range m.Rates {
 				own[j] = rate * size
 			}
-			m.rates = own
+			m.Rates = own
 		}
 	}
 }
 
 // measured returns whether models of this type of instance tell what a request uses.
 func (in *Input) measured(instanceType string) bool {
-	for i := range in.contended {
-		if c := &in.contended[i]; c.of(instanceType) != c {
+	for i := range in.Contended {
+		if c := &in.Contended[i]; c.Of(instanceType) != c {
 			return true
 		}
 	}

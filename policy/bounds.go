@@ -31,11 +31,11 @@ func (gd *guarded) setShares() {
 		if m.Settled = m.WeightNow(); gd.base != nil {
 			m.Settled = gd.base[i]
 		}
-		if m.Planned = shares[i]; m.uncut == 0 && m.Planned < exactly {
+		if m.Planned = shares[i]; m.Uncut == 0 && m.Planned < exactly {
 			m.Planned = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
 		}
 		gd.plan.Weights[m.ID] = m.Planned
-		if gd.group.handingOver || math.Abs(m.Planned-m.wanted) > quell.SumTolerance {
+		if gd.group.HandingOver || math.Abs(m.Planned-m.wanted) > quell.SumTolerance {
 			m.mem.Clamped = &Clamped{Wanted: m.wanted, Planned: m.Planned}
 		}
 	}
@@ -91,7 +91,7 @@ func (gd *guarded) fadeStale() {
 			moved = math.Min(1, float64(periods)/float64(rules.Fade))
 		}
 		m.kept = true
-		m.Planned = ((1-moved)**m.mem.StaleWeight + moved*m.even(gd.staying)) * m.uncut
+		m.Planned = ((1-moved)**m.mem.StaleWeight + moved*m.Even(gd.staying)) * m.Uncut
 		gd.tellStale(m, moved)
 	}
 }
@@ -152,7 +152,7 @@ func (gd *guarded) settled(give eased) []fraction {
 		case m.Fixed != nil:
 			f = fraction{*m.Fixed, *m.Fixed, *m.Fixed}
 		case m.IsNew():
-			if f.Want = min(m.Planned, m.even(gd.staying), gd.ramp(m)); m.Failing && !give.errors {
+			if f.Want = min(m.Planned, m.Even(gd.staying), gd.ramp(m)); m.Failing && !give.errors {
 				f.Want = 0
 			}
 			if !give.slowStart {
@@ -174,10 +174,10 @@ func (m *Member) IsNew() bool { return m.WeightNow() == 0 && !m.mem.Joined }
 // ramp returns the largest share that guard.slow_start allows an instance. The rule does not apply to an instance without readings.
 func (gd *guarded) ramp(m *Member) float64 {
 	rule := gd.in.Service.Guard.SlowStart
-	if rule == 0 || m.kept || m.AgeS == nil || m.age() >= rule {
+	if rule == 0 || m.kept || m.AgeS == nil || m.Age() >= rule {
 		return 1
 	}
-	return m.Planned * math.Max(0.1, float64(m.age())/float64(rule))
+	return m.Planned * math.Max(0.1, float64(m.Age())/float64(rule))
 }
 
 // fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
@@ -224,7 +224,7 @@ func (gd *guarded) bound(m *Member, even, low, high float64, give eased) (float6
 		return 0, 0 // otherwise a remainder of the others' steps would count as its first share
 	}
 	switch {
-	case m.uncut == 0:
+	case m.Uncut == 0:
 		low = 0
 	case !m.waiting():
 		low = math.Max(low, math.Min(most, gd.in.Service.Guard.Floor*even*(1-give.floor)))
@@ -314,10 +314,10 @@ func (gd *guarded) explain(list []fraction, shares []float64, give eased) {
 			gd.reasonOfErrors(i, m)
 		}
 		if ramp := gd.ramp(m); ramp < want && !give.slowStart {
-			gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.age().Seconds(), ramp/want*100)
+			gd.reason("slow_start", m.ID, "%s is %.0f s old: %.0f%% of its share", m.ID, m.Age().Seconds(), ramp/want*100)
 		}
 	}
-	if gd.group.handingOver {
+	if gd.group.HandingOver {
 		gd.reason("handover", "", "another policy's weights were in force: going to those of %s", gd.in.Service.Policy.Name)
 	}
 	gd.explainStep(list, shares, give)

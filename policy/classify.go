@@ -16,7 +16,7 @@ func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
 		return
 	}
 	excess := dial.Exceeded(m.Observation, rate)
-	if len(excess) == 0 || m.bound().Measured == 0 && !slices.ContainsFunc(excess, func(e model.Excess) bool { return e.Clear }) {
+	if len(excess) == 0 || m.Bound().Measured == 0 && !slices.ContainsFunc(excess, func(e model.Excess) bool { return e.Clear }) {
 		return
 	}
 	features := dial.Features(m.Observation)

@@ -53,9 +53,9 @@ func (gd *guarded) cut() {
 			continue
 		}
 		whole += m.Planned
-		left += m.Planned * m.uncut
-		if m.uncut < 1 {
-			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.uncut,
+		left += m.Planned * m.Uncut
+		if m.Uncut < 1 {
+			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.Uncut,
 				m.Factor.Until.UTC().Format(time.TimeOnly)))
 		}
 	}
@@ -69,7 +69,7 @@ func (gd *guarded) cut() {
 	gd.reason("cut", "", "%s", strings.Join(cuts, ", "))
 	for _, m := range gd.staying {
 		if m.Fixed == nil {
-			m.Planned *= m.uncut * whole / left
+			m.Planned *= m.Uncut * whole / left
 		}
 	}
 }

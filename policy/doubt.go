@@ -59,15 +59,15 @@ func (d Doubt) Text() string {
 // errors returns the mean over requests of the logarithm of measured over predicted response times; false if there are too few.
 func (g *Group) errors(in *Input) (off float64, known bool) {
 	var sum, requests float64
-	for _, m := range g.rated {
+	for _, m := range g.Rated {
 		if !m.Fresh {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || ms <= 0 || m.Observation.LatencyMS.N < leastSample {
+		if !has || ms <= 0 || m.Observation.LatencyMS.N < LeastSample {
 			continue
 		}
-		predicted, _ := m.predict(in)
+		predicted, _ := m.Predict(in)
 		n := float64(m.Observation.LatencyMS.N)
 		sum, requests = sum+n*math.Log(ms/predicted), requests+n
 	}
@@ -76,7 +76,7 @@ func (g *Group) errors(in *Input) (off float64, known bool) {
 
 // doubt judges the predictions by the newest period.
 func (w *watched) doubt() {
-	if !w.in.byCapacity || !w.in.stationed() {
+	if !w.in.byCapacity || !w.in.Stationed() {
 		w.Trust.Doubt = Doubt{}
 		return
 	}

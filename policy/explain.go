@@ -13,22 +13,22 @@ import (
 // explain records the models' results for each instance: its capacity, and the response time at the load that the
 // plan gives it after the guard.
 func explain(in *Input, g *Group, plan *quell.Plan) {
-	n := len(g.rated)
+	n := len(g.Rated)
 	plan.Capacity = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
 	planned := planned(in, g)
-	for _, m := range g.rated {
-		plan.Capacity[m.ID] = m.capacity
-		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.capacity)
+	for _, m := range g.Rated {
+		plan.Capacity[m.ID] = m.Capacity
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.Capacity)
 		if m.stays {
 			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.Expected(m)*g.Load)
 		}
-		if m.marginMS > 0 {
+		if m.MarginMS > 0 {
 			if plan.MarginMS == nil {
 				plan.MarginMS = make(map[string]float64, n)
 			}
-			plan.MarginMS[m.ID] = m.marginMS
+			plan.MarginMS[m.ID] = m.MarginMS
 		}
 		if name := m.limitedBy(in); name != "" {
 			if plan.Limiter == nil {
@@ -36,7 +36,7 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 			}
 			plan.Limiter[m.ID] = name
 		}
-		if m.bound().Measured > 0 {
+		if m.Bound().Measured > 0 {
 			m.blame(in, plan)
 		}
 		m.blameByClassifier(in, plan)
@@ -44,23 +44,23 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 }
 
 // planned returns the group's size and use under the plan; nil if the models do not describe it as a station.
-func planned(in *Input, g *Group) *crowds {
-	if !in.stationed() {
+func planned(in *Input, g *Group) *Crowds {
+	if !in.Stationed() {
 		return nil
 	}
-	stay := slices.DeleteFunc(slices.Clone(g.rated), func(m *Member) bool { return !m.stays })
+	stay := slices.DeleteFunc(slices.Clone(g.Rated), func(m *Member) bool { return !m.stays })
 	all := in.crowd(stay, g.Load)
 	return &all
 }
 
 // full returns the group in which every instance carries as large a part of its capacity as a member does.
-func full(planned *crowds, m *Member) *crowds {
+func full(planned *Crowds, m *Member) *Crowds {
 	if planned == nil {
 		return nil
 	}
 	all := *planned
 	for i := range m.Senses {
-		all[i].Use = m.capacity / math.Max(m.room(i), quell.SumTolerance)
+		all[i].Use = m.Capacity / math.Max(m.Room(i), quell.SumTolerance)
 	}
 	return &all
 }
@@ -68,7 +68,7 @@ func full(planned *crowds, m *Member) *crowds {
 // noteProbing reports instances whose probes differ in kind from the probes that the models were fitted to. These probes are not used,
 // because durations of different kinds of probes cannot be compared.
 func noteProbing(in *Input, g *Group, plan *quell.Plan) {
-	for i, c := range in.contended {
+	for i, c := range in.Contended {
 		var ids []string
 		var found quell.Probing
 		for k := range g.Members {
@@ -79,13 +79,13 @@ func noteProbing(in *Input, g *Group, plan *quell.Plan) {
 		if len(ids) > 0 {
 			AddReason(plan, "probed_otherwise", "",
 				"the models%s were made with probes of %s, and %s: %s tell no severity by them. %s, or train again",
-				in.of(i), c.Baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
+				in.Of(i), c.Baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
 		}
 	}
 }
 
 // probeAs says how to probe a resource in the way in which it was probed for the models.
-func probeAs(c contended) string {
+func probeAs(c Contended) string {
 	by := c.Baseline.By()
 	switch c.Resource {
 	case quell.Network:
@@ -101,13 +101,13 @@ func probeAs(c contended) string {
 // noteUntold reports instances that are judged without some resource, because its readings have been missing for too
 // long.
 func noteUntold(in *Input, g *Group, plan *quell.Plan) {
-	if !in.several() {
+	if !in.Several() {
 		return
 	}
-	for i, c := range in.contended {
+	for i, c := range in.Contended {
 		var ids []string
-		for _, m := range g.rated {
-			if m.Senses[i].out {
+		for _, m := range g.Rated {
+			if m.Senses[i].Out {
 				ids = append(ids, m.ID)
 			}
 		}
@@ -128,21 +128,21 @@ func Named(ids []string) string {
 
 // noteSeverity records the instances' severity, for every policy that uses it.
 func noteSeverity(g *Group, plan *quell.Plan) {
-	plan.Severity = make(map[string]float64, len(g.rated))
-	for _, m := range g.rated {
-		plan.Severity[m.ID] = m.bound().Severity
+	plan.Severity = make(map[string]float64, len(g.Rated))
+	for _, m := range g.Rated {
+		plan.Severity[m.ID] = m.Bound().Severity
 	}
 }
 
 // blame reports how neighbours slow an instance, with the measured values that show it.
 func (m *Member) blame(in *Input, plan *quell.Plan) {
-	s, resource := m.bound(), in.contended[m.binds].Resource
-	if s.own > 0 && s.supposed-s.own < model.SignificantUse {
+	s, resource := m.Bound(), in.Contended[m.Binds].Resource
+	if s.Own > 0 && s.Supposed-s.Own < model.SignificantUse {
 		return // its own work is told apart
 	}
-	if s.suspected() {
+	if s.Suspected() {
 		AddReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
-			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.supposed, resource)
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.Supposed, resource)
 		return
 	}
 	if plan.Cause == nil {
@@ -157,20 +157,20 @@ func (m *Member) blame(in *Input, plan *quell.Plan) {
 		severity = "severity, by its own waiting,"
 	}
 	amount := ""
-	if m.binds > 0 {
-		amount = fmt.Sprintf(" of it, %.3f%s,", m.capacity, in.of(0))
+	if m.Binds > 0 {
+		amount = fmt.Sprintf(" of it, %.3f%s,", m.Capacity, in.Of(0))
 	}
 	AddReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.Severity, s.Use, s.supposed, resource, s.capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+		severity, s.Severity, s.Use, s.Supposed, resource, s.Capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
 }
 
 // besides names the other resources in which neighbours slow the instance.
 func (m *Member) besides(in *Input) string {
 	var felt []string
 	for i := range m.Senses {
-		if s := &m.Senses[i]; i != int(m.binds) && !s.out && s.Measured > 0 {
-			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.supposed, in.contended[i].Resource))
+		if s := &m.Senses[i]; i != int(m.Binds) && !s.Out && s.Measured > 0 {
+			felt = append(felt, fmt.Sprintf("about %.3f of the %s", s.Supposed, in.Contended[i].Resource))
 		}
 	}
 	if len(felt) == 0 {

@@ -5,42 +5,30 @@ import "github.com/quellhq/quell"
 // What the tests of other packages' policies need of the core.
 
 const (
-	ApartFor         = apartFor
-	BarredFor        = barredFor
-	BudgetStep       = budgetStep
-	DefaultPatience  = defaultPatience
-	DoubtWindows     = doubtWindows
-	Exactly          = exactly
-	FailedFor        = failedFor
-	ForgivenAfter    = forgivenAfter
-	KnownUsual       = knownUsual
-	LeastHeadroom    = leastHeadroom
-	LeastScale       = leastScale
-	LimitedByCredits = limitedByCredits
-	LongestEpisode   = longestEpisode
-	MutedFor         = mutedFor
-	SmallGroup       = smallGroup
-	UnmeasuredFor    = unmeasuredFor
+	ApartFor      = apartFor
+	BarredFor     = barredFor
+	DoubtWindows  = doubtWindows
+	Exactly       = exactly
+	FailedFor     = failedFor
+	ForgivenAfter = forgivenAfter
+	LeastScale    = leastScale
+	MutedFor      = mutedFor
+	SmallGroup    = smallGroup
+	UnmeasuredFor = unmeasuredFor
 )
 
 type (
-	Contended     = contended
-	Decide        = decide
-	Fraction      = fraction
-	PrimaInstance = primaInstance
-	PrimaMemory   = primaMemory
-	Visitors      = visitors
-	Visits        = visits
-	Watched       = watched
+	Decide   = decide
+	Fraction = fraction
+	Watched  = watched
 )
 
 var (
-	IsFresh      = isFresh
-	Objective    = objective
-	ParsePooling = parsePooling
-	Nearest      = nearest
-	Perceive     = perceive
-	Watch        = watch
+	IsFresh   = isFresh
+	Objective = objective
+	Nearest   = nearest
+	Perceive  = perceive
+	Watch     = watch
 )
 
 func (e *Engine) Contended() []Contended                      { return e.contended }

@@ -67,7 +67,7 @@ func distances(list []*Member, requests float64) (apart, chance, part float64) {
 		return 0, 0, 1
 	}
 	for _, m := range list {
-		w, s, even := m.WeightNow()/weights, *m.Share/shares, m.even(list)
+		w, s, even := m.WeightNow()/weights, *m.Share/shares, m.Even(list)
 		apart += math.Abs(s-w) / 2
 		chance += math.Sqrt(w*(1-w)/requests) / 2
 		along, all = along+(s-even)*(w-even), all+(w-even)*(w-even)

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,37 +13,37 @@ import (
 type Group struct {
 	Members     []Member              // all, in the snapshot's order
 	Ready       []*Member             // in the snapshot's order
-	rated       []*Member             // ready, with known utilisation and severity, so that their capacity can be computed
-	unrated     []*Member             // the other ready ones
+	Rated       []*Member             // ready, with known utilisation and severity, so that their capacity can be computed
+	Unrated     []*Member             // the other ready ones
 	Starting    int                   // starting, including ordered instances that are not listed yet
 	late        int                   // starting for longer than group.startup: they count against group.max, and not as coming
 	held        int                   // taken out of rotation by a person: they count against group.max, get no load and are not removed
 	stuck       int                   // could not be stopped: they get no load, and count against group.max because they still run
-	outstanding int                   // starting, or ready without a first severity
+	Outstanding int                   // starting, or ready without a first severity
 	Weightless  bool                  // no ready instance has a weight yet
-	handingOver bool                  // the weights in force are from another policy
+	HandingOver bool                  // the weights in force are from another policy
 	Rates       []float64             // by resource: how much of the first resource the service uses per unit of this one
-	mixed       [maxContended]float64 // by resource: the service's recent use, from blend
+	mixed       [MaxContended]float64 // by resource: the service's recent use, from blend
 	Load        float64
-	due         float64           // the part of the load that the rated instances must carry
-	loadText    string            // due as text
+	Due         float64           // the part of the load that the rated instances must carry
+	LoadText    string            // due as text
 	doubted     []string          // instances whose severity does not count; see doubtProber
 	probed      map[string]Probed // of the next State
-	now         crowds            // the group's present size and use, if the models describe it as a station
+	Now         Crowds            // the group's present size and use, if the models describe it as a station
 }
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.
 func perceive(in *Input, remembered map[string]InstanceState, probed map[string]Probed) *Group {
-	n, k := len(in.Snapshot.Instances), len(in.contended)
-	g := &Group{Members: make([]Member, n), Ready: make([]*Member, 0, n), rated: make([]*Member, 0, n)}
-	g.Starting, g.outstanding = in.Snapshot.Coming, in.Snapshot.Coming
+	n, k := len(in.Snapshot.Instances), len(in.Contended)
+	g := &Group{Members: make([]Member, n), Ready: make([]*Member, 0, n), Rated: make([]*Member, 0, n)}
+	g.Starting, g.Outstanding = in.Snapshot.Coming, in.Snapshot.Coming
 	senses := make([]Sense, n*k)
 	for i := range g.Members {
 		m := &g.Members[i]
 		m.Instance, m.Position, m.Senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
 		mem, known := remembered[m.ID]
 		m.mem = mem
-		m.protected = in.protected[m.ID]
+		m.Protected = in.protected[m.ID]
 		m.judgeStart(in, known)
 		m.perceive(in)
 	}
@@ -55,7 +54,7 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 	sized := in.sized(g.Rates)
 	for i := range g.Members {
 		m := &g.Members[i]
-		m.rates = sized.of(m.Type)
+		m.Rates = sized.of(m.Type)
 	}
 	if in.byCapacity {
 		g.bySize(in)
@@ -75,8 +74,8 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 const leastPart = 1e-6
 
 // used sums the use of each resource over the instances that reported every resource.
-func (g *Group) used(in *Input) (sum [maxContended]float64) {
-	if !in.several() {
+func (g *Group) used(in *Input) (sum [MaxContended]float64) {
+	if !in.Several() {
 		return sum
 	}
 	for i := range g.Members {
@@ -85,7 +84,7 @@ func (g *Group) used(in *Input) (sum [maxContended]float64) {
 			continue
 		}
 		for j := range m.Senses {
-			sum[j] += m.Senses[j].Use * in.contended[j].size(m.Type)
+			sum[j] += m.Senses[j].Use * in.Contended[j].size(m.Type)
 		}
 	}
 	return sum
@@ -101,12 +100,12 @@ const latest = 0.1
 
 // blend returns the recent use of several resources: the use in this snapshot plus the earlier use, which fades so that the sum covers
 // about MixRequests requests.
-func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
+func (in *Input) blend(used [MaxContended]float64) [MaxContended]float64 {
 	part := latest
 	if rate := in.Snapshot.ArrivalRate; rate != nil {
 		part = math.Min(1, *rate*in.Service.Sampling.Seconds()/MixRequests)
 	}
-	for i, c := range in.contended {
+	for i, c := range in.Contended {
 		used[i] += (1 - part) * in.used[c.Resource]
 	}
 	return used
@@ -114,8 +113,8 @@ func (in *Input) blend(used [maxContended]float64) [maxContended]float64 {
 
 // exchange computes how much of the first resource the service uses per unit of each resource. It uses the instances' recent use or, if
 // there is no load, what one request used in training.
-func exchange(in *Input, used [maxContended]float64) []float64 {
-	rates := make([]float64, len(in.contended))
+func exchange(in *Input, used [MaxContended]float64) []float64 {
+	rates := make([]float64, len(in.Contended))
 	for i := range rates {
 		switch {
 		case i == 0:
@@ -123,14 +122,14 @@ func exchange(in *Input, used [maxContended]float64) []float64 {
 		case used[0] > 0:
 			rates[i] = used[0] / math.Max(used[i], leastPart*used[0])
 		default:
-			rates[i] = trainedRate(&in.contended[0], &in.contended[i])
+			rates[i] = trainedRate(&in.Contended[0], &in.Contended[i])
 		}
 	}
 	return rates
 }
 
 // trainedRate returns how much of the resource first is used per unit of other according to the training, or 1 if that is unknown.
-func trainedRate(first, other *contended) float64 {
+func trainedRate(first, other *Contended) float64 {
 	if first.Predictor == nil || other.Predictor == nil {
 		return 1
 	}
@@ -145,24 +144,24 @@ func trainedRate(first, other *contended) float64 {
 // carries sets an instance's load (use) in units of the first resource. If the first resource was not reported or nobody
 // uses it, the load is converted from the other resources.
 func (m *Member) carries(byFirst bool) {
-	if first := &m.Senses[0]; first.hasUse && (byFirst || len(m.rates) == 1) {
-		m.Use, m.HasUse = first.Use*m.rates[0], true
+	if first := &m.Senses[0]; first.hasUse && (byFirst || len(m.Rates) == 1) {
+		m.Use, m.HasUse = first.Use*m.Rates[0], true
 		return
 	}
 	for i := range m.Senses {
 		if s := &m.Senses[i]; s.hasUse {
-			m.Use, m.HasUse = math.Max(m.Use, s.Use*m.rates[i]), true
+			m.Use, m.HasUse = math.Max(m.Use, s.Use*m.Rates[i]), true
 		}
 	}
 }
 
 // uses returns the recent use of each resource, to be remembered. It returns nil if the policy considers only one.
 func (g *Group) uses(in *Input) map[quell.Resource]float64 {
-	if !in.several() {
+	if !in.Several() {
 		return nil
 	}
-	uses := make(map[quell.Resource]float64, len(in.contended))
-	for i, c := range in.contended {
+	uses := make(map[quell.Resource]float64, len(in.Contended))
+	for i, c := range in.Contended {
 		uses[c.Resource] = g.mixed[i]
 	}
 	return uses
@@ -202,19 +201,19 @@ func (g *Group) place(m *Member) {
 			return // it may never come, and must not keep another one from being started
 		}
 		g.Starting++
-		g.outstanding++
+		g.Outstanding++
 	case quell.Draining:
 		g.Load += m.Use
 	case quell.Ready:
 		g.Load += m.Use
 		g.Ready = append(g.Ready, m)
 		if m.rated() {
-			g.rated = append(g.rated, m)
+			g.Rated = append(g.Rated, m)
 			return
 		}
-		g.unrated = append(g.unrated, m)
+		g.Unrated = append(g.Unrated, m)
 		if m.mem.StaleFor == 0 {
-			g.outstanding++
+			g.Outstanding++
 		}
 	}
 }
@@ -223,26 +222,26 @@ func (g *Group) place(m *Member) {
 // the rated instances must carry. Unrated instances for which the policy no longer waits carry their part of it.
 func (g *Group) addArrivals(in *Input) {
 	out, weight := 0, 0.0
-	g.due = g.Load
-	for _, m := range g.unrated {
+	g.Due = g.Load
+	for _, m := range g.Unrated {
 		if m.mem.StaleFor > 0 {
-			g.due -= m.Use
+			g.Due -= m.Use
 			weight += m.WeightNow()
 			out++
 		}
 	}
-	g.due = math.Max(0, g.due)
-	g.loadText = fmt.Sprintf("load %.3f%s", g.due, in.of(0))
+	g.Due = math.Max(0, g.Due)
+	g.LoadText = fmt.Sprintf("load %.3f%s", g.Due, in.Of(0))
 	if offered, ok := in.offered(); ok {
-		if part := offered * math.Max(0, 1-weight); part > g.due {
-			g.loadText = fmt.Sprintf("load %.3f%s (%.1f requests/s at %.5f; carried %.3f)",
-				part, in.of(0), *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.Load)
-			g.due = part
+		if part := offered * math.Max(0, 1-weight); part > g.Due {
+			g.LoadText = fmt.Sprintf("load %.3f%s (%.1f requests/s at %.5f; carried %.3f)",
+				part, in.Of(0), *in.Snapshot.ArrivalRate, offered / *in.Snapshot.ArrivalRate, g.Load)
+			g.Due = part
 		}
 		g.Load = math.Max(g.Load, offered)
 	}
 	if out > 0 {
-		g.loadText += fmt.Sprintf(" without that of %d instance(s) of unknown capacity", out)
+		g.LoadText += fmt.Sprintf(" without that of %d instance(s) of unknown capacity", out)
 	}
 }
 
@@ -251,7 +250,7 @@ func (in *Input) offered() (load float64, ok bool) {
 	if !in.byCapacity || in.Snapshot.ArrivalRate == nil {
 		return 0, false
 	}
-	perRequest, ok := in.contended[0].Predictor.PerRequest()
+	perRequest, ok := in.Contended[0].Predictor.PerRequest()
 	return *in.Snapshot.ArrivalRate * perRequest, ok
 }
 
@@ -260,7 +259,7 @@ func (in *Input) offered() (load float64, ok bool) {
 // policy wanted instead, because otherwise a ramp or a step would never get further. During a handover from another policy
 // the new plan starts with equal shares, or with the shares that this policy has wanted since the handover began.
 func (g *Group) present(handingOver, begun bool) {
-	g.handingOver = handingOver
+	g.HandingOver = handingOver
 	applied := g.lastPlanInForce() && (begun || !handingOver)
 	g.Weightless = true
 	var sum float64
@@ -308,33 +307,6 @@ func (g *Group) Equal() {
 	for _, m := range g.Ready {
 		m.Planned = 1 / float64(len(g.Ready))
 	}
-}
-
-// byCapacity sorts the rated instances: first those whose share a person set, then the others by capacity, largest first. Of two equal
-// instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first to be
-// removed, because they must not gain load. (An unstable sort is three times as fast for thousands of instances.)
-func (g *Group) byCapacity() []*Member {
-	sorted := slices.Clone(g.rated)
-	slices.SortFunc(sorted, func(a, b *Member) int {
-		switch {
-		case a.Fixed != nil && b.Fixed == nil:
-			return -1
-		case b.Fixed != nil && a.Fixed == nil:
-			return 1
-		case a.Failing && !b.Failing:
-			return 1
-		case b.Failing && !a.Failing:
-			return -1
-		}
-		if c := cmp.Compare(b.capacity, a.capacity); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(b.age(), a.age()); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Position, b.Position)
-	})
-	return sorted
 }
 
 // AddOne asks for one more instance, unless an instance is already starting or the group is full.

@@ -79,12 +79,12 @@ func (g *Group) Youngest(n int, leaving []string) []string {
 	for i := range slices.Backward(g.Members) {
 		m := &g.Members[i]
 		alive := (m.State == quell.Starting || m.State == quell.Ready) && m.Held == nil && m.Replaces == "" && m.late == 0
-		if alive && !m.protected && !gone[m.ID] {
+		if alive && !m.Protected && !gone[m.ID] {
 			candidates = append(candidates, m)
 		}
 	}
 	slices.SortStableFunc(candidates, func(a, b *Member) int {
-		return cmp.Or(cmp.Compare(a.readiness(), b.readiness()), cmp.Compare(a.age(), b.age()))
+		return cmp.Or(cmp.Compare(a.readiness(), b.readiness()), cmp.Compare(a.Age(), b.Age()))
 	})
 	ids := make([]string, min(n, len(candidates)))
 	for i := range ids {
@@ -109,7 +109,7 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 		m := &gd.group.Members[i]
 		switch {
 		case m.State != quell.Failed || m.Held != nil:
-		case m.mem.FailedFor >= failedFor && !m.protected:
+		case m.mem.FailedFor >= failedFor && !m.Protected:
 			givenUp = append(givenUp, m.ID)
 			switch {
 			case m.late > 0: // noteLate reports it

@@ -24,7 +24,7 @@ func (m *Member) judgeStart(in *Input, known bool) {
 	if m.mem.StartingSince == nil {
 		since := at
 		if !known {
-			since = at.Add(-m.age())
+			since = at.Add(-m.Age())
 		}
 		m.mem.StartingSince = &since
 	}

@@ -36,7 +36,7 @@ func (t Table) NewLearningEngine(service quell.Service, prior *model.Models) (*E
 		return nil, err
 	}
 	e.learning = &learning{prior: prior, fingerprint: prior.Fingerprint(), blind: blind}
-	e.contended = []contended{{Resource: e.senses.Resources.List()[0]}}
+	e.contended = []Contended{{Resource: e.senses.Resources.List()[0]}}
 	_, err = e.with(model.NewLearner(prior, service.SLO))
 	if err != nil && !errors.Is(err, quell.ErrNoData) {
 		return nil, err

@@ -77,13 +77,6 @@ func usage(v float64) func(*quell.Service) {
 	return func(s *quell.Service) { tell(s, "Utilization", v) }
 }
 
-func orNothing(change func(*quell.Service)) func(*quell.Service) {
-	if change == nil {
-		return func(*quell.Service) {}
-	}
-	return change
-}
-
 func TestLeastSequences(t *testing.T) {
 	violated := []string{"i1 weight=0.5 sf=0.75 lat=90", "i2 weight=0.5 sf=0.25 lat=10"}
 	fine := []string{"i1 weight=0.5 sf=0.75 lat=70", "i2 weight=0.5 sf=0.25 lat=10"}

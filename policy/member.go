@@ -18,36 +18,37 @@ type Member struct {
 	Position int           // in the snapshot
 	mem      InstanceState // what is remembered of it; becomes part of the next State
 
-	Senses   []Sense   // one for each resource of the policy
-	rates    []float64 // by resource: the load in units of the group's first resource, for each unit of this one on this instance
-	Use      float64   // U_m, the instance's own utilisation
-	capacity float64   // U_m^max, the effective capacity: the lowest of those by its resources
-	left     float64   // utilisation that its neighbours leave it
-	carry    float64   // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
-	usable   float64   // the capacity, or the part of it that a margin leaves
-	marginMS float64   // how far below the threshold predictions must stay because of that margin
-	counted  float64   // the part of the usable capacity that the instance may be given
-	limiter  string    // what limits counted, if it is not a resource
-	Fixed    *float64  // its share, if a person set it
-	uncut    float64   // factor of a fast policy: 1 if there is no cut
-	Settled  float64   // its present share, scaled for shares that people set and instances that joined or left
+	Senses  []Sense   // one for each resource of the policy
+	Rates   []float64 // by resource: the load in units of the group's first resource, for each unit of this one on this instance
+	Use     float64   // U_m, the instance's own utilisation
+	Fixed   *float64  // its share, if a person set it
+	Uncut   float64   // factor of a fast policy: 1 if there is no cut
+	Settled float64   // its present share, scaled for shares that people set and instances that joined or left
 
-	purses     []purse // its credits
-	uncredited float64 // capacity if credits did not matter
-	byCredits  bool    // credits limit the capacity
+	// What a policy finds that goes by capacity; plans explain it.
+	Capacity   float64       // U_m^max, the effective capacity: the lowest of those by its resources
+	Left       float64       // utilisation that its neighbours leave it
+	Carry      float64       // utilisation at the lowest threshold that the group can keep: the capacity, or more under overload
+	Usable     float64       // the capacity, or the part of it that a margin leaves
+	MarginMS   float64       // how far below the threshold predictions must stay because of that margin
+	Counted    float64       // the part of the usable capacity that the instance may be given
+	Limiter    string        // what limits counted, if it is not a resource
+	Binds      uint8         // the resource with the lowest capacity
+	Credited   []TokenBucket // its credits
+	Uncredited float64       // capacity if credits did not matter
+	ByCredits  bool          // credits limit the capacity
 
-	now  *crowds // of the group; nil: the models do not describe it as a station
-	able bool    // within the threshold without load, if the group is a station
+	Now  *Crowds // of the group; nil: the models do not describe it as a station
+	Able bool    // within the threshold without load, if the group is a station
 
 	Planned float64 // the weight in the plan; at first the present one
 	wanted  float64 // the share that the policy wants, before the guard
 
-	binds uint8         // the resource with the lowest capacity
-	late  time.Duration // starting for longer than an instance may take; 0: it is not
+	late time.Duration // starting for longer than an instance may take; 0: it is not
 
 	Fresh     bool // there is an observation that is not stale
 	overdue   bool // its capacity has been unknown for so long that the policy no longer waits for it
-	protected bool
+	Protected bool
 	HasUse    bool
 	Failing   bool // it answers with errors and must not gain weight
 	stays     bool // ready, and not removed by the plan
@@ -57,36 +58,36 @@ type Member struct {
 // Sense is what is known about one resource of an instance. Amounts are utilisations of that resource.
 type Sense struct {
 	Use         float64 // U_m, for requests
-	own         float64 // the instance's own use that is not for the service's requests
-	others      float64 // the part of own that is for other services' requests
+	Own         float64 // the instance's own use that is not for the service's requests
+	Others      float64 // the part of own that is for other services' requests
 	Severity    float64 // SF_m after calibration
 	Measured    float64 // SF_m before calibration
-	interfering float64 // U_int
-	supposed    float64 // U_int as it is told to people
-	capacity    float64 // U_m^max by this resource
-	waits       float64 // how long requests may wait, as a multiple of their service time (model.Station.Patience)
+	Interfering float64 // U_int
+	Supposed    float64 // U_int as it is told to people
+	Capacity    float64 // U_m^max by this resource
+	Waits       float64 // how long requests may wait, as a multiple of their service time (model.Station.Patience)
 
 	Taken *float64 // U_int, if the instance's own waiting told it; severity follows from it then
 
 	hasUse, HasSeverity bool
-	numb                bool // no severity was reported for longer than a reading may be old
-	out                 bool // not reported for too long, although another resource was: it is left out of the judgement
+	Stale               bool // no severity was reported for longer than a reading may be old
+	Out                 bool // not reported for too long, although another resource was: it is left out of the judgement
 	otherwise           bool // probed in another way than the models were made with, so that the probes give no severity
 	held                bool // the severity is an earlier one, because the newest reading alone does not end it
-	clear               bool // the severity is not confirmed yet, and is as unlikely to be chance as several confirming readings
+	Clear               bool // the severity is not confirmed yet, and is as unlikely to be chance as several confirming readings
 	unconfirmed         bool // it was felt in too few windows so far
 }
 
-// suspected returns whether the neighbours that were felt are too few, or were felt too briefly, to be told from chance.
-func (s *Sense) suspected() bool {
-	return s.unconfirmed && !s.clear || s.interfering < model.SignificantUse
+// Suspected returns whether the neighbours that were felt are too few, or were felt too briefly, to be told from chance.
+func (s *Sense) Suspected() bool {
+	return s.unconfirmed && !s.Clear || s.Interfering < model.SignificantUse
 }
 
 // known returns whether the capacity by this resource can be computed.
 func (s *Sense) known() bool { return s.hasUse && s.HasSeverity }
 
-// bound returns what is known about the resource that limits the instance's capacity.
-func (m *Member) bound() *Sense { return &m.Senses[m.binds] }
+// Bound returns what is known about the resource that limits the instance's capacity.
+func (m *Member) Bound() *Sense { return &m.Senses[m.Binds] }
 
 // WeightNow returns the instance's present share of the traffic.
 func (m *Member) WeightNow() float64 {
@@ -104,7 +105,7 @@ func (m *Member) Requests() (perSecond float64, known bool) {
 	return *m.Observation.RequestRate, true
 }
 
-func (m *Member) age() time.Duration {
+func (m *Member) Age() time.Duration {
 	if m.AgeS == nil {
 		return 0
 	}
@@ -117,7 +118,7 @@ func (m *Member) InService() bool { return m.State == quell.Ready && m.Held == n
 // rated returns whether the instance's capacity can be computed: every resource that counts is known.
 func (m *Member) rated() bool {
 	for i := range m.Senses {
-		if s := &m.Senses[i]; !s.out && !s.known() {
+		if s := &m.Senses[i]; !s.Out && !s.known() {
 			return false
 		}
 	}
@@ -130,14 +131,14 @@ func (m *Member) MayGain() bool { return !m.Failing && m.Fixed == nil }
 
 // perceive reads the instance's observation, and fills gaps with the last readings.
 func (m *Member) perceive(in *Input) {
-	var memory [maxContended]Felt
-	felt := memory[:len(in.contended)]
-	m.mem.of(in.contended, felt)
+	var memory [MaxContended]Felt
+	felt := memory[:len(in.Contended)]
+	m.mem.of(in.Contended, felt)
 	if m.Fresh = isFresh(in, m.Observation); m.Fresh {
 		for i := range felt {
-			r := in.contended[i].Resource
-			m.Senses[i].own, m.Senses[i].others = m.Observation.OwnWork[r], m.Observation.Others[r]
-			m.Senses[i].otherwise, m.Senses[i].clear = felt[i].take(in, in.contended[i].of(m.Type), m.Observation)
+			r := in.Contended[i].Resource
+			m.Senses[i].Own, m.Senses[i].Others = m.Observation.OwnWork[r], m.Observation.Others[r]
+			m.Senses[i].otherwise, m.Senses[i].Clear = felt[i].take(in, in.Contended[i].Of(m.Type), m.Observation)
 		}
 		m.Failing = isFailing(in, m.Instance)
 	}
@@ -146,8 +147,8 @@ func (m *Member) perceive(in *Input) {
 		numb = m.Senses[i].recall(in, &felt[i]) && numb
 	}
 	m.Fresh = m.Fresh && !numb
-	m.uncut = m.Factor.Left(in.Snapshot.At)
-	m.mem.keep(in.contended, felt)
+	m.Uncut = m.Factor.Left(in.Snapshot.At)
+	m.mem.keep(in.Contended, felt)
 	if in.between {
 		return
 	}
@@ -155,8 +156,8 @@ func (m *Member) perceive(in *Input) {
 	m.count(in.Service.Guard.StaleAfter)
 }
 
-// maxContended is the largest number of resources.
-const maxContended = 4
+// MaxContended is the largest number of resources.
+const MaxContended = 4
 
 // recall copies the last readings from felt, and returns whether severity has been missing for too long.
 func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
@@ -165,17 +166,17 @@ func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
 	}
 	if sf := felt.Severity; sf != nil {
 		s.Severity, s.Measured, s.HasSeverity, s.held = *sf, *sf, true, felt.Held > 0
-		s.Taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.confirm)
+		s.Taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.Confirm)
 	}
-	s.numb = felt.isNumb(in)
-	return s.numb
+	s.Stale = felt.isNumb(in)
+	return s.Stale
 }
 
-// defaultPatience is for how many snapshots a policy waits for an instance's readings if guard.stale_after is 0.
-const defaultPatience = 3
+// DefaultPatience is for how many snapshots a policy waits for an instance's readings if guard.stale_after is 0.
+const DefaultPatience = 3
 
 // patience returns for how many snapshots a policy waits for an instance's readings.
-func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, defaultPatience) }
+func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, DefaultPatience) }
 
 // wait counts the snapshots in which a policy that uses capacity lacks readings of a ready instance. After patience of them the policy no
 // longer waits: it judges the instance without the missing resources, or, if all are missing, takes it for stale.
@@ -187,8 +188,8 @@ func (m *Member) wait(in *Input, numb bool) {
 	}
 	reports := isFresh(in, m.Observation)
 	m.mem.Unprobed = numb
-	if in.several() && reports && !numb {
-		m.leaveOut(func(s *Sense) bool { return s.numb })
+	if in.Several() && reports && !numb {
+		m.leaveOut(func(s *Sense) bool { return s.Stale })
 	}
 	if m.rated() {
 		m.mem.UnratedFor = 0
@@ -208,10 +209,10 @@ func (m *Member) wait(in *Input, numb bool) {
 // leaveOut takes resources for which missing is true out of the judgement of an instance, if at least one other remains. It returns whether
 // one remains.
 func (m *Member) leaveOut(missing func(*Sense) bool) bool {
-	remains := slices.ContainsFunc(m.Senses, func(s Sense) bool { return !s.out && !missing(&s) })
+	remains := slices.ContainsFunc(m.Senses, func(s Sense) bool { return !s.Out && !missing(&s) })
 	for i := range m.Senses {
 		s := &m.Senses[i]
-		s.out = s.out || remains && missing(s)
+		s.Out = s.Out || remains && missing(s)
 	}
 	return remains
 }
@@ -289,7 +290,7 @@ func OrNone(fraction *float64) float64 {
 // take stores the utilisation and severity of a fresh observation. If the observation has both a severity and a probe, the severity is
 // used. otherwise is true if the probe cannot be used, because the models were made with probes of another kind. clear is true if the
 // severity is not confirmed yet and so high that it needs no confirmation.
-func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, clear bool) {
+func (f *Felt) take(in *Input, c *Contended, o *quell.Observation) (otherwise, clear bool) {
 	at := o.At
 	if u, ok := o.ForRequests(c.Resource); ok {
 		f.Utilization = &u
@@ -312,10 +313,10 @@ func (f *Felt) take(in *Input, c *contended, o *quell.Observation) (otherwise, c
 	if f.isNumb(in) {
 		f.Passed, f.Held, f.FoundAt = 0, 0, 0 // readings from before a gap do not count
 	}
-	confirm := int32(in.confirm)
+	confirm := int32(in.Confirm)
 	sf, significant := c.Baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
 	f.SeverityAt = &at
-	clear = significant && f.Passed <= confirm && c.Baseline.Clear(*f.Utilization, probe, in.confirm+1)
+	clear = significant && f.Passed <= confirm && c.Baseline.Clear(*f.Utilization, probe, in.Confirm+1)
 	if !f.holds(significant, confirm, f.evidence(c.Resource)) {
 		f.Severity, f.Significant, f.Taken = &sf, significant, nil
 	}
@@ -347,7 +348,7 @@ const (
 
 // infer returns the neighbours' use of the instance's processors if its own waiting tells it. All its tasks wait, so that is known better
 // than from the few probes of a period. The less the tasks ran, the less the new value counts beside the last one.
-func (f *Felt) infer(c *contended, o *quell.Observation) (taken float64, ok bool) {
+func (f *Felt) infer(c *Contended, o *quell.Observation) (taken float64, ok bool) {
 	if c.Resource != quell.CPU || c.Baseline == nil || c.Predictor == nil || f.Utilization == nil {
 		return 0, false
 	}
@@ -363,14 +364,14 @@ func (f *Felt) infer(c *contended, o *quell.Observation) (taken float64, ok bool
 }
 
 // believe stores the neighbours' use and the severity that follows from it. clear is true as for take.
-func (f *Felt) believe(in *Input, c *contended, taken float64, at *time.Time) (clear bool) {
+func (f *Felt) believe(in *Input, c *Contended, taken float64, at *time.Time) (clear bool) {
 	significant := taken >= model.SignificantUse
 	if !significant {
 		taken = 0
 	}
 	f.SeverityAt = at
-	clear = taken >= clearlyTaken && f.Passed <= int32(in.confirm)
-	if !f.holds(significant, int32(in.confirm), 1) {
+	clear = taken >= clearlyTaken && f.Passed <= int32(in.Confirm)
+	if !f.holds(significant, int32(in.Confirm), 1) {
 		sf := c.Predictor.SeverityAt(*f.Utilization, taken)
 		f.Severity, f.Significant, f.Taken = &sf, significant, &taken
 	}

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/waits"
@@ -59,5 +61,38 @@ func TestPoliciesDecideInTheirScopeOnly(t *testing.T) {
 	if _, err := all.NewHostEngine(quell.Policy{Name: all.Default()}); err == nil ||
 		!strings.Contains(err.Error(), "it decides for a service, as policy.name") {
 		t.Errorf("a service's policy for a host: %v", err)
+	}
+}
+
+func TestNewEngineNamesWhatIsMissing(t *testing.T) {
+	noResponse := goldenModels(t)
+	noResponse.Prima().ResponseTime = nil
+	for _, tc := range []struct {
+		policy string
+		models *model.Models
+		want   string
+	}{
+		{"prima", nil, "isolation.network"},
+		{"prima", noResponse, "response_time.network"},
+	} {
+		_, err := all.NewEngine(golden(tc.policy, 75, 0), tc.models)
+		if !errors.Is(err, quell.ErrNoData) || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want ErrNoData naming %s", tc.policy, err, tc.want)
+		}
+	}
+	for _, name := range []string{"static", "lsf", "lr", "hpa", "knapsack"} {
+		if _, err := all.NewEngine(golden(name, 75, 0), nil); err != nil {
+			t.Errorf("%s needs no models: %v", name, err)
+		}
+	}
+	var user *quell.UserError
+	if _, err := all.NewEngine(golden("prma", 75, 0), nil); !errors.As(err, &user) ||
+		!strings.Contains(err.Error(), "known: prima, lsf, lr, static, hpa, knapsack") {
+		t.Errorf("got %v", err)
+	}
+	bad := golden("lsf", 75, 0)
+	tell(&bad, "Confidence", 2)
+	if _, err := all.NewEngine(bad, goldenModels(t)); err == nil || !strings.Contains(err.Error(), "confidence") {
+		t.Errorf("a confidence of 2 was swallowed: %v", err)
 	}
 }

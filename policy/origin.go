@@ -108,7 +108,7 @@ func (m MachineShare) Split(obs *quell.Observation) Waited {
 
 // UsualWaits is what an instance usually waits for: the means of its shares over windows in which nobody but itself made it wait long.
 type UsualWaits struct {
-	N          int     `json:"n"` // windows, up to longestUsual
+	N          int     `json:"n"` // windows, up to LongestMean
 	Own        float64 `json:"own"`
 	Quota      float64 `json:"quota"`
 	Neighbours float64 `json:"neighbours"`
@@ -117,7 +117,7 @@ type UsualWaits struct {
 
 // of returns the usual share of a cause, and whether it is known.
 func (u *UsualWaits) of(cause string) (share float64, known bool) {
-	if u == nil || u.N < knownUsual {
+	if u == nil || u.N < KnownMean {
 		return 0, false
 	}
 	return Waited{Own: u.Own, Quota: u.Quota, Neighbours: u.Neighbours, Hypervisor: u.Hypervisor}.Of(cause), true
@@ -129,7 +129,7 @@ func (u *UsualWaits) with(w Waited) *UsualWaits {
 	if u != nil {
 		next = *u
 	}
-	next.N = min(next.N+1, longestUsual)
+	next.N = min(next.N+1, LongestMean)
 	gain, all := 1/float64(next.N), w.Wanted()
 	next.Own += gain * (w.Own/all - next.Own)
 	next.Quota += gain * (w.Quota/all - next.Quota)
@@ -251,3 +251,10 @@ func (m *Member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Pla
 	}
 	AddReason(plan, "waits_"+told.Cause, m.ID, "its tasks waited in the time they wanted to run: %s%s", told.Parts(), more)
 }
+
+const (
+	// LongestMean is the largest number of readings in a usual capacity, so that it follows slow changes.
+	LongestMean = 60
+	// KnownMean is the smallest number of readings whose mean is better than the newest reading alone.
+	KnownMean = 5
+)

@@ -149,7 +149,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 		plan, st = engine.Decide(&quell.Snapshot{At: at, Service: "s", Instances: []quell.Instance{in}}, st)
 		return plan
 	}
-	for range policy.KnownUsual + 1 {
+	for range policy.KnownMean + 1 {
 		if plan := decide(tenant(true, 5, 5.4, 0, 0)); len(plan.Waits) > 0 {
 			t.Fatalf("own load is reported: %+v", plan.Waits)
 		}
@@ -172,7 +172,7 @@ func TestPlanSaysWhoMakesItWait(t *testing.T) {
 		!strings.HasSuffix(got, "; neighbours use about 0.50 of its processors") {
 		t.Errorf("reason %q", got)
 	}
-	if n := st.Usual["a"].N; n != policy.KnownUsual+1 {
+	if n := st.Usual["a"].N; n != policy.KnownMean+1 {
 		t.Errorf("a window with neighbours counts as usual: %d windows", n)
 	}
 	if plan := decide(&quell.Observation{}); len(plan.Waits) > 0 || st.Usual["a"] == nil {

@@ -17,12 +17,12 @@ type Outside func(s *quell.Snapshot, candidates []Candidate, most int) quell.Pla
 func NewOutside(service quell.Service, name string, decide Outside) *Engine {
 	service.Policy = quell.Policy{Name: name}
 	return &Engine{
-		service: service, protected: SetOf(service.Group.Protected), contended: []contended{{Resource: DefaultResource}},
+		service: service, protected: SetOf(service.Group.Protected), contended: []Contended{{Resource: DefaultResource}},
 		decides: func(in *Input, g *Group, _ *State) quell.Plan {
 			candidates := make([]Candidate, len(g.Members))
 			for i := range g.Members {
 				m := &g.Members[i]
-				candidates[i] = Candidate{m.Instance, m.protected, m.Planned}
+				candidates[i] = Candidate{m.Instance, m.Protected, m.Planned}
 			}
 			plan := decide(in.Snapshot, candidates, g.MaxSize(in))
 			for i := range g.Members {

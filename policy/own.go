@@ -14,7 +14,7 @@ import (
 type requestCost struct {
 	Per    float64   `json:"per"`
 	Spread float64   `json:"spread,omitempty"` // mean relative deviation of single windows
-	N      int       `json:"n,omitempty"`      // windows, up to longestUsual
+	N      int       `json:"n,omitempty"`      // windows, up to LongestMean
 	Over   int       `json:"over,omitempty"`   // consecutive windows with more use than requests explain
 	Own    float64   `json:"own,omitempty"`    // use that requests did not explain in the last window
 	Rate   float64   `json:"rate,omitempty"`   // requests per second of the last window
@@ -27,8 +27,8 @@ type requestCosts map[string]map[quell.Resource]requestCost
 const (
 	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
 	leastOwnWork = 0.1
-	// tracesOfUse is below any use that can be measured.
-	tracesOfUse = 1e-9
+	// TracesOfUse is below any use that can be measured.
+	TracesOfUse = 1e-9
 	// clearlyOwn is the use of own work that needs no second window.
 	clearlyOwn = 0.25
 	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
@@ -195,7 +195,7 @@ func (c requestCost) after(u *consumed, others float64, told bool, learned float
 	explained := per * (rate + u.open)
 	c.Own = u.use - explained
 	least := math.Max(leastOwnWork, explained*math.Max(leastOverRequests, overSpread*c.Spread))
-	if told && (learned > 0 || c.N >= knownUsual) && c.Own > least && u.evident(c.Own) {
+	if told && (learned > 0 || c.N >= KnownMean) && c.Own > least && u.evident(c.Own) {
 		c.Over++
 		c.Per *= costGrows
 		return c
@@ -203,7 +203,7 @@ func (c requestCost) after(u *consumed, others float64, told bool, learned float
 	c.Own, c.Over = 0, 0
 	if now, known := u.cost(); known {
 		now /= u.size
-		c.N = min(c.N+1, longestUsual)
+		c.N = min(c.N+1, LongestMean)
 		gain := 1 / float64(c.N)
 		if c.N > 1 && c.Per > 0 {
 			c.Spread += gain * (math.Abs(now/c.Per-1) - c.Spread)
@@ -226,7 +226,7 @@ func (e *Engine) learnedCost(known *model.Learner) func(quell.Resource, string) 
 	return func(r quell.Resource, instanceType string) float64 {
 		for i := range contended {
 			if c := &contended[i]; c.Resource == r && c.Predictor != nil {
-				if per, ok := c.of(instanceType).Predictor.PerRequest(); ok {
+				if per, ok := c.Of(instanceType).Predictor.PerRequest(); ok {
 					return per
 				}
 			}
@@ -250,7 +250,7 @@ func noteOwnWork(g *Group, plan *quell.Plan) {
 					others, r, use)
 			}
 			work := quell.OwnWork{Resource: r, Use: m.Observation.OwnWork[r] - others}
-			if work.Use < tracesOfUse {
+			if work.Use < TracesOfUse {
 				continue
 			}
 			by := ""

@@ -16,9 +16,9 @@ type Input struct {
 	Snapshot *quell.Snapshot
 
 	used       map[quell.Resource]float64 // State.Used
-	contended  []contended                // the resources of the policy, at least one
+	Contended  []Contended                // the resources of the policy, at least one
 	protected  map[string]bool            // Service.Group.Protected
-	confirm    int                        // interference counts as gone after this many consecutive readings without it, plus one
+	Confirm    int                        // interference counts as gone after this many consecutive readings without it, plus one
 	feels      bool                       // the policy uses severity
 	between    bool                       // the plan is made between two decisions (Compose): it only combines shares, and counts no snapshots
 	queues     queues                     // tables of stations
@@ -36,15 +36,15 @@ func (in *Input) Dial() *model.Dial { return in.models.Dial() }
 // ICE returns the models of ice, or nil if the models do not have this section.
 func (in *Input) ICE() *model.ICE { return in.models.ICE() }
 
-// several returns whether the policy uses more than one resource.
-func (in *Input) several() bool { return len(in.contended) > 1 }
+// Several returns whether the policy uses more than one resource.
+func (in *Input) Several() bool { return len(in.Contended) > 1 }
 
-// of returns words such as " of the network" for a sentence about an amount, if there are several resources, else "".
-func (in *Input) of(i int) string {
-	if !in.several() {
+// Of returns words such as " of the network" for a sentence about an amount, if there are several resources, else "".
+func (in *Input) Of(i int) string {
+	if !in.Several() {
 		return ""
 	}
-	return " of the " + string(in.contended[i].Resource)
+	return " of the " + string(in.Contended[i].Resource)
 }
 
 // Engine runs one service's policy and guard. It is immutable and safe for concurrent use.
@@ -56,7 +56,7 @@ type Engine struct {
 	plain     string // Table.Plain
 	senses    Senses
 	credits   CreditSettings
-	contended []contended
+	contended []Contended
 	models    *model.Models
 	learning  *learning // nil: the models are those that it was compiled with
 }
@@ -213,9 +213,9 @@ func (e *Engine) decideRelative(in *Input, g *Group, st *State) quell.Plan {
 func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 	return &Input{
 		used:    prev.Used,
-		Service: &e.service, Snapshot: s, contended: e.contended, protected: e.protected, confirm: e.senses.Confirm,
+		Service: &e.service, Snapshot: s, Contended: e.contended, protected: e.protected, Confirm: e.senses.Confirm,
 		models: e.models, feels: e.row.needs != NoModels, byCapacity: e.row.needs == AllModels,
-		pooled: e.senses.Pooling.on() && !inStorm(prev.Memory),
+		pooled: e.senses.Pooling.On() && !inStorm(prev.Memory),
 	}
 }
 

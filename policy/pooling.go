@@ -14,7 +14,7 @@ type Pooling struct {
 }
 
 const (
-	autoWord    = "auto"    // stands for a pooling that is learned in groups that may be large
+	AutoWord    = "auto"    // stands for a pooling that is learned in groups that may be large
 	learnedWord = "learned" // stands for a pooling that is learned
 )
 
@@ -30,8 +30,8 @@ func (p Pooling) In(most int) Pooling {
 	return p
 }
 
-// on returns whether the group's size counts at all.
-func (p Pooling) on() bool { return p.Learned || p.Told > 0 }
+// On returns whether the group's size counts at all.
+func (p Pooling) On() bool { return p.Learned || p.Told > 0 }
 
 // told returns the pooling that a person set, nil if it is learned.
 func (p Pooling) told() *float64 {
@@ -45,23 +45,23 @@ func (p Pooling) told() *float64 {
 func (p Pooling) String() string {
 	switch {
 	case p.Auto:
-		return autoWord
+		return AutoWord
 	case p.Learned:
 		return learnedWord
 	}
 	return strconv.FormatFloat(p.Told, 'g', -1, 64)
 }
 
-func parsePooling(text string) (Pooling, error) {
+func ParsePooling(text string) (Pooling, error) {
 	switch text {
-	case autoWord:
+	case AutoWord:
 		return Pooling{Auto: true}, nil
 	case learnedWord:
 		return Pooling{Learned: true}, nil
 	}
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(v >= 0 && v <= 1) {
-		return Pooling{}, fmt.Errorf("%q is neither %s, %s nor a number from 0 to 1", text, autoWord, learnedWord)
+		return Pooling{}, fmt.Errorf("%q is neither %s, %s nor a number from 0 to 1", text, AutoWord, learnedWord)
 	}
 	return Pooling{Told: v}, nil
 }

@@ -38,7 +38,7 @@ const (
 // probedFrom returns what is known of the resource that a prober elsewhere probes, and what was felt of it; false if the instance was not
 // probed so in its last window.
 func (m *Member) probedFrom(in *Input) (s *Sense, felt Felt, ok bool) {
-	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.Resource == quell.Network })
+	i := slices.IndexFunc(in.Contended, func(c Contended) bool { return c.Resource == quell.Network })
 	if i < 0 || !m.Fresh || !m.InService() {
 		return nil, felt, false
 	}
@@ -48,8 +48,8 @@ func (m *Member) probedFrom(in *Input) (s *Sense, felt Felt, ok bool) {
 	if _, told := m.Observation.Severity[quell.Network]; told {
 		return nil, felt, false
 	}
-	var memory [maxContended]Felt
-	m.mem.of(in.contended, memory[:len(in.contended)])
+	var memory [MaxContended]Felt
+	m.mem.of(in.Contended, memory[:len(in.Contended)])
 	return &m.Senses[i], memory[i], m.Senses[i].HasSeverity
 }
 
@@ -95,7 +95,7 @@ func (g *Group) doubtProber(in *Input, before map[string]Probed) map[string]Prob
 			next[m.ID] = p
 		}
 		if p.Doubted {
-			s.Severity, s.Measured, s.Taken, s.clear = 0, 0, nil, false
+			s.Severity, s.Measured, s.Taken, s.Clear = 0, 0, nil, false
 			g.doubted = append(g.doubted, m.ID)
 		}
 	}

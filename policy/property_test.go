@@ -365,18 +365,6 @@ func TestPRIMASettles(t *testing.T) {
 	})
 }
 
-// feel writes into the snapshot what the instances would measure on shared links.
-func feel(in *quell.Snapshot, neighbours []float64, load float64) {
-	for i := range in.Instances {
-		use := min(load**in.Instances[i].Weight, .95)
-		taken := min(neighbours[i], .96-use)
-		in.Instances[i].Observation = &quell.Observation{
-			At: in.At, Utilization: map[quell.Resource]float64{quell.Network: use},
-			Severity: map[quell.Resource]float64{quell.Network: max(0, taken/(1-use-taken))},
-		}
-	}
-}
-
 // settle applies a plan at once; new instances have no neighbours.
 func settle(in *quell.Snapshot, neighbours []float64, plan quell.Plan) []float64 {
 	var kept []quell.Instance

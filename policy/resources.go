@@ -13,7 +13,7 @@ import (
 
 // Resources is the set of resources that a policy considers. It has no order. The zero value means the default resource.
 type Resources struct {
-	auto bool // all resources that the models have
+	Auto bool // all resources that the models have
 	set  uint // bit i is quell.Resources[i]
 }
 
@@ -34,7 +34,7 @@ func ResourcesOf(list ...quell.Resource) (s Resources) {
 }
 
 // AllKnown returns the set of all resources that the models have.
-func AllKnown() Resources { return Resources{auto: true} }
+func AllKnown() Resources { return Resources{Auto: true} }
 
 // List returns the named resources, the default one first if it is among them.
 func (s Resources) List() (list []quell.Resource) {
@@ -57,10 +57,10 @@ func rank(r quell.Resource) int {
 	return 1
 }
 
-// resourcesKey returns the key `resource` of a policy that can use several resources at once.
-func resourcesKey(dst *Resources) setting.Key {
+// ResourcesKey returns the key `resource` of a policy that can use several resources at once.
+func ResourcesKey(dst *Resources) setting.Key {
 	written := dst.List()
-	if dst.auto {
+	if dst.Auto {
 		written = []quell.Resource{auto}
 	}
 	read := func(words []quell.Resource) {
@@ -72,18 +72,18 @@ func resourcesKey(dst *Resources) setting.Key {
 		"resources whose interference counts: cpu, network, disk or memory, a list such as [network, cpu], or auto: all in the models")
 }
 
-// contended is a resource that a policy considers, with its models.
-type contended struct {
+// Contended is a resource that a policy considers, with its models.
+type Contended struct {
 	Resource  quell.Resource
 	Baseline  *model.Baseline  // turns probes into severity; nil without an isolation baseline
 	Predictor *model.Predictor // nil for policies that need no models
 
-	types map[string]*contended // of types of instances that have models of their own; nil: all have the same
+	Types map[string]*Contended // of types of instances that have models of their own; nil: all have the same
 }
 
-// of returns the resource with the models of a type of instance.
-func (c *contended) of(instanceType string) *contended {
-	if own, ok := c.types[instanceType]; ok {
+// Of returns the resource with the models of a type of instance.
+func (c *Contended) Of(instanceType string) *Contended {
+	if own, ok := c.Types[instanceType]; ok {
 		return own
 	}
 	return c
@@ -92,19 +92,19 @@ func (c *contended) of(instanceType string) *contended {
 // contend compiles the models of the resources. It puts the resource first that requests fill first on an instance without neighbours,
 // according to the training; the utilisation of that resource is the unit of loads and capacities. If a resource has no models, the error
 // wraps quell.ErrNoData.
-func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]contended, error) {
+func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]Contended, error) {
 	list := senses.Resources.List()
-	if senses.Resources.auto && r.needs == AllModels {
+	if senses.Resources.Auto && r.needs == AllModels {
 		list = slices.Clone(quell.Resources)
 	}
-	var known []contended
+	var known []Contended
 	var lacks error
 	for _, resource := range list {
 		c, err := compile(r.needs, resource, senses, slo.Metric, models)
 		switch {
 		case err == nil:
 			known = append(known, c)
-		case !senses.Resources.auto || !errors.Is(err, quell.ErrNoData):
+		case !senses.Resources.Auto || !errors.Is(err, quell.ErrNoData):
 			return nil, err
 		case resource == DefaultResource:
 			lacks = err
@@ -119,20 +119,20 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]conte
 		}
 	}
 	agree(known)
-	slices.SortStableFunc(known, func(a, b contended) int {
+	slices.SortStableFunc(known, func(a, b Contended) int {
 		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.Resource)-rank(b.Resource))
 	})
 	return known, nil
 }
 
-func compile(needs Need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c contended, err error) {
+func compile(needs Need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c Contended, err error) {
 	return compileOf(needs, resource, "", senses, metric, models)
 }
 
 // compileOf compiles the models of a resource for a type of instance; "" means any.
 func compileOf(
 	needs Need, resource quell.Resource, instanceType string, senses Senses, metric quell.Metric, models *model.Models,
-) (c contended, err error) {
+) (c Contended, err error) {
 	c.Resource = resource
 	c.Baseline, err = model.CompileBaselineOf(models, resource, instanceType, senses.Confidence)
 	if needs == NoModels || needs == BaselineOnly && errors.Is(err, quell.ErrNoData) {
@@ -148,27 +148,27 @@ func compileOf(
 }
 
 // compileTypes compiles the models of each type of instance that has a law of its own.
-func (c *contended) compileTypes(needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
+func (c *Contended) compileTypes(needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
 	live := models.Live()[c.Resource]
 	if len(live) < 2 {
 		return nil
 	}
-	c.types = make(map[string]*contended, len(live))
+	c.Types = make(map[string]*Contended, len(live))
 	for instanceType := range live {
 		own, err := compileOf(needs, c.Resource, instanceType, senses, metric, models)
 		if err != nil {
 			return err
 		}
-		c.types[instanceType] = &own
+		c.Types[instanceType] = &own
 		if instanceType == model.AnyType {
-			c.types[""] = &own
+			c.Types[""] = &own
 		}
 	}
 	return nil
 }
 
 // filling returns the fraction of the capacity of an instance without neighbours that one request per second takes, or 0 if it is unknown.
-func (c *contended) filling(slo quell.SLO) float64 {
+func (c *Contended) filling(slo quell.SLO) float64 {
 	if c.Predictor == nil {
 		return 0
 	}
@@ -182,7 +182,7 @@ func (c *contended) filling(slo quell.SLO) float64 {
 
 // agree gives the stations of all resources the same response time without load: the shortest that one of them learned. A request takes
 // that time whichever resource one looks at. The law of a resource that requests hardly use takes the waiting at others for its own.
-func agree(list []contended) {
+func agree(list []Contended) {
 	least := math.Inf(1)
 	for i := range list {
 		if list[i].Predictor == nil || list[i].Predictor.Station() == nil {

@@ -296,7 +296,7 @@ func (t Table) ResourcesFor(p quell.Policy) []quell.Resource {
 // GoesByAll returns whether a policy considers all resources that the models have.
 func (t Table) GoesByAll(p quell.Policy) bool {
 	r, settings, err := t.find(p)
-	return err == nil && r.senses(settings).Resources.auto
+	return err == nil && r.senses(settings).Resources.Auto
 }
 
 // ConfidenceOf returns the confidence level of a policy's test of severity, a fraction.

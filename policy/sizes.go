@@ -5,8 +5,8 @@ package policy
 // type's size. A type on which a request uses half as much has a size of 2.
 
 // size returns the size of a type of instance, 1 if it is not known what a request uses.
-func (c *contended) size(instanceType string) float64 {
-	own := c.of(instanceType)
+func (c *Contended) size(instanceType string) float64 {
+	own := c.Of(instanceType)
 	if own == c || c.Predictor == nil || own.Predictor == nil {
 		return 1
 	}
@@ -27,8 +27,8 @@ type sizedRates struct {
 // sized returns the rates of each type of instance that has models of its own.
 func (in *Input) sized(rates []float64) sizedRates {
 	s := sizedRates{plain: rates}
-	for i := range in.contended {
-		for instanceType := range in.contended[i].types {
+	for i := range in.Contended {
+		for instanceType := range in.Contended[i].Types {
 			if s.byType[instanceType] != nil {
 				continue
 			}
@@ -37,7 +37,7 @@ func (in *Input) sized(rates []float64) sizedRates {
 			}
 			own := make([]float64, len(rates))
 			for j := range rates {
-				own[j] = rates[j] * in.contended[j].size(instanceType)
+				own[j] = rates[j] * in.Contended[j].size(instanceType)
 			}
 			s.byType[instanceType] = own
 		}

@@ -3,44 +3,11 @@ package policy_test
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
-
-// lawModels are models that were learned in place: on machines of type big, a request takes and uses half of what it does on small ones.
-// Response times exceed predictions by the given factor in one window of ten.
-func lawModels(exceeds float64) *model.Models {
-	law := func(factor float64) *model.Law {
-		margin := math.Log(exceeds)
-		w := &model.Law{R0MS: 10 * factor, P0MS: 5 * factor, Exponent: 1, ProbeExponent: 1, SeverityExponent: 1, SpreadIdle: 0.01,
-			SpreadBusy: 0.2, Probes: 1000, N: 100, PerRequest: 0.01 * factor}
-		if exceeds > 0 {
-			w.Margin = &margin
-		}
-		return w
-	}
-	return &model.Models{Sections: []model.Section{model.Live{quell.Network: {"small": law(1), "big": law(0.5)}}}}
-}
-
-// bothTypes is a snapshot of a small and a big machine without neighbours, each with the given use of its own link.
-func bothTypes(small, big float64) *quell.Snapshot {
-	rate := 100*small + 200*big
-	s := &quell.Snapshot{At: time.Unix(0, 0).UTC(), Service: "s", ArrivalRate: &rate}
-	for _, m := range []struct {
-		kind      string
-		use, slow float64
-	}{{"small", small, 1}, {"big", big, 0.5}} {
-		weight, mean := 0.5, 10*m.slow/(1-m.use)
-		s.Instances = append(s.Instances, quell.Instance{ID: m.kind, Type: m.kind, State: quell.Ready, Weight: &weight,
-			Observation: &quell.Observation{At: s.At, WindowS: 10, Utilization: map[quell.Resource]float64{quell.Network: m.use},
-				LatencyMS: &quell.Latency{Mean: &mean, N: 200},
-				Probe:     map[quell.Resource]quell.ProbeStats{quell.Network: {MeanMS: 5 * m.slow / (1 - m.use), StddevMS: m.slow, N: 50}}}})
-	}
-	return s
-}
 
 // Instances of different types get shares by how many requests each can carry.
 func TestTypesOfInstances(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 )
 
 // spentCause is the cause in plans of instances that are slow because their provider holds them at the baseline: they have no credits.
-const spentCause = quell.Resource(limitedByCredits)
+const spentCause = quell.Resource(LimitedByCredits)
 
 // spent returns the instances without credits of processor time whose use is held at the baseline. What they wait for then looks like
 // neighbours: the hypervisor reports it as stolen time. Only a shown balance of a known type tells the two apart.
@@ -41,8 +41,8 @@ func (s *CreditSettings) heldAtBaseline(in *quell.Instance, sold *bool) bool {
 	if !measured && o.CPU != nil {
 		use, measured = o.CPU.User+o.CPU.System, true
 	}
-	bucket, known := s.bucket(in.Type, quell.CPU)
-	return isShown && measured && known && !s.unlimited(in.Type, sold) && bucket.Empty(shown) && bucket.AtBaseline(use)
+	bucket, known := s.BucketOf(in.Type, quell.CPU)
+	return isShown && measured && known && !s.Unslowed(in.Type, sold) && bucket.Empty(shown) && bucket.AtBaseline(use)
 }
 
 // withoutInterference returns the snapshot without what these instances show of neighbours: nothing is to be concluded, or learned, from

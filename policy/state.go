@@ -73,7 +73,7 @@ type Felt struct {
 
 // of returns what is remembered of each resource in list, in the same order. A memory that was written for a single resource does not
 // name it. Such a memory is taken as that of the default resource if it is in list, else of the first.
-func (p *Perceived) of(list []contended, into []Felt) {
+func (p *Perceived) of(list []Contended, into []Felt) {
 	if len(list) == 1 {
 		if into[0] = p.Felt; p.Of != nil {
 			into[0] = p.Of[list[0].Resource]
@@ -84,12 +84,12 @@ func (p *Perceived) of(list []contended, into []Felt) {
 		into[i] = p.Of[list[i].Resource]
 	}
 	if p.Of == nil {
-		into[max(0, slices.IndexFunc(list, func(c contended) bool { return c.Resource == DefaultResource }))] = p.Felt
+		into[max(0, slices.IndexFunc(list, func(c Contended) bool { return c.Resource == DefaultResource }))] = p.Felt
 	}
 }
 
 // keep stores what is to be remembered of each resource.
-func (p *Perceived) keep(list []contended, felt []Felt) {
+func (p *Perceived) keep(list []Contended, felt []Felt) {
 	if len(list) == 1 {
 		p.Felt, p.Of = felt[0], nil
 		return

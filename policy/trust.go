@@ -66,8 +66,8 @@ const (
 	worse = 1.05
 	// plainly is the factor at which one period is enough; else two are needed.
 	plainly = 1.3
-	// leastSample is how many response times an instance needs to be judged by them.
-	leastSample = 10
+	// LeastSample is how many response times an instance needs to be judged by them.
+	LeastSample = 10
 	// leastMove is the smallest change of a share, as a part of an equal one, that is watched.
 	leastMove = 0.05
 	// busier is the factor by which requests may increase while a change is watched, and disturbed is by how much the mean severity may. More
@@ -105,7 +105,7 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || m.Observation.LatencyMS.N < leastSample {
+		if !has || m.Observation.LatencyMS.N < LeastSample {
 			continue
 		}
 		expected := 1.0
@@ -113,7 +113,7 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 			if !m.rated() {
 				continue
 			}
-			longest, _ := m.predict(in)
+			longest, _ := m.Predict(in)
 			expected = math.Max(1, longest/threshold)
 		}
 		n := float64(m.Observation.LatencyMS.N)
@@ -227,14 +227,14 @@ func (w *watched) weigh() {
 // felt is the mean over the rated instances of the highest severity of a resource.
 func (g *Group) felt() float64 {
 	var sum float64
-	for _, m := range g.rated {
+	for _, m := range g.Rated {
 		highest := 0.0
 		for i := range m.Senses {
 			highest = math.Max(highest, m.Senses[i].Measured)
 		}
 		sum += highest
 	}
-	return sum / math.Max(1, float64(len(g.rated)))
+	return sum / math.Max(1, float64(len(g.Rated)))
 }
 
 // inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
@@ -309,7 +309,7 @@ func (g *Group) inForce() map[string]float64 {
 	shares := make(map[string]float64, len(g.Ready))
 	for _, m := range g.Ready {
 		if shares[m.ID] = m.WeightNow(); m.IsNew() {
-			shares[m.ID] = m.even(g.Ready)
+			shares[m.ID] = m.Even(g.Ready)
 		}
 	}
 	return shares
@@ -353,7 +353,7 @@ func (w *watched) unjudged() string {
 	if w.Known {
 		return ""
 	}
-	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", leastSample)
+	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", LeastSample)
 }
 
 func (w *watched) setShares(shares map[string]float64) {

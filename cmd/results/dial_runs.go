@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -66,7 +67,7 @@ func dialRuns() (list []dialRun) {
 
 // primaSharing returns PRIMA with all resources, a division of the load and a headroom.
 func primaSharing(p quell.Policy, share divide.Rule, headroom float64) quell.Policy {
-	settings := p.Settings.(policy.PRIMASettings)
+	settings := p.Settings.(prima.Settings)
 	settings.Resources, settings.Share, settings.Headroom = policy.AllKnown(), share, headroom
 	p.Settings = settings
 	return p

@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -82,7 +82,7 @@ func (s *shareRow) play(ctx context.Context, sc *scenario.Scenario, models *mode
 	var results []scenario.Result
 	for _, share := range []divide.Rule{divide.Proportional, divide.Tail} {
 		p := table.All.Whole(sc.PolicyOf(scenario.Run{Policy: quell.Policy{Name: table.All.Default()}}))
-		settings := p.Settings.(policy.PRIMASettings)
+		settings := p.Settings.(prima.Settings)
 		settings.Share = share
 		p.Settings = settings
 		r, err := sim.Run(ctx, sim.Options{Scenario: sc, Models: models, Seed: seed, Run: scenario.Run{Policy: p, Scheduling: s.Scheduling}})

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -213,7 +214,7 @@ func (f mrburstFigures) After() float64 { return math.Max(0, f.Hours-f.Pooled())
 func mrburstRuns(sc *scenario.Scenario, f mrburstFigures) []mrburstRun {
 	prima := func(c policy.CreditSettings) quell.Policy {
 		p := sc.PolicyOf(sc.Runs[0])
-		settings := p.Settings.(policy.PRIMASettings)
+		settings := p.Settings.(prima.Settings)
 		settings.Credits = c
 		p.Settings = settings
 		return p
@@ -289,7 +290,7 @@ func mrburstBills(ctx context.Context, sc *scenario.Scenario, models *model.Mode
 	own.Instances.Credits = &credits
 	credits.Surplus = mrburstPrice
 	for _, r := range mrburstRuns(sc, f) {
-		if settings, ok := r.run.Policy.Settings.(policy.PRIMASettings); ok {
+		if settings, ok := r.run.Policy.Settings.(prima.Settings); ok {
 			settings.Credits.Unlimited = new(true)
 			r.run.Policy.Settings = settings
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/loadgen"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/table"
 	processscaler "github.com/quellhq/quell/scaler/process"
@@ -42,7 +42,7 @@ func noisyNeighbour(t *testing.T) *scenario.Scenario {
 // TestConfigIsWhatTheDaemonsRead: the configuration file of a run has exactly the values of the scenario.
 func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	sc := noisyNeighbour(t)
-	settings := table.All.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
+	settings := table.All.Whole(sc.Service.Policy).Settings.(prima.Settings)
 	settings.Spare, settings.Headroom = 1, 0.873
 	sc.Service.Policy.Settings = settings
 	sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: "hpa",

@@ -8,6 +8,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -156,7 +157,7 @@ func TestSpentInstancesAreReplaced(t *testing.T) {
 		Load:    1.1, // 0.55 for each: 15 credits last 43 minutes
 		Classes: []scenario.Class{{Name: "page", Share: 1, CPU: 100 * time.Millisecond}}}
 	sc.Probing.Resources = []quell.Resource{quell.CPU}
-	settings := table.All.Whole(quell.Policy{Name: "prima"}).Settings.(policy.PRIMASettings)
+	settings := table.All.Whole(quell.Policy{Name: "prima"}).Settings.(prima.Settings)
 	settings.Resources = policy.ResourcesOf(quell.CPU)
 	sc.Service.Policy = quell.Policy{Name: "prima", Settings: settings}
 	sc.Service.SLO.Threshold, sc.Service.Sampling = 400*time.Millisecond, 10*time.Second

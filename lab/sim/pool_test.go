@@ -7,7 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 )
 
 // pooledGroup is examples/scenarios/burstable-group.yaml, and the time for which its credits last if they are all spent.
@@ -56,7 +56,7 @@ func TestCreditsArePooled(t *testing.T) {
 	for _, run := range sc.Runs {
 		held := heldFor(t, Options{Scenario: sc, Run: run, Models: models})
 		t.Logf("%s %s: %v of %v", run.Policy.Name, run.Scheduling, held, bound)
-		settings, isPRIMA := sc.PolicyOf(run).Settings.(policy.PRIMASettings)
+		settings, isPRIMA := sc.PolicyOf(run).Settings.(prima.Settings)
 		switch aware := isPRIMA && settings.Credits.Last > 0; {
 		case aware && held < bound*9/10:
 			t.Errorf("PRIMA keeps the objective for %v of %v", held, bound)
@@ -130,7 +130,7 @@ func TestSurplusIsNearTheLeast(t *testing.T) {
 	for i := range c.Balance {
 		c.Balance[i] *= 2
 	}
-	settings := sc.PolicyOf(sc.Runs[0]).Settings.(policy.PRIMASettings)
+	settings := sc.PolicyOf(sc.Runs[0]).Settings.(prima.Settings)
 	settings.Credits.Unlimited = new(true)
 	sc.Duration = 3 * time.Hour // the credits last 2.7
 	cores, credits := 0.0, 0.0

@@ -14,7 +14,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
-	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/train"
 )
@@ -29,7 +29,7 @@ func noisyNeighbour() *scenario.Scenario {
 	sc := plainScenario(6, 0, 40e6, 70*time.Second)
 	sc.Name, sc.Instances, sc.Workload.Load = "noisy-neighbour", scenario.Instances{Start: 2, Fixed: 3, Startup: time.Second}, 0.8
 	sc.Service.SLO.Threshold, sc.Service.Sampling = 40*time.Millisecond, time.Second
-	settings := table.All.Whole(sc.Service.Policy).Settings.(policy.PRIMASettings)
+	settings := table.All.Whole(sc.Service.Policy).Settings.(prima.Settings)
 	settings.ScaleInMargin = 0.1
 	sc.Service.Policy.Settings, sc.Service.Guard.StaleAfter = settings, 5
 	load := func(x float64) *float64 { return &x }

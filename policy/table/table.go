@@ -8,13 +8,14 @@ import (
 	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/mrburst"
 	"github.com/quellhq/quell/policy/outlier"
+	"github.com/quellhq/quell/policy/prima"
 	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/waits"
 )
 
 // All is the table of all policies. The first one is the default of a service.
 var All = policy.NewTable(
-	policy.PRIMA.Row(),
+	prima.Spec.Row(),
 	rivals.LSF.Row(),
 	rivals.LR.Row(),
 	rivals.Static.Row(),

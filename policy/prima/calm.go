@@ -1,4 +1,4 @@
-package policy
+package prima
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 const (
@@ -13,26 +14,26 @@ const (
 	calmFor = 3
 	// stillAway is the part of the way from the shares in force that is left after one more calm snapshot.
 	stillAway = 0.75
-	// mostCalm is the most calm snapshots that are counted, and disturbance how many of them one disturbed snapshot takes away: single
+	// maxCalm is the most calm snapshots that are counted, and disturbance how many of them one disturbed snapshot takes away: single
 	// readings look like a neighbour by chance, and a neighbour who stays ends the calm within six snapshots.
-	mostCalm, disturbance = 30, 5
+	maxCalm, disturbance = 30, 5
 )
 
 // comeBack moves the shares, which neighbours who have left had changed, gradually back to the base shares. Nothing else would, because
 // no instance is above its capacity. The part of the way grows with each calm snapshot. So the wanted shares arrive also in advise mode and
 // during a pause, in which the shares in force stay.
-func (p *primaPlan) comeBack() {
+func (p *plan) comeBack() {
 	if p.unsettled() {
 		p.mem.Calm = 0
 		return
 	}
-	p.mem.Calm = min(max(0, p.mem.Calm+p.calmer()), mostCalm)
+	p.mem.Calm = min(max(0, p.mem.Calm+p.calmer()), maxCalm)
 	base, present, away := p.baseShares(), p.presentShares(), 0.0
 	for i, m := range p.sorted {
 		if m.Fixed != nil {
 			continue
 		}
-		if !quell.AtMost(p.group.Load*base[i], m.capacity) {
+		if !quell.AtMost(p.group.Load*base[i], m.Capacity) {
 			return // the base shares would overload an instance
 		}
 		if d := math.Abs(base[i] - present[i]); d > 0 {
@@ -56,20 +57,20 @@ func (p *primaPlan) comeBack() {
 }
 
 // unsettled returns whether something other than requests and neighbours decides on the shares.
-func (p *primaPlan) unsettled() bool {
+func (p *plan) unsettled() bool {
 	g := p.group
-	return len(p.sorted) == 0 || len(g.unrated) > 0 || g.outstanding > 0 || g.Weightless || g.handingOver || p.pooled ||
-		slices.ContainsFunc(p.sorted, func(m *Member) bool { return m.Failing || m.limiter != "" && m.limiter != limitedByHand })
+	return len(p.sorted) == 0 || len(g.Unrated) > 0 || g.Outstanding > 0 || g.Weightless || g.HandingOver || p.pooled ||
+		slices.ContainsFunc(p.sorted, func(m *policy.Member) bool { return m.Failing || m.Limiter != "" && m.Limiter != policy.LimitedByHand })
 }
 
 // calmer returns by how much this snapshot changes the count of calm ones: not at all if signs of a neighbour are not confirmed yet.
-func (p *primaPlan) calmer() int {
+func (p *plan) calmer() int {
 	by := 1
 	for _, m := range p.sorted {
 		for i := range m.Senses {
 			switch s := &m.Senses[i]; {
-			case s.out || s.interfering < model.SignificantUse:
-			case !s.suspected():
+			case s.Out || s.Interfering < model.SignificantUse:
+			case !s.Suspected():
 				return -disturbance
 			default:
 				by = 0
@@ -81,15 +82,15 @@ func (p *primaPlan) calmer() int {
 
 // baseShares returns the shares without interference: by what each instance carries alone, which follows the weights that people gave the
 // servers until capacity is measured for a type. Shares that a person set stay.
-func (p *primaPlan) baseShares() []float64 {
+func (p *plan) baseShares() []float64 {
 	sum, rest := 0.0, 1.0
-	var free []*Member
+	var free []*policy.Member
 	for _, m := range p.sorted {
 		if m.Fixed != nil {
 			rest -= *m.Fixed
 			continue
 		}
-		free, sum = append(free, m), sum+m.alone(p.in)
+		free, sum = append(free, m), sum+capacityAlone(m, p.in)
 	}
 	rest = math.Max(0, rest)
 	shares := make([]float64, len(p.sorted))
@@ -98,16 +99,16 @@ func (p *primaPlan) baseShares() []float64 {
 		case m.Fixed != nil:
 			shares[i] = *m.Fixed
 		case sum > 0:
-			shares[i] = rest * m.alone(p.in) / sum
+			shares[i] = rest * capacityAlone(m, p.in) / sum
 		default:
-			shares[i] = rest * m.even(free)
+			shares[i] = rest * m.Even(free)
 		}
 	}
 	return shares
 }
 
 // presentShares returns the present shares, scaled so that those that no person set leave room for the others.
-func (p *primaPlan) presentShares() []float64 {
+func (p *plan) presentShares() []float64 {
 	sum, rest := 0.0, 1.0
 	for _, m := range p.sorted {
 		if m.Fixed == nil {
@@ -128,11 +129,11 @@ func (p *primaPlan) presentShares() []float64 {
 	return shares
 }
 
-// alone returns the capacity that the instance has without neighbours, in units of the group's first resource.
-func (m *Member) alone(in *Input) float64 {
+// capacityAlone returns the capacity that the instance has without neighbours, in units of the group's first resource.
+func capacityAlone(m *policy.Member, in *policy.Input) float64 {
 	least := math.Inf(1)
 	for i := range m.Senses {
-		least = math.Min(least, in.contended[i].of(m.Type).Predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*m.rates[i])
+		least = math.Min(least, in.Contended[i].Of(m.Type).Predictor.FreshCapacity(in.Service.SLO.ThresholdMS())*m.Rates[i])
 	}
 	return least
 }

@@ -1,19 +1,20 @@
-package policy
+package prima
 
 import (
 	"math"
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 )
 
 const (
 	// minCollected is how many response times calibration collects before it uses the lowest of the snapshots' values.
 	minCollected = 30
-	// mostCollected is how many response times one snapshot may contribute, so that no sum overflows.
-	mostCollected = 1 << 40
-	// leastOffset is the severity below which a decaying correction is dropped: a thousandth of the probe time.
-	leastOffset = 0.001
+	// maxCollected is how many response times one snapshot may contribute, so that no sum overflows.
+	maxCollected = 1 << 40
+	// minOffset is the severity below which a decaying correction is dropped: a thousandth of the probe time.
+	minOffset = 0.001
 	// farMissed is how many times the threshold measured response times must be if nothing is predicted near it, and farMissedFor how many
 	// more snapshots must show that.
 	farMissed, farMissedFor = 1.5, 2
@@ -31,38 +32,38 @@ const (
 // delta of the threshold is decided with the offset: otherwise the correction would lower the load, and the lower load would end the
 // correction. Measurements that need no such offset end it earlier. If there are several resources, the one with the longest predicted
 // response time is corrected. If another one takes its place, the correction is dropped. calibrate returns whether it raised an offset.
-func calibrate(in *Input, set PRIMASettings, g *Group, plan *quell.Plan) bool {
+func calibrate(in *policy.Input, set Settings, g *policy.Group, plan *quell.Plan) bool {
 	if set.Calibrate == 0 {
 		return false
 	}
 	raised := false
-	for _, m := range g.rated {
-		raised = m.calibrate(in, set, plan) || raised
+	for _, m := range g.Rated {
+		raised = calibrateMember(m, in, set, plan) || raised
 	}
 	return raised
 }
 
-func (m *Member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool {
-	mem, threshold := m.prima(), in.Service.SLO.ThresholdMS()
-	by := m.corrected(in)
+func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *quell.Plan) bool {
+	mem, threshold := instanceOf(m), in.Service.SLO.ThresholdMS()
+	by := correctedResource(m, in)
 	s := &m.Senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
-	latency, n := m.newLatency(in.Service)
-	mem.doubt(m.explain(in, by, s.Use, latency), n, set.Confirm)
-	if mem.Offset < leastOffset {
+	latency, n := newLatency(m, in.Service)
+	mem.doubt(explaining(m, in, by, s.Use, latency), n, set.Confirm)
+	if mem.Offset < minOffset {
 		mem.Offset = 0
 	}
 	s.Severity += mem.Offset
-	predicted, longest := m.predict(in)
+	predicted, longest := m.Predict(in)
 	if longest != by {
 		s.Severity = s.Measured
-		mem.correct(in.contended[longest].Resource)
+		mem.correct(in.Contended[longest].Resource)
 		return false
 	}
 	confirm, near := set.Confirm, math.Abs(predicted-threshold) <= set.Calibrate*threshold
 	switch {
 	case near:
-	case in.contended[by].of(m.Type).Predictor.Deaf() && predicted < threshold && (n == 0 || latency > farMissed*threshold):
+	case in.Contended[by].Of(m.Type).Predictor.Deaf() && predicted < threshold && (n == 0 || latency > farMissed*threshold):
 		confirm += farMissedFor
 	default:
 		mem.forgetCollected()
@@ -74,70 +75,44 @@ func (m *Member) calibrate(in *Input, set PRIMASettings, plan *quell.Plan) bool 
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
 	s.Severity = s.Measured
-	offset := m.explain(in, by, use, least)
+	offset := explaining(m, in, by, use, least)
 	s.Severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
 		return false
 	}
 	mem.Offset, s.Severity = offset, s.Measured+offset
-	AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
-		m.ID, least, predicted, in.of(by), s.Severity, s.Measured)
+	policy.AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
+		m.ID, least, predicted, in.Of(by), s.Severity, s.Measured)
 	return true
 }
 
-// corrected returns the index of the resource whose severity calibration corrects. If the policy no longer uses that resource, its
+// correctedResource returns the index of the resource whose severity calibration corrects. If the policy no longer uses that resource, its
 // correction is dropped.
-func (m *Member) corrected(in *Input) int {
-	mem := m.prima()
-	if !in.several() && mem.Of == "" {
+func correctedResource(m *policy.Member, in *policy.Input) int {
+	mem := instanceOf(m)
+	if !in.Several() && mem.Of == "" {
 		return 0
 	}
-	i := slices.IndexFunc(in.contended, func(c contended) bool { return c.Resource == mem.Of })
+	i := slices.IndexFunc(in.Contended, func(c policy.Contended) bool { return c.Resource == mem.Of })
 	if i < 0 {
 		i = 0
-		mem.correct(in.contended[i].Resource)
+		mem.correct(in.Contended[i].Resource)
 	}
 	return i
 }
 
 // correct drops the present correction and starts one of another resource.
-func (mem *primaInstance) correct(of quell.Resource) {
+func (mem *instance) correct(of quell.Resource) {
 	mem.Of, mem.Offset, mem.Good = of, 0, 0
 	mem.forgetCollected()
 }
 
-// predict returns the response time in milliseconds that the models predict for an instance now, and the resource that determines it.
-func (m *Member) predict(in *Input) (longest float64, by int) {
-	longest = -1
-	for i := range m.Senses {
-		s := &m.Senses[i]
-		if s.out {
-			continue
-		}
-		if ms := m.predictBy(in, i); ms > longest {
-			longest, by = ms, i
-		}
-	}
-	return longest, by
-}
-
-// predictBy is predict for one resource.
-func (m *Member) predictBy(in *Input, i int) float64 {
-	s, predictor := &m.Senses[i], in.contended[i].of(m.Type).Predictor
-	station := predictor.Station()
-	if station == nil || m.now == nil {
-		return predictor.ResponseTime(s.Use, s.Severity)
-	}
-	s.interfering = s.takenOf(predictor)
-	return station.ResponseMS(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, s.Use*m.rates[i]), s.interfering)
-}
-
-// explain returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the trained
-// range.
-func (m *Member) explain(in *Input, i int, use, latencyMS float64) float64 {
-	predictor := in.contended[i].of(m.Type).Predictor
-	if station := predictor.Station(); station != nil && m.now != nil {
-		taken := station.TakenExplaining(in.queue(i, m.Type, m.now[i].Size), m.sees(i, m.now, use*m.rates[i]), latencyMS)
+// explaining returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the
+// trained range.
+func explaining(m *policy.Member, in *policy.Input, i int, use, latencyMS float64) float64 {
+	predictor := in.Contended[i].Of(m.Type).Predictor
+	if station := predictor.Station(); station != nil && m.Now != nil {
+		taken := station.TakenExplaining(in.Queue(i, m.Type, m.Now[i].Size), m.Sees(i, m.Now, use*m.Rates[i]), latencyMS)
 		return math.Max(0, math.Min(predictor.SeverityAt(use, taken), predictor.MaxSeverity(use))-m.Senses[i].Severity)
 	}
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.Senses[i].Severity)
@@ -145,8 +120,8 @@ func (m *Member) explain(in *Input, i int, use, latencyMS float64) float64 {
 
 // newLatency returns the response time of the instance's observation and its number of requests. Both are 0 if there is no observation
 // that was not used before.
-func (m *Member) newLatency(service *quell.Service) (ms float64, n int) {
-	mem := m.prima()
+func newLatency(m *policy.Member, service *quell.Service) (ms float64, n int) {
+	mem := instanceOf(m)
 	if !m.Fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
 		return 0, 0
 	}
@@ -156,11 +131,11 @@ func (m *Member) newLatency(service *quell.Service) (ms float64, n int) {
 	}
 	at := m.Observation.At
 	mem.CollectedAt = &at
-	return ms, min(m.Observation.LatencyMS.N, mostCollected)
+	return ms, min(m.Observation.LatencyMS.N, maxCollected)
 }
 
 // doubt halves the offset after more than confirm consecutive measurements that need less than half of it.
-func (mem *primaInstance) doubt(explained float64, n, confirm int) {
+func (mem *instance) doubt(explained float64, n, confirm int) {
 	switch {
 	case n < minCollected && mem.Offset > 0:
 		return
@@ -174,7 +149,7 @@ func (mem *primaInstance) doubt(explained float64, n, confirm int) {
 }
 
 // collect counts one more response time and keeps the lowest. It returns whether enough were collected to decide.
-func (mem *primaInstance) collect(latencyMS, use float64, n, confirm int) bool {
+func (mem *instance) collect(latencyMS, use float64, n, confirm int) bool {
 	if mem.Collected == 0 || latencyMS < mem.CollectedMS {
 		mem.CollectedMS, mem.CollectedUse = latencyMS, use
 	}
@@ -183,6 +158,6 @@ func (mem *primaInstance) collect(latencyMS, use float64, n, confirm int) bool {
 	return mem.Collected > confirm && mem.CollectedN >= minCollected
 }
 
-func (mem *primaInstance) forgetCollected() {
+func (mem *instance) forgetCollected() {
 	mem.Collected, mem.CollectedN, mem.CollectedMS, mem.CollectedUse = 0, 0, 0, 0
 }

@@ -1,4 +1,4 @@
-package policy
+package prima
 
 import (
 	"fmt"
@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/setting"
 )
 
-// PRIMASettings are the settings of prima; shares are fractions.
-type PRIMASettings struct {
-	Senses
+// Settings are the settings of prima; shares are fractions.
+type Settings struct {
+	policy.Senses
 	Headroom         float64 // load may reach this fraction of the summed capacity; 0: auto
 	Margin           bool    // the measured margin of predictions is left free in place of headroom, if models are learned in place
 	ScaleInMargin    float64 // instances are removed only if this fraction of the remaining capacity stays free
@@ -22,21 +23,21 @@ type PRIMASettings struct {
 	Spare            int         // extra instances kept; the paper's factor of safety
 	Calibrate        float64     // delta of section IV; 0 turns calibration off
 	CalibrationDecay float64     // fraction of a calibrated severity offset that is dropped per period
-	Credits          CreditSettings
+	Credits          policy.CreditSettings
 
 	finds bool // the headroom is found by what is missed of an error budget
 }
 
-func primaKeys(s *PRIMASettings) setting.Table {
+func keys(s *Settings) setting.Table {
 	return setting.Table{
-		resourcesKey(&s.Resources),
+		policy.ResourcesKey(&s.Resources),
 		setting.Opt("interference_model", setting.OneOf(&s.InterferenceModel, quell.InterferenceModels),
 			"total: one curve of total utilisation over severity; joint: severity over own and interfering use"),
-		setting.Opt("pooling", setting.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", parsePooling, Pooling.String),
+		setting.Opt("pooling", setting.Parsed(&s.Pooling, "auto, learned, or a number from 0 to 1", policy.ParsePooling, policy.Pooling.String),
 			"how far a balancer that looks for idle instances makes the group one station: 0, the paper's law of single instances; learned; "+
 				"auto: learned if group.max is above 10, else 0; or a number up to 1. Only for models that are learned in place"),
-		ConfidenceKey(&s.Confidence),
-		ConfirmKey(&s.Confirm),
+		policy.ConfidenceKey(&s.Confidence),
+		policy.ConfirmKey(&s.Confirm),
 		setting.Opt("headroom", setting.Parsed(&s.Headroom, "auto or a share", parseHeadroom, headroomText),
 			"the group's load may reach this share of the sum of its instances' capacities; auto: 90%, and with slo.target what is found by what "+
 				"is missed (docs/budget.md)"),
@@ -48,7 +49,7 @@ func primaKeys(s *PRIMASettings) setting.Table {
 			"one: add one instance at a time; predicted: add as many as the missing capacity needs"),
 		setting.Opt("share", setting.OneOf(&s.Share, []divide.Rule{divide.Proportional, divide.Tail}),
 			"proportional: shares in proportion to capacity; tail: shares with the shortest tail of response times, within the capacities"),
-		ToleranceKey(&s.Tolerance),
+		policy.ToleranceKey(&s.Tolerance),
 		setting.Opt("spare", setting.Whole(&s.Spare).AtLeast(0), "number of instances kept in addition to those needed, for safety"),
 		setting.Opt("calibrate", setting.Share(&s.Calibrate).AtLeast(0).Below(1),
 			"the severity is corrected if the predicted response time is this near the threshold; 0% turns it off"),
@@ -58,7 +59,7 @@ func primaKeys(s *PRIMASettings) setting.Table {
 	}
 }
 
-func primaAgrees(d *setting.Decoder, path string, s PRIMASettings, service quell.Service) {
+func agrees(d *setting.Decoder, path string, s Settings, service quell.Service) {
 	spare, margin, headroom := setting.Join(path, "spare"), setting.Join(path, "scale_in_margin"), setting.Join(path, "headroom")
 	maximum := strings.TrimSuffix(path, "policy") + "group.max"
 	if d.Sound(spare, maximum) && s.Spare >= service.Group.Max {
@@ -74,12 +75,12 @@ func primaAgrees(d *setting.Decoder, path string, s PRIMASettings, service quell
 // moreHeadroom is a further value of headroom that the arena, which compares policies, tries. Smaller values leave more room.
 const moreHeadroom = 0.7
 
-// primaVariants returns the variants of the settings that the arena tries: the other interference model and the other division of the load
+// variants returns the variants of the settings that the arena tries: the other interference model and the other division of the load
 // (with the two schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default
 // one.
-func primaVariants(s PRIMASettings) (list []VariantOf[PRIMASettings]) {
-	add := func(change string, s PRIMASettings, over ...quell.Scheduling) {
-		list = append(list, VariantOf[PRIMASettings]{Change: change, Settings: s, Schedulings: over})
+func variants(s Settings) (list []policy.VariantOf[Settings]) {
+	add := func(change string, s Settings, over ...quell.Scheduling) {
+		list = append(list, policy.VariantOf[Settings]{Change: change, Settings: s, Schedulings: over})
 	}
 	other := s
 	if other.InterferenceModel = quell.Total; s.InterferenceModel == quell.Total {
@@ -99,21 +100,21 @@ func primaVariants(s PRIMASettings) (list []VariantOf[PRIMASettings]) {
 		other.Share = divide.Proportional
 	}
 	add("share "+string(other.Share), other, quell.LeastConn, quell.RoundRobin)
-	if narrow := s; s.Resources.auto || len(s.Resources.List()) > 1 {
-		narrow.Resources = ResourcesOf(DefaultResource)
-		add("by "+string(DefaultResource), narrow, quell.LeastConn, quell.RoundRobin)
+	if narrow := s; s.Resources.Auto || len(s.Resources.List()) > 1 {
+		narrow.Resources = policy.ResourcesOf(policy.DefaultResource)
+		add("by "+string(policy.DefaultResource), narrow, quell.LeastConn, quell.RoundRobin)
 	}
 	return list
 }
 
 // suiting returns the settings for a service: whether the pooling is learned depends on the largest size of its group.
-func (s PRIMASettings) suiting(service quell.Service) PRIMASettings {
+func (s Settings) suiting(service quell.Service) Settings {
 	s.Pooling = s.Pooling.In(service.Group.Max)
 	return s
 }
 
-// primaMemory is what prima remembers: for how many consecutive snapshots each kind of change was needed.
-type primaMemory struct {
+// memory is what prima remembers: for how many consecutive snapshots each kind of change was needed.
+type memory struct {
 	ScaleOut int `json:"scale_out,omitempty"` // too little capacity
 	ScaleIn  int `json:"scale_in,omitempty"`  // too much
 	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
@@ -129,8 +130,8 @@ type primaMemory struct {
 	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }
 
-// primaInstance is what prima remembers of an instance.
-type primaInstance struct {
+// instance is what prima remembers of an instance.
+type instance struct {
 	Offset       float64        `json:"offset,omitempty"`        // severity that calibration (PRIMA, section IV) adds
 	Of           quell.Resource `json:"of,omitempty"`            // with several resources: the one whose severity is corrected
 	Good         int            `json:"good,omitempty"`          // consecutive measurements that need less than half of the offset
@@ -140,14 +141,14 @@ type primaInstance struct {
 	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
 	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
-	Usual *Usual `json:"usual,omitempty"` // mean of its capacity since it last changed
+	Typical *Typical `json:"usual,omitempty"` // mean of its capacity since it last changed
 
 	Beside uint8 `json:"beside,omitempty"` // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
 
-	Credits CreditTracks `json:"credits,omitempty"` // the map is never changed
+	Credits policy.CreditTracks `json:"credits,omitempty"` // the map is never changed
 }
 
 // BeyondCredits says whether the instance was seen to use more of its processors than its credits allow; nil: nothing was seen.
-func (mem *primaInstance) BeyondCredits() *bool { return mem.Credits[quell.CPU].Sold }
+func (mem *instance) BeyondCredits() *bool { return mem.Credits[quell.CPU].Sold }
 
-func (m *Member) prima() *primaInstance { return MemoryOf[primaInstance](m) }
+func instanceOf(m *policy.Member) *instance { return policy.MemoryOf[instance](m) }

@@ -1,4 +1,4 @@
-package policy_test
+package prima
 
 import (
 	"testing"
@@ -60,7 +60,7 @@ func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
 func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 	s := budgetedService()
 	_, _, st := budgeted(t, s, policy.State{}, 0, 60, nil)
-	taught := st.Memory.(*policy.PrimaMemory).Reserve.Found.Judged
+	taught := st.Memory.(*memory).Reserve.Found.Judged
 	if taught == 0 {
 		t.Fatal("sixty periods taught nothing")
 	}
@@ -89,13 +89,13 @@ func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 			change(x)
 		})
 		// readings that have just stopped are still the newest for a few periods
-		if got := after.Memory.(*policy.PrimaMemory).Reserve.Found.Judged; got > taught+30 && name == "silent" || got != taught &&
+		if got := after.Memory.(*memory).Reserve.Found.Judged; got > taught+30 && name == "silent" || got != taught &&
 			name != "silent" {
 			t.Errorf("%s: %v s taught, before %v", name, got, taught)
 		}
 	}
 	_, _, after := budgeted(t, s, st, 60, 1, slow)
-	if got := after.Memory.(*policy.PrimaMemory).Reserve.Found.Judged; got <= taught {
+	if got := after.Memory.(*memory).Reserve.Found.Judged; got <= taught {
 		t.Errorf("a slow period teaches nothing")
 	}
 }
@@ -115,7 +115,7 @@ func TestOutOfReachIsSaidOnce(t *testing.T) {
 	if said["out_of_reach"] != 1 || plan.Reserve.OutOfReach == "" {
 		t.Fatalf("said %v, %+v: %v", said, plan.Reserve, plan.Reasons)
 	}
-	hours := *st.Memory.(*policy.PrimaMemory) // as some hours later
+	hours := *st.Memory.(*memory) // as some hours later
 	hours.Reserve.OverS = 0.001
 	st.Memory = &hours
 	plan, said, _ = budgeted(t, s, st, 90, 3, nil)

@@ -1,4 +1,4 @@
-package policy_test
+package prima
 
 import (
 	"fmt"
@@ -79,8 +79,8 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
-	st := policy.State{Policy: "prima", Memory: &policy.PrimaMemory{ScaleOut: 5}, Instances: map[string]policy.InstanceState{
-		"i1": {Memory: &policy.PrimaInstance{Usual: &policy.Usual{N: 9}}}, "i2": {Memory: &policy.PrimaInstance{Usual: &policy.Usual{N: 9}}},
+	st := policy.State{Policy: "prima", Memory: &memory{ScaleOut: 5}, Instances: map[string]policy.InstanceState{
+		"i1": {Memory: &instance{Typical: &Typical{N: 9}}}, "i2": {Memory: &instance{Typical: &Typical{N: 9}}},
 	}}
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
 	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})
@@ -152,7 +152,7 @@ func TestUsualCapacityRaisesNobodyWhoCannotCarryMore(t *testing.T) {
 }
 
 func TestUsual(t *testing.T) {
-	var u *policy.Usual
+	var u *Typical
 	take := func(capacities ...float64) {
 		for _, c := range capacities {
 			u = u.With(c, 0.05, 1)

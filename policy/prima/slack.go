@@ -1,6 +1,10 @@
-package policy
+package prima
 
-import "math"
+import (
+	"math"
+
+	"github.com/quellhq/quell/policy"
+)
 
 // slack is what PRIMA leaves free beside headroom because the objective was missed. It grows with each second that is missed, and shrinks
 // slowly while the objective holds, so that in the long run about budgetMissed of the requests miss it. A disturbed service so keeps more
@@ -17,17 +21,17 @@ const (
 	budgetStep = 0.0002
 	// longestEpisode is how many seconds of one miss count. While it lasts, new instances are on their way.
 	longestEpisode = 5
-	// leastHeadroom is the smallest part of the capacity that may be used.
-	leastHeadroom = 0.5
+	// minHeadroom is the smallest part of the capacity that may be used.
+	minHeadroom = 0.5
 )
 
 // followBudget counts the newest period, and lowers headroom by what must stay free.
-func (p *primaPlan) followBudget() {
+func (p *plan) followBudget() {
 	if p.stations == nil || p.set.finds {
 		return
 	}
 	b, seconds := &p.mem.Budget, p.in.Service.Sampling.Seconds()
-	missed, known := p.group.missed(p.in)
+	missed, known := missedPart(p.group, p.in)
 	switch {
 	case !known:
 	case missed == 0:
@@ -37,12 +41,12 @@ func (p *primaPlan) followBudget() {
 		b.Episode += counted
 		b.Held += budgetStep * counted * (1 - budgetMissed) / budgetMissed
 	}
-	b.Held = math.Min(b.Held, math.Max(0, p.set.Headroom-leastHeadroom))
+	b.Held = math.Min(b.Held, math.Max(0, p.set.Headroom-minHeadroom))
 	p.set.Headroom -= b.Held
 }
 
-// missed returns the part of the requests that go to instances which miss the objective; false if too few response times are known.
-func (g *Group) missed(in *Input) (part float64, known bool) {
+// missedPart returns the part of the requests that go to instances which miss the objective; false if too few response times are known.
+func missedPart(g *policy.Group, in *policy.Input) (part float64, known bool) {
 	metric, threshold := in.Service.SLO.Metric, in.Service.SLO.ThresholdMS()
 	var all, over float64
 	for _, m := range g.Ready {
@@ -50,7 +54,7 @@ func (g *Group) missed(in *Input) (part float64, known bool) {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(metric)
-		if !has || m.Observation.LatencyMS.N < leastSample {
+		if !has || m.Observation.LatencyMS.N < policy.LeastSample {
 			continue
 		}
 		n := float64(m.Observation.LatencyMS.N)

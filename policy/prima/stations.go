@@ -1,30 +1,31 @@
-package policy
+package prima
 
 import (
 	"math"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // With models of the group as a station, capacity is a function of the group: the largest use at which every instance that is kept stays
 // within the threshold. PRIMA's rule stays the same: the smallest K whose capacity suffices.
 
 // station prepares the group's capacity if the models describe the group as a station.
-func (p *primaPlan) station() {
-	if !p.in.stationed() {
+func (p *plan) station() {
+	if !p.in.Stationed() {
 		return
 	}
 	threshold := p.in.Service.SLO.ThresholdMS()
-	for i := range p.in.contended {
-		threshold = math.Min(threshold, p.stationWithin(p.in.contended[i].Predictor))
+	for i := range p.in.Contended {
+		threshold = math.Min(threshold, p.stationWithin(p.in.Contended[i].Predictor))
 	}
 	p.stations = newStations(p.in, threshold)
-	p.stations.visits, p.stations.late = p.mem.Visits, p.in.late()
+	p.stations.visits, p.stations.late = p.mem.Visits, untilReady(p.in)
 }
 
 // stationWithin returns the response time, in milliseconds, up to which a group may be loaded.
-func (p *primaPlan) stationWithin(of *model.Predictor) float64 {
+func (p *plan) stationWithin(of *model.Predictor) float64 {
 	threshold := p.in.Service.SLO.ThresholdMS()
 	if p.margins {
 		threshold, _ = of.WithMargin(threshold)
@@ -33,42 +34,42 @@ func (p *primaPlan) stationWithin(of *model.Predictor) float64 {
 }
 
 // bestFirst returns the rated instances by capacity.
-func (p *primaPlan) bestFirst() []*Member {
+func (p *plan) bestFirst() []*policy.Member {
 	if p.stations != nil {
-		for _, m := range p.group.rated {
+		for _, m := range p.group.Rated {
 			p.stations.patient(m)
 		}
-		p.stations.capacities(p.group.rated, 0)
+		p.stations.capacities(p.group.Rated, 0)
 	}
-	p.limitAll(p.group.rated)
-	return p.group.byCapacity()
+	p.limitAll(p.group.Rated)
+	return sortedByCapacity(p.group)
 }
 
 // limitAll sets which part of their capacities the members may be given, and returns the sum.
-func (p *primaPlan) limitAll(members []*Member) (counted float64) {
+func (p *plan) limitAll(members []*policy.Member) (counted float64) {
 	for _, m := range members {
-		m.byCredits = false
-		m.limitByCredits(&p.set.Credits)
-		m.usable = m.capacity
+		m.ByCredits = false
+		limitByCredits(m, &p.set.Credits)
+		m.Usable = m.Capacity
 		p.leaveRoom(m)
-		m.limit(p.group.Load, p.set.Headroom, p.freshCapacity)
-		counted += m.counted
+		limitMember(m, p.group.Load, p.set.Headroom, p.freshCapacity)
+		counted += m.Counted
 	}
 	return counted
 }
 
 // rateAll sets the capacities of the instances as one group. If they do not suffice together although a part of them would carry more,
 // because the others are too slow, it sets those of that part, and the others carry nothing.
-func (p *primaPlan) rateAll() {
+func (p *plan) rateAll() {
 	if p.stations != nil {
 		p.rateTogether()
 	}
 	p.capacity = total(p.sorted)
 }
 
-func (p *primaPlan) rateTogether() {
+func (p *plan) rateTogether() {
 	all := p.carried(p.stations, p.sorted, len(p.sorted))
-	if quell.AtMost(p.group.due, p.set.Headroom*all) {
+	if quell.AtMost(p.group.Due, p.set.Headroom*all) {
 		return
 	}
 	best, most := len(p.sorted), all
@@ -81,23 +82,23 @@ func (p *primaPlan) rateTogether() {
 }
 
 // carried sets the capacities of the first k members as a group, and returns how much of them counts. The others carry nothing.
-func (p *primaPlan) carried(by *stations, members []*Member, k int) float64 {
+func (p *plan) carried(by *stations, members []*policy.Member, k int) float64 {
 	by.capacities(members[:k], 0)
 	for _, m := range members[k:] {
-		m.carryNothing()
-		m.usable, m.counted = 0, 0
+		carryNothing(m)
+		m.Usable, m.Counted = 0, 0
 	}
 	return p.limitAll(members[:k])
 }
 
 // rateKept sets the capacities of the instances that are kept.
-func (p *primaPlan) rateKept(kept []*Member) {
+func (p *plan) rateKept(kept []*policy.Member) {
 	if p.stations == nil {
 		return
 	}
 	p.carried(p.stations, kept, len(kept))
 	for _, m := range kept {
-		m.carry = m.capacity
+		m.Carry = m.Capacity
 	}
 }
 
@@ -115,10 +116,10 @@ func sizes(least, most int) (list []int) {
 const fewSizes = 64
 
 // smallestStation is smallest for a group that is a station; usable is the part of the capacity that may be used.
-func (p *primaPlan) smallestStation(by *stations, members []*Member, usable float64) int {
-	first := p.leastSize(members)
+func (p *plan) smallestStation(by *stations, members []*policy.Member, usable float64) int {
+	first := p.minSize(members)
 	suffices := func(k int) bool {
-		return quell.AtMost(p.group.due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.Rates)))
+		return quell.AtMost(p.group.Due, usable*(p.carried(by, members, k)-by.reserve(members[:k], p.group.Rates)))
 	}
 	below := first - 1
 	for _, k := range sizes(first, len(members)) {
@@ -137,11 +138,11 @@ func (p *primaPlan) smallestStation(by *stations, members []*Member, usable floa
 	return len(members) + 1
 }
 
-// leastSize returns the number of first members that could carry the load if they were used to the full. Fewer need not be tried.
-func (p *primaPlan) leastSize(members []*Member) int {
+// minSize returns the number of first members that could carry the load if they were used to the full. Fewer need not be tried.
+func (p *plan) minSize(members []*policy.Member) int {
 	room := 0.0
 	for k, m := range members {
-		if room += m.room(0); m.Fixed != nil || room >= p.group.due {
+		if room += m.Room(0); m.Fixed != nil || room >= p.group.Due {
 			return k + 1
 		}
 	}
@@ -150,7 +151,7 @@ func (p *primaPlan) leastSize(members []*Member) int {
 
 // fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
 // be made smaller by one instance, if its present use was seen to hold.
-func (p *primaPlan) fewest(keepers []*Member) int {
+func (p *plan) fewest(keepers []*policy.Member) int {
 	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
 	if p.stations == nil {
 		return p.smallest(keepers, p.set.ScaleInMargin)
@@ -170,9 +171,9 @@ func (p *primaPlan) fewest(keepers []*Member) int {
 const watchedSteps = 3
 
 // seenToHold returns whether the objective was seen to hold at about the present use of the group.
-func (p *primaPlan) seenToHold() bool {
-	for i := range p.in.contended {
-		if held := p.in.contended[i].Predictor.Station().Held(); held < aboutHeld*p.group.now[i].Use {
+func (p *plan) seenToHold() bool {
+	for i := range p.in.Contended {
+		if held := p.in.Contended[i].Predictor.Station().Held(); held < aboutHeld*p.group.Now[i].Use {
 			return false
 		}
 	}
@@ -183,19 +184,19 @@ func (p *primaPlan) seenToHold() bool {
 const aboutHeld = 0.9
 
 // lackingStation is lacking for a group that is a station: how many instances without neighbours the group needs in addition.
-func (p *primaPlan) lackingStation(headroom float64) int {
+func (p *plan) lackingStation(headroom float64) int {
 	defer p.rateTogether()
 	most := p.in.Service.Group.Max + 1
 	able := 0
 	for _, m := range p.sorted {
-		if m.capacity > 0 {
+		if m.Capacity > 0 {
 			able++
 		}
 	}
 	for add := 1; add < most; add++ {
 		p.stations.capacities(p.sorted[:able], add)
 		counted := p.limitAll(p.sorted[:able]) + float64(add)*p.stations.fresh(able+add, p.group.Rates)
-		if quell.AtMost(p.group.due, headroom*counted) {
+		if quell.AtMost(p.group.Due, headroom*counted) {
 			return add
 		}
 	}
@@ -203,12 +204,12 @@ func (p *primaPlan) lackingStation(headroom float64) int {
 }
 
 // withinTogether returns whether an instance is within what it can carry because the others of its station take over what it cannot.
-func (p *primaPlan) withinTogether(m *Member, i int) bool {
+func (p *plan) withinTogether(m *policy.Member, i int) bool {
 	if p.stations == nil {
 		return false
 	}
-	station := p.in.contended[i].of(m.Type).Predictor.Station()
-	var c model.Crowd = m.sees(i, &p.group.now, m.Senses[i].Use*m.rates[i])
+	station := p.in.Contended[i].Of(m.Type).Predictor.Station()
+	var c model.Crowd = m.Sees(i, &p.group.Now, m.Senses[i].Use*m.Rates[i])
 	use := station.Pooling()*c.Use + (1-station.Pooling())*c.Own
-	return m.able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.Senses[i].waits)
+	return m.Able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.Senses[i].Waits)
 }

@@ -1,4 +1,4 @@
-package policy_test
+package prima
 
 import (
 	"testing"
@@ -19,7 +19,7 @@ func missing(t *testing.T, st policy.State, from, periods int, ms float64) (poli
 		}
 		_, st = e.Decide(s, st)
 	}
-	return st, st.Memory.(*policy.PrimaMemory).Budget.Held
+	return st, st.Memory.(*memory).Budget.Held
 }
 
 // TestBudget: a miss lowers headroom by as much as 99 times as long without one gives back. A long miss counts once, and there is an end.
@@ -29,21 +29,21 @@ func TestBudget(t *testing.T) {
 		t.Errorf("nothing was missed, and %.4f is left free", held)
 	}
 	st, first := missing(t, st, 5, 1, 60)
-	if want := policy.BudgetStep * 99 * policy.LongestEpisode; first < 0.99*want || first > 1.01*want {
+	if want := budgetStep * 99 * longestEpisode; first < 0.99*want || first > 1.01*want {
 		t.Errorf("after a period that was missed %.4f is left free, want %.4f", first, want)
 	}
 	if st, held = missing(t, st, 6, 3, 60); held != first {
 		t.Errorf("a miss that goes on counts again: %.4f, was %.4f", held, first)
 	}
 	st, held = missing(t, st, 9, 10, 20)
-	if want := first - 100*policy.BudgetStep; held < 0.99*want || held > 1.01*want {
+	if want := first - 100*budgetStep; held < 0.99*want || held > 1.01*want {
 		t.Errorf("after 100 s without a miss %.4f is left free, want %.4f", held, want)
 	}
 	for round := range 20 {
 		st, _ = missing(t, st, 100+2*round, 1, 60)
 		st, held = missing(t, st, 101+2*round, 1, 20)
 	}
-	if held > 0.9-policy.LeastHeadroom {
+	if held > 0.9-minHeadroom {
 		t.Errorf("%.4f is left free, more than headroom has", held)
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package prima
 
 import (
 	"maps"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy"
 )
 
 // visits says how often neighbours come beside instances, by resource. While a group is one station and as small as can be, a neighbour
@@ -36,24 +37,24 @@ const (
 	fadesAfter = 100 * time.Hour
 )
 
-// late returns how long a new instance takes from the first sign that it is needed.
-func (in *Input) late() time.Duration {
-	return in.Service.Group.Startup + time.Duration(in.confirm+1)*in.Service.Sampling
+// untilReady returns how long a new instance takes from the first sign that it is needed.
+func untilReady(in *policy.Input) time.Duration {
+	return in.Service.Group.Startup + time.Duration(in.Confirm+1)*in.Service.Sampling
 }
 
 // followVisits counts the neighbours that came since the last snapshot.
-func (p *primaPlan) followVisits() {
-	if !p.set.Pooling.on() {
+func (p *plan) followVisits() {
+	if !p.set.Pooling.On() {
 		return
 	}
 	seen := maps.Clone(p.mem.Visits)
 	if seen == nil {
 		seen = visits{}
 	}
-	for i, c := range p.in.contended {
+	for i, c := range p.in.Contended {
 		v := seen[c.Resource]
-		for _, m := range p.group.rated {
-			m.visited(i, uint8(1)<<slices.Index(quell.Resources, c.Resource), p.in.Service.Sampling, &v)
+		for _, m := range p.group.Rated {
+			countVisit(m, i, uint8(1)<<slices.Index(quell.Resources, c.Resource), p.in.Service.Sampling, &v)
 		}
 		if v.CalmS > fadesAfter.Seconds() {
 			v = visitors{v.CalmS / 2, v.Came / 2, v.Taken / 2}
@@ -61,7 +62,7 @@ func (p *primaPlan) followVisits() {
 		seen[c.Resource] = v
 	}
 	p.mem.Visits = seen
-	p.mem.Storm = seen.Storm(p.in.late(), p.mem.Storm)
+	p.mem.Storm = seen.Storm(untilReady(p.in), p.mem.Storm)
 	if p.stations != nil {
 		p.stations.visits = seen
 	}
@@ -83,20 +84,20 @@ func (v visits) Storm(late time.Duration, was bool) bool {
 }
 
 // Stormy returns whether neighbours come too often for a small group.
-func (mem *primaMemory) Stormy() bool { return mem.Storm }
+func (mem *memory) Stormy() bool { return mem.Storm }
 
-// visited adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
-func (m *Member) visited(i int, bit uint8, period time.Duration, v *visitors) {
-	own, s := m.prima(), &m.Senses[i]
+// countVisit adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
+func countVisit(m *policy.Member, i int, bit uint8, period time.Duration, v *visitors) {
+	own, s := instanceOf(m), &m.Senses[i]
 	switch {
-	case s.out || s.own-s.others > tracesOfUse:
-	case s.interfering-s.others < model.SignificantUse:
+	case s.Out || s.Own-s.Others > policy.TracesOfUse:
+	case s.Interfering-s.Others < model.SignificantUse:
 		own.Beside &^= bit
 		v.CalmS += period.Seconds()
-	case own.Beside&bit == 0 && !s.suspected():
+	case own.Beside&bit == 0 && !s.Suspected():
 		own.Beside |= bit
 		if s.Use <= tellingUse {
-			v.Came, v.Taken = v.Came+1, v.Taken+s.interfering-s.others
+			v.Came, v.Taken = v.Came+1, v.Taken+s.Interfering-s.Others
 		}
 	}
 }
@@ -117,8 +118,8 @@ func (v visitors) Taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1
 
 // reserve returns how much less the members of a group carry if neighbours come beside as many of them as may happen before one more
 // instance is ready. It is that of the resource that then limits the group.
-func (p *stations) reserve(members []*Member, rates []float64) (most float64) {
-	for i, c := range p.in.contended {
+func (p *stations) reserve(members []*policy.Member, rates []float64) (most float64) {
+	for i, c := range p.in.Contended {
 		g := gathered{least: math.Inf(1)}
 		for _, m := range members {
 			g.add(m, i)
@@ -139,17 +140,17 @@ type gathered struct {
 	byThis     float64 // and what it would carry if only this resource were limited
 }
 
-func (g *gathered) add(m *Member, i int) {
+func (g *gathered) add(m *policy.Member, i int) {
 	s := &m.Senses[i]
 	g.size++
-	g.carried += m.capacity
-	if !m.able || s.out {
+	g.carried += m.Capacity
+	if !m.Able || s.Out {
 		return
 	}
-	g.byThis += s.capacity * m.rates[i]
-	g.least = math.Min(g.least, s.waits)
-	g.room += 1 - s.interfering
-	if s.interfering < model.SignificantUse {
+	g.byThis += s.Capacity * m.Rates[i]
+	g.least = math.Min(g.least, s.Waits)
+	g.room += 1 - s.Interfering
+	if s.Interfering < model.SignificantUse {
 		g.calm++
 	}
 }
@@ -160,7 +161,7 @@ func (p *stations) lost(i int, g *gathered, came, taken float64) float64 {
 	if came == 0 {
 		return 0
 	}
-	station := p.in.contended[i].Predictor.Station()
+	station := p.in.Contended[i].Predictor.Station()
 	limit := func(waiting float64) float64 { return p.limit(i, "", g.size, waiting) }
 	pooling := station.Pooling()
 	calm, _ := station.Patience(0, p.threshold)

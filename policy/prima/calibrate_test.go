@@ -1,4 +1,4 @@
-package policy_test
+package prima
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ func offsets(t *testing.T, s quell.Service, rows ...string) []float64 {
 	var out []float64
 	for k, row := range rows {
 		_, st = e.Decide(snap(t, k, "i1 weight=1 "+row), st)
-		out = append(out, st.Instances["i1"].Memory.(*policy.PrimaInstance).Offset)
+		out = append(out, st.Instances["i1"].Memory.(*instance).Offset)
 	}
 	return out
 }
@@ -172,7 +172,7 @@ func TestCalibrationCollectsTheMetric(t *testing.T) {
 	in := snap(t, 0, "i1 weight=1 use=0.46 cap=0.5 lat=90")
 	l := in.Instances[0].Observation.LatencyMS
 	l.Mean, l.P90 = nil, l.Mean
-	if _, st := e.Decide(in, policy.State{}); st.Instances["i1"].Memory.(*policy.PrimaInstance).Offset != 0 {
+	if _, st := e.Decide(in, policy.State{}); st.Instances["i1"].Memory.(*instance).Offset != 0 {
 		t.Error("a percentile was taken for the mean")
 	}
 }

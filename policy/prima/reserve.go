@@ -1,4 +1,4 @@
-package policy
+package prima
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/budget"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -14,32 +15,32 @@ import (
 // missed as the budget allows (package budget). Instances in addition (spare) and further margins then stay at their defaults: in the
 // simulator nothing that they add was better than the right headroom.
 
-// usualHeadroom is the headroom without an error budget.
-const usualHeadroom = 0.9
+// defaultHeadroom is the headroom without an error budget.
+const defaultHeadroom = 0.9
 
 // parseHeadroom reads a headroom; 0 stands for auto.
 func parseHeadroom(text string) (float64, error) {
-	if text == autoWord {
+	if text == policy.AutoWord {
 		return 0, nil
 	}
 	v, err := setting.ParseShare(text)
 	if err != nil || !(v > 0 && v <= 1) {
-		return 0, fmt.Errorf("%q is neither %s nor a share above 0%% and up to 100%%", text, autoWord)
+		return 0, fmt.Errorf("%q is neither %s nor a share above 0%% and up to 100%%", text, policy.AutoWord)
 	}
 	return v, nil
 }
 
 func headroomText(v float64) string {
 	if v == 0 {
-		return autoWord
+		return policy.AutoWord
 	}
 	return setting.FormatShare(v)
 }
 
 // found sets the headroom of a service if no person did: with an error budget it is found.
-func (s PRIMASettings) found(slo quell.SLO) PRIMASettings {
+func (s Settings) found(slo quell.SLO) Settings {
 	if s.Headroom == 0 {
-		s.Headroom, s.finds = usualHeadroom, slo.Target > 0
+		s.Headroom, s.finds = defaultHeadroom, slo.Target > 0
 	}
 	return s
 }
@@ -64,19 +65,19 @@ type reserve struct {
 const (
 	// tellReserve is the least change of the reserve that is told.
 	tellReserve = 0.02
-	// fullFades is how long a full group is remembered, in seconds; leastMissed is what must have been missed by then, outOfReach how many
+	// fullFades is how long a full group is remembered, in seconds; minMissed is what must have been missed by then, outOfReach how many
 	// times what is allowed, and reachedAgain below how many times the target counts as within reach again.
-	fullFades, leastMissed, outOfReach, reachedAgain = 3600.0, 30.0, 2.0, 1.0
+	fullFades, minMissed, outOfReach, reachedAgain = 3600.0, 30.0, 2.0, 1.0
 )
 
 // followReserve counts the newest period, and sets the headroom that was found.
-func (p *primaPlan) followReserve() {
+func (p *plan) followReserve() {
 	if !p.set.finds {
 		return
 	}
 	r, service := &p.mem.Reserve, p.in.Service
 	slo := service.SLO
-	aim := budget.Aim{Allowed: 1 - slo.Target, Startup: p.in.late()}
+	aim := budget.Aim{Allowed: 1 - slo.Target, Startup: untilReady(p.in)}
 	var found budget.Reserve
 	if r.Found != nil {
 		found = *r.Found
@@ -106,7 +107,7 @@ func (p *primaPlan) followReserve() {
 }
 
 // whyReserve says what a reserve comes from.
-func (p *primaPlan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
+func (p *plan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
 	if r.Judged == 0 {
 		return fmt.Sprintf("what is usual where an instance takes %s to start, until the service shows what it needs",
 			setting.FormatDuration(aim.Startup.Round(time.Second)))
@@ -117,7 +118,7 @@ func (p *primaPlan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
 }
 
 // spoiled returns why a period teaches nothing about the reserve; "" if it does.
-func (p *primaPlan) spoiled(v *budget.Verdict) string {
+func (p *plan) spoiled(v *budget.Verdict) string {
 	switch {
 	case p.in.Snapshot.Spoiled != "":
 		return p.in.Snapshot.Spoiled
@@ -125,7 +126,7 @@ func (p *primaPlan) spoiled(v *budget.Verdict) string {
 		return "no instance is ready"
 	case p.mem.Reserve.Full:
 		return "the group is as large as it may be"
-	case p.group.handingOver:
+	case p.group.HandingOver:
 		return "another policy's shares are in force"
 	}
 	for i := range p.group.Members {
@@ -146,7 +147,7 @@ func (p *primaPlan) spoiled(v *budget.Verdict) string {
 }
 
 // followFull counts how a group that is as large as it may be misses its objective, and says once if the target is out of its reach.
-func (p *primaPlan) followFull(v *budget.Verdict, missed, seconds float64, aim budget.Aim) {
+func (p *plan) followFull(v *budget.Verdict, missed, seconds float64, aim budget.Aim) {
 	r := &p.mem.Reserve
 	fades := math.Exp(-seconds / fullFades)
 	r.AllS, r.FullS, r.OverS, r.SlowMS = r.AllS*fades+seconds, r.FullS*fades, r.OverS*fades, r.SlowMS*fades
@@ -160,7 +161,7 @@ func (p *primaPlan) followFull(v *budget.Verdict, missed, seconds float64, aim b
 	}
 	rate := r.OverS / r.AllS
 	switch {
-	case r.Out == "" && r.OverS >= leastMissed && rate > outOfReach*aim.Allowed:
+	case r.Out == "" && r.OverS >= minMissed && rate > outOfReach*aim.Allowed:
 		r.Out = fmt.Sprintf("with %d instances, the most that group.max allows, %.1f%% of the last time was missed, and %.2f%% may be: about %d "+
 			"instances would be needed, or a threshold of about %.0f ms", p.in.Service.Group.Max, 100*rate, 100*aim.Allowed,
 			p.in.Service.Group.Max+max(1, r.Lacked), math.Ceil(r.SlowMS))
@@ -172,7 +173,7 @@ func (p *primaPlan) followFull(v *budget.Verdict, missed, seconds float64, aim b
 }
 
 // noteRoom keeps for the next period how far the load is above what this decision makes room for.
-func (p *primaPlan) noteRoom() {
+func (p *plan) noteRoom() {
 	if !p.set.finds {
 		return
 	}
@@ -182,14 +183,14 @@ func (p *primaPlan) noteRoom() {
 		return
 	}
 	if room := p.set.Headroom * countable(p.sorted); room > 0 {
-		r.Excess = p.group.due / room
+		r.Excess = p.group.Due / room
 	}
 	short := p.needed > len(p.sorted)
 	r.Full = short && len(p.group.Ready)+p.group.Starting >= p.group.MaxSize(p.in)
 	if r.Full {
 		r.Lacked = max(r.Lacked, p.lacking())
 		if fresh := p.set.Headroom * p.freshCapacity; fresh > 0 {
-			lacking := (p.group.due - p.set.Headroom*countable(p.sorted)) / fresh
+			lacking := (p.group.Due - p.set.Headroom*countable(p.sorted)) / fresh
 			r.Lacked = max(r.Lacked, int(math.Min(math.Ceil(lacking), 1e6)))
 		}
 	}

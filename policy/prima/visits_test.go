@@ -1,4 +1,4 @@
-package policy_test
+package prima
 
 import (
 	"encoding/json"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -16,21 +15,21 @@ import (
 func TestComing(t *testing.T) {
 	for _, tc := range []struct {
 		why  string
-		seen policy.Visitors
+		seen visitors
 		calm int
 		want float64
 	}{
-		{"nobody has come in a day: hardly one", policy.Visitors{CalmS: 86_400}, 10, 0.02},
-		{"nothing was seen yet: one in 1000 s beside each of three", policy.Visitors{}, 3, 0.14},
-		{"one in 25 s beside each of six: 2.6, and half a deviation more", policy.Visitors{CalmS: 25_000, Came: 1000, Taken: 500}, 6, 3.2},
-		{"no more than there are", policy.Visitors{CalmS: 10, Came: 1000}, 2, 2},
-		{"no instance without neighbours", policy.Visitors{CalmS: 10, Came: 10}, 0, 0},
+		{"nobody has come in a day: hardly one", visitors{CalmS: 86_400}, 10, 0.02},
+		{"nothing was seen yet: one in 1000 s beside each of three", visitors{}, 3, 0.14},
+		{"one in 25 s beside each of six: 2.6, and half a deviation more", visitors{CalmS: 25_000, Came: 1000, Taken: 500}, 6, 3.2},
+		{"no more than there are", visitors{CalmS: 10, Came: 1000}, 2, 2},
+		{"no instance without neighbours", visitors{CalmS: 10, Came: 10}, 0, 0},
 	} {
 		if got := tc.seen.Coming(tc.calm, 14*time.Second); math.Abs(got-tc.want) > 0.1*tc.want+0.05 {
 			t.Errorf("%s: %.2f, want %.2f", tc.why, got, tc.want)
 		}
 	}
-	if got := (policy.Visitors{Came: 3, Taken: 1.2}).Taking(); math.Abs(got-1.7/4) > 1e-9 {
+	if got := (visitors{Came: 3, Taken: 1.2}).Taking(); math.Abs(got-1.7/4) > 1e-9 {
 		t.Errorf("a neighbour takes %v, want 0.425", got)
 	}
 }
@@ -47,7 +46,7 @@ func TestVisitsAreCounted(t *testing.T) {
 		}
 		_, st = e.Decide(s, st)
 	}
-	seen := st.Memory.(*policy.PrimaMemory).Visits[quell.Network]
+	seen := st.Memory.(*memory).Visits[quell.Network]
 	if seen.Came != 2 || math.Abs(seen.Taken-0.9) > 0.02 || seen.CalmS < 200 {
 		t.Errorf("%+v, want 2 that took 0.9 in sum", seen)
 	}
@@ -63,15 +62,15 @@ func TestVisitsAreCounted(t *testing.T) {
 
 // TestReserve: where neighbours often come, more instances stay.
 func TestReserve(t *testing.T) {
-	size := func(seen policy.Visitors) int {
-		mem := &policy.PrimaMemory{Visits: policy.Visits{quell.Network: seen}}
+	size := func(seen visitors) int {
+		mem := &memory{Visits: visits{quell.Network: seen}}
 		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), policy.State{Policy: all.Default(), Memory: mem})
 		if plan.Group == nil {
 			return 20
 		}
 		return 20 - len(plan.Group.Remove)
 	}
-	peace, storm := size(policy.Visitors{CalmS: 100_000}), size(policy.Visitors{CalmS: 100_000, Came: 4000, Taken: 2000})
+	peace, storm := size(visitors{CalmS: 100_000}), size(visitors{CalmS: 100_000, Came: 4000, Taken: 2000})
 	if peace > 9 || storm < peace+2 {
 		t.Errorf("load 6: %d instances are kept without neighbours, and %d where they often come", peace, storm)
 	}
@@ -82,44 +81,24 @@ func TestStorm(t *testing.T) {
 	late := 14 * time.Second
 	for _, tc := range []struct {
 		why  string
-		seen policy.Visitors
+		seen visitors
 		was  bool
 		want bool
 	}{
-		{"nothing was seen", policy.Visitors{}, false, false},
-		{"one in 25 s", policy.Visitors{CalmS: 25_000, Came: 1000}, false, true},
-		{"one in 200 s", policy.Visitors{CalmS: 200_000, Came: 1000}, false, false},
-		{"one in 200 s, after it was more", policy.Visitors{CalmS: 200_000, Came: 1000}, true, true},
-		{"one in 400 s, after it was more", policy.Visitors{CalmS: 400_000, Came: 1000}, true, false},
+		{"nothing was seen", visitors{}, false, false},
+		{"one in 25 s", visitors{CalmS: 25_000, Came: 1000}, false, true},
+		{"one in 200 s", visitors{CalmS: 200_000, Came: 1000}, false, false},
+		{"one in 200 s, after it was more", visitors{CalmS: 200_000, Came: 1000}, true, true},
+		{"one in 400 s, after it was more", visitors{CalmS: 400_000, Came: 1000}, true, false},
 	} {
-		if got := (policy.Visits{quell.CPU: {CalmS: 1e6}, quell.Network: tc.seen}).Storm(late, tc.was); got != tc.want {
+		if got := (visits{quell.CPU: {CalmS: 1e6}, quell.Network: tc.seen}).Storm(late, tc.was); got != tc.want {
 			t.Errorf("%s: %v", tc.why, got)
 		}
 	}
-	mem := &policy.PrimaMemory{Storm: true}
+	mem := &memory{Storm: true}
 	plan, st := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(4, 0.5), policy.State{Policy: all.Default(), Memory: mem})
-	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 || st.Memory.(*policy.PrimaMemory).Storm {
-		t.Errorf("in a storm an instance carries %.3f, want 0.75; it goes on: %v", got, st.Memory.(*policy.PrimaMemory).Storm)
-	}
-}
-
-// TestARequestTakesTheSameTimeWithoutLoad: the law of a resource that is hardly used takes the waiting at another one for its own. The
-// response time without load is the shortest of all laws, so that this resource does not end all capacity.
-func TestARequestTakesTheSameTimeWithoutLoad(t *testing.T) {
-	models := pooledModels(0.9, 0.9)
-	live := models.Live()
-	slow := *live[quell.Network][model.AnyType]
-	together := *slow.Together
-	slow.R0MS, slow.Together, slow.PerRequest = 45, &together, 0.001
-	together.R0MS = 45
-	live[quell.Memory] = map[string]*model.Law{model.AnyType: &slow}
-	service := learningService(all.Default())
-	tell(&service, "Resources", policy.AllKnown())
-	e := engine(t, service, models)
-	for i := range e.Contended() {
-		if got := e.Contended()[i].Predictor.Station().UnloadedMS(); math.Abs(got-10) > 0.01 {
-			t.Errorf("%s: %.2f ms without load, want 10", e.Contended()[i].Resource, got)
-		}
+	if got := plan.Capacity["i01"]; math.Abs(got-0.75) > 0.01 || st.Memory.(*memory).Storm {
+		t.Errorf("in a storm an instance carries %.3f, want 0.75; it goes on: %v", got, st.Memory.(*memory).Storm)
 	}
 }
 

@@ -1,4 +1,4 @@
-package policy
+package prima
 
 import (
 	"math"
@@ -7,48 +7,45 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 )
 
 const (
-	// longestUsual is the largest number of readings in a usual capacity, so that it follows slow changes.
-	longestUsual = 60
-	// leastUsual is the smallest number of readings with a known spread.
-	leastUsual = 2
-	// knownUsual is the smallest number of readings whose mean is better than the newest reading alone.
-	knownUsual = 5
+	// minReadings is the smallest number of readings with a known spread.
+	minReadings = 2
 	// far is a number of standard deviations. A reading further from the mean is a change or an outlier.
 	far = 3
 )
 
-// Usual is the mean of an instance's capacity since that capacity last changed. Single readings vary with severity, and near
+// Typical is the mean of an instance's capacity since that capacity last changed. Single readings vary with severity, and near
 // 0 they vary by their whole size, so weights that followed single readings would never settle.
-type Usual struct {
-	N        int     `json:"n"`             // readings, up to longestUsual
+type Typical struct {
+	N        int     `json:"n"`             // readings, up to LongestMean
 	Mean     float64 `json:"mean"`          // of the readings
 	Variance float64 `json:"variance"`      // of the readings
 	Off      int     `json:"off,omitempty"` // consecutive readings far above the mean; negative: far below
 }
 
-// With returns the usual capacity after one more reading. All readings have the same weight until there are longestUsual of them;
+// With returns the usual capacity after one more reading. All readings have the same weight until there are LongestMean of them;
 // then older ones fade. A reading far from the mean is not added at first. If more than confirm such readings follow each other,
 // the capacity has changed; otherwise they are dropped.
-func (u *Usual) With(capacity, tolerance float64, confirm int) *Usual {
+func (u *Typical) With(capacity, tolerance float64, confirm int) *Typical {
 	if u == nil {
-		return &Usual{N: 1, Mean: capacity}
+		return &Typical{N: 1, Mean: capacity}
 	}
 	next, d := *u, capacity-u.Mean
-	if u.N >= leastUsual && math.Abs(d) > u.stray(tolerance) {
+	if u.N >= minReadings && math.Abs(d) > u.stray(tolerance) {
 		if next.Off += sign(d); next.Off*sign(d) <= 0 {
 			next.Off = sign(d)
 		}
 		if next.Off*sign(d) > confirm {
-			return &Usual{N: 1, Mean: capacity, Variance: u.Variance}
+			return &Typical{N: 1, Mean: capacity, Variance: u.Variance}
 		}
 		return &next
 	}
 	next.Off = 0
-	next.N = min(u.N+1, longestUsual)
+	next.N = min(u.N+1, policy.LongestMean)
 	gain := 1 / float64(next.N)
 	next.Mean += gain * d
 	next.Variance = (1 - gain) * (u.Variance + gain*d*d)
@@ -56,7 +53,7 @@ func (u *Usual) With(capacity, tolerance float64, confirm int) *Usual {
 }
 
 // stray returns how far a reading may be from the mean without counting as a change or an outlier.
-func (u *Usual) stray(tolerance float64) float64 {
+func (u *Typical) stray(tolerance float64) float64 {
 	return math.Max(far*math.Sqrt(u.Variance), tolerance*u.Mean) + quell.SumTolerance
 }
 
@@ -68,33 +65,33 @@ func sign(d float64) int {
 }
 
 // doubt returns how far chance may have moved the mean from the true value: twice the standard error of the mean.
-func (u *Usual) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) }
+func (u *Typical) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)) }
 
-// forgetUsual drops the usual capacity of every instance that is not in service.
-func (p *primaPlan) forgetUsual() {
+// forgetTypical drops the usual capacity of every instance that is not in service.
+func (p *plan) forgetTypical() {
 	for i := range p.group.Members {
 		if m := &p.group.Members[i]; !m.InService() {
-			m.prima().Usual = nil
+			instanceOf(m).Typical = nil
 		}
 	}
 }
 
 // remember adds what each instance can carry now to its usual capacity.
-func (p *primaPlan) remember() {
+func (p *plan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
-		if m.Fresh || m.prima().Usual == nil {
-			m.prima().Usual = m.prima().Usual.With(m.carry/unit, p.set.Tolerance, p.set.Confirm)
+		if m.Fresh || instanceOf(m).Typical == nil {
+			instanceOf(m).Typical = instanceOf(m).Typical.With(m.Carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
 	}
 }
 
 // unit returns the divisor that makes capacities comparable over time. If requests begin to use more of another resource, the capacities
 // of all instances change together, which is no change of any instance. unit is 1 if the first resource fills first without neighbours.
-func (p *primaPlan) unit() float64 {
-	fresh, first := p.fresh(), p.in.contended[0].Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
+func (p *plan) unit() float64 {
+	fresh, first := p.fresh(), p.in.Contended[0].Predictor.FreshCapacity(p.in.Service.SLO.ThresholdMS())
 	if p.stations != nil {
-		first = p.stations.freshBy(0, max(len(p.group.rated), 1))
+		first = p.stations.freshBy(0, max(len(p.group.Rated), 1))
 	}
 	if fresh == 0 || first == 0 {
 		return 1
@@ -102,27 +99,27 @@ func (p *primaPlan) unit() float64 {
 	return fresh / first
 }
 
-// settle gives the instances weights by their usual capacities. All weights stay if none would change by more than
+// shareByTypical gives the instances weights by their usual capacities. All weights stay if none would change by more than
 // both the tolerance and what chance explains. If some capacity is known from only one reading, weights move only this part of the way.
-func (p *primaPlan) settle(part float64) {
+func (p *plan) shareByTypical(part float64) {
 	tolerance, moves, sum := p.set.Tolerance, false, 0.0
 	for _, m := range p.sorted {
-		sum += m.prima().Usual.Mean
+		sum += instanceOf(m).Typical.Mean
 	}
 	if sum == 0 {
 		p.share(p.sorted, tolerance)
 		return
 	}
 	rest := p.rest()
-	wanted, whole := p.usualShares(rest, sum), rest/sum
+	wanted, whole := p.typicalShares(rest, sum), rest/sum
 	p.explainGains(wanted, rest)
 	for i, m := range p.sorted {
-		moves = moves || math.Abs(wanted[i]-m.Planned) > math.Max(tolerance*m.Planned, whole*m.prima().Usual.doubt())+quell.SumTolerance
+		moves = moves || math.Abs(wanted[i]-m.Planned) > math.Max(tolerance*m.Planned, whole*instanceOf(m).Typical.doubt())+quell.SumTolerance
 	}
 	if !moves {
 		return
 	}
-	if !slices.ContainsFunc(p.sorted, func(m *Member) bool { return m.prima().Usual.N == 1 }) {
+	if !slices.ContainsFunc(p.sorted, func(m *policy.Member) bool { return instanceOf(m).Typical.N == 1 }) {
 		part = 1
 	}
 	for i, m := range p.sorted {
@@ -130,12 +127,12 @@ func (p *primaPlan) settle(part float64) {
 	}
 }
 
-// usualShares returns the shares by the instances' usual capacities, whose sum is given. The shares sum to rest.
-func (p *primaPlan) usualShares(rest, sum float64) []float64 {
+// typicalShares returns the shares by the instances' usual capacities, whose sum is given. The shares sum to rest.
+func (p *plan) typicalShares(rest, sum float64) []float64 {
 	shares := make([]float64, len(p.sorted))
 	whole := rest / sum
 	for i, m := range p.sorted {
-		shares[i] = whole * m.prima().Usual.Mean
+		shares[i] = whole * instanceOf(m).Typical.Mean
 	}
 	if p.set.Share != divide.Tail || rest == 0 {
 		return shares
@@ -148,7 +145,7 @@ func (p *primaPlan) usualShares(rest, sum float64) []float64 {
 
 // explainGains changes the wanted shares so that an instance that now carries far less than usual gains nothing beyond its part of the
 // present capacities. What it would have gained goes to instances that have room. The usual capacity follows a new neighbour late.
-func (p *primaPlan) explainGains(wanted []float64, rest float64) {
+func (p *plan) explainGains(wanted []float64, rest float64) {
 	present, sum := proportions(p.sorted)
 	if sum == 0 {
 		return
@@ -156,7 +153,7 @@ func (p *primaPlan) explainGains(wanted []float64, rest float64) {
 	var cut, room float64
 	rooms, unit := make([]float64, len(wanted)), p.unit()
 	for i, m := range p.sorted {
-		if u := m.prima().Usual; u.Mean-m.carry/unit > u.stray(p.set.Tolerance) {
+		if u := instanceOf(m).Typical; u.Mean-m.Carry/unit > u.stray(p.set.Tolerance) {
 			most := math.Max(m.Planned, rest*present[i])
 			cut += math.Max(0, wanted[i]-most)
 			wanted[i] = math.Min(wanted[i], most)
