@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -167,9 +168,6 @@ func (gd *guarded) settled(give eased) []fraction {
 	}
 	return list
 }
-
-// IsNew returns whether an instance has had no share yet.
-func (m *Member) IsNew() bool { return m.WeightNow() == 0 && !m.mem.Joined }
 
 // ramp returns the largest share that guard.slow_start allows an instance. The rule does not apply to an instance without readings.
 func (gd *guarded) ramp(m *Member) float64 {
@@ -350,12 +348,6 @@ func (gd *guarded) relatively() string {
 	return ""
 }
 
-// mostNamed limits how many instances a reason names.
-const mostNamed = 3
-
-// stepReason is the code of the reason that shares move only part of the way at once.
-const stepReason = "step"
-
 // explainStep names the instances that do not get the policy's share in this plan because of guard.step.
 func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 	step := gd.step(give)
@@ -379,4 +371,47 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 		gd.reason(stepReason, "", "no share moves by more than %.3f%s at once; on the way to %s", step, gd.relatively(),
 			strings.Join(named, ", "))
 	}
+}
+
+// cut multiplies shares by the factors of a fast policy, and gives what that frees to the other instances. Shares that people set are not
+// cut. If cuts left no instance any share, none is applied.
+func (gd *guarded) cut() {
+	var whole, left float64
+	var cuts []string
+	for _, m := range gd.staying {
+		if m.Fixed != nil {
+			continue
+		}
+		whole += m.Planned
+		left += m.Planned * m.Uncut
+		if m.Uncut < 1 {
+			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.Uncut,
+				m.Factor.Until.UTC().Format(time.TimeOnly)))
+		}
+	}
+	switch {
+	case len(cuts) == 0:
+		return
+	case left == 0:
+		gd.reason("cut", "", "not in force: %s, and nothing would be left", strings.Join(cuts, ", "))
+		return
+	}
+	gd.reason("cut", "", "%s", strings.Join(cuts, ", "))
+	for _, m := range gd.staying {
+		if m.Fixed == nil {
+			m.Planned *= m.Uncut * whole / left
+		}
+	}
+}
+
+type guarded struct {
+	in      *Input
+	group   *Group
+	plan    *quell.Plan
+	staying []*Member // ready, and not removed
+	base    []float64 // shares of staying from which guard.step counts; nil if no instance has a share yet
+}
+
+func (gd *guarded) reason(code, instance, format string, args ...any) {
+	AddReason(gd.plan, code, instance, format, args...)
 }

@@ -1,10 +1,6 @@
 package policy
 
 import (
-	"fmt"
-	"strings"
-	"time"
-
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 )
@@ -41,37 +37,6 @@ func (s State) withClamped(g *Group) State {
 	}
 	s.Instances = instances
 	return s
-}
-
-// cut multiplies shares by the factors of a fast policy, and gives what that frees to the other instances. Shares that people set are not
-// cut. If cuts left no instance any share, none is applied.
-func (gd *guarded) cut() {
-	var whole, left float64
-	var cuts []string
-	for _, m := range gd.staying {
-		if m.Fixed != nil {
-			continue
-		}
-		whole += m.Planned
-		left += m.Planned * m.Uncut
-		if m.Uncut < 1 {
-			cuts = append(cuts, fmt.Sprintf("%s has %.0f%% of its share, until %s if that is not renewed", m.ID, 100*m.Uncut,
-				m.Factor.Until.UTC().Format(time.TimeOnly)))
-		}
-	}
-	switch {
-	case len(cuts) == 0:
-		return
-	case left == 0:
-		gd.reason("cut", "", "not in force: %s, and nothing would be left", strings.Join(cuts, ", "))
-		return
-	}
-	gd.reason("cut", "", "%s", strings.Join(cuts, ", "))
-	for _, m := range gd.staying {
-		if m.Fixed == nil {
-			m.Planned *= m.Uncut * whole / left
-		}
-	}
 }
 
 // Fast runs a service's fast policy. It is immutable and safe for concurrent use.

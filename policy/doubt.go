@@ -39,7 +39,8 @@ func (d Doubt) with(off float64, at time.Time) Doubt {
 }
 
 // On returns whether the predictions are doubtful, stays whether they have been for long.
-func (d Doubt) On() bool    { return !d.Since.IsZero() }
+func (d Doubt) On() bool { return !d.Since.IsZero() }
+
 func (d Doubt) stays() bool { return d.For >= doubtWindows }
 
 func (d Doubt) middle() float64 {
@@ -72,15 +73,4 @@ func (g *Group) errors(in *Input) (off float64, known bool) {
 		sum, requests = sum+n*math.Log(ms/predicted), requests+n
 	}
 	return sum / math.Max(requests, 1), requests > 0
-}
-
-// doubt judges the predictions by the newest period.
-func (w *watched) doubt() {
-	if !w.in.byCapacity || !w.in.Stationed() {
-		w.Trust.Doubt = Doubt{}
-		return
-	}
-	if off, known := w.group.errors(w.in); known {
-		w.Trust.Doubt = w.Trust.Doubt.with(off, w.in.Snapshot.At)
-	}
 }

@@ -118,14 +118,6 @@ func noteUntold(in *Input, g *Group, plan *quell.Plan) {
 	}
 }
 
-// Named lists the first few ids, and says how many more there are.
-func Named(ids []string) string {
-	if more := len(ids) - mostNamed; more > 0 {
-		ids = append(slices.Clone(ids[:mostNamed]), fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(ids, ", ")
-}
-
 // noteSeverity records the instances' severity, for every policy that uses it.
 func noteSeverity(g *Group, plan *quell.Plan) {
 	plan.Severity = make(map[string]float64, len(g.Rated))

@@ -23,18 +23,6 @@ func guard(in *Input, g *Group, plan *quell.Plan) {
 	}
 }
 
-type guarded struct {
-	in      *Input
-	group   *Group
-	plan    *quell.Plan
-	staying []*Member // ready, and not removed
-	base    []float64 // shares of staying from which guard.step counts; nil if no instance has a share yet
-}
-
-func (gd *guarded) reason(code, instance, format string, args ...any) {
-	AddReason(gd.plan, code, instance, format, args...)
-}
-
 // boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A failed
 // instance that may still recover counts against group.max.
 func (gd *guarded) boundGroup() {

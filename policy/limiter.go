@@ -2,8 +2,6 @@ package policy
 
 import (
 	"math"
-
-	"github.com/quellhq/quell/model"
 )
 
 // The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
@@ -15,22 +13,6 @@ const (
 	ownWork         = "own_work"       // work of its own uses the resource, which is not for requests
 	otherServices   = "other_services" // requests of other services use the resource
 )
-
-// TakenOf returns what neighbours, or work of the machine that is no request, take of the resource.
-func (s *Sense) TakenOf(predictor *model.Predictor) float64 {
-	return math.Max(s.Neighbours(predictor), math.Min(s.Own, 1-s.Use))
-}
-
-// Neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
-func (s *Sense) Neighbours(predictor *model.Predictor) float64 {
-	switch {
-	case s.Taken == nil:
-		return predictor.Interfering(s.Use, s.Severity)
-	case s.Severity > s.Measured:
-		return math.Max(*s.Taken, predictor.Interfering(s.Use, s.Severity))
-	}
-	return *s.Taken
-}
 
 // limitedBy names what limits an instance's capacity. It returns "" if that is the policy's only resource.
 func (m *Member) limitedBy(in *Input) string {
@@ -86,3 +68,22 @@ func (m *Member) predictBy(in *Input, i int) float64 {
 	s.Interfering = s.TakenOf(predictor)
 	return station.ResponseMS(in.Queue(i, m.Type, m.Now[i].Size), m.Sees(i, m.Now, s.Use*m.Rates[i]), s.Interfering)
 }
+
+const (
+	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
+	leastOwnWork = 0.1
+	// TracesOfUse is below any use that can be measured.
+	TracesOfUse = 1e-9
+	// clearlyOwn is the use of own work that needs no second window.
+	clearlyOwn = 0.25
+	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
+	// usual deviation.
+	leastOverRequests, overSpread = 0.3, 3
+	// fewestForCost is how many requests a window must have to tell what one costs.
+	fewestForCost = 20
+	// leastSeen is the part of own work that the agent must have seen another user of the processors do.
+	leastSeen = 0.5
+	// costGrows is the factor by which the usual cost grows in a window with own work. So dearer requests of one instance alone, which look
+	// like own work, are taken for what they are within minutes to hours.
+	costGrows = 1.002
+)

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -416,4 +417,23 @@ func (m *Member) count(staleAfter int) {
 	} else if m.WeightNow() > 0 {
 		mem.Joined = true
 	}
+}
+
+// IsNew returns whether an instance has had no share yet.
+func (m *Member) IsNew() bool { return m.WeightNow() == 0 && !m.mem.Joined }
+
+// TakenOf returns what neighbours, or work of the machine that is no request, take of the resource.
+func (s *Sense) TakenOf(predictor *model.Predictor) float64 {
+	return math.Max(s.Neighbours(predictor), math.Min(s.Own, 1-s.Use))
+}
+
+// Neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.
+func (s *Sense) Neighbours(predictor *model.Predictor) float64 {
+	switch {
+	case s.Taken == nil:
+		return predictor.Interfering(s.Use, s.Severity)
+	case s.Severity > s.Measured:
+		return math.Max(*s.Taken, predictor.Interfering(s.Use, s.Severity))
+	}
+	return *s.Taken
 }

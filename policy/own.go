@@ -24,25 +24,6 @@ type requestCost struct {
 // requestCosts are the costs by instance and resource. The maps are never changed.
 type requestCosts map[string]map[quell.Resource]requestCost
 
-const (
-	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
-	leastOwnWork = 0.1
-	// TracesOfUse is below any use that can be measured.
-	TracesOfUse = 1e-9
-	// clearlyOwn is the use of own work that needs no second window.
-	clearlyOwn = 0.25
-	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
-	// usual deviation.
-	leastOverRequests, overSpread = 0.3, 3
-	// fewestForCost is how many requests a window must have to tell what one costs.
-	fewestForCost = 20
-	// leastSeen is the part of own work that the agent must have seen another user of the processors do.
-	leastSeen = 0.5
-	// costGrows is the factor by which the usual cost grows in a window with own work. So dearer requests of one instance alone, which look
-	// like own work, are taken for what they are within minutes to hours.
-	costGrows = 1.002
-)
-
 // consumed is what an instance used of a resource in a new window.
 type consumed struct {
 	in        *quell.Instance

@@ -7,18 +7,6 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// One prober, on one link, probes all machines of a service. If the severities of most machines rise in the same period and their requests
-// are not slower, the prober, its link or the host below everything is the likelier cause: these severities do not count until something
-// else shows neighbours.
-
-// Probed is what is remembered of an instance to tell a slow prober from neighbours.
-type Probed struct {
-	CalmMS  float64 `json:"calm_ms,omitempty"` // smoothed mean response time of its requests, in ms, in periods without severity
-	Up      int     `json:"up,omitempty"`      // periods in a row with severity
-	Doubted bool    `json:"doubted,omitempty"` // its severity does not count
-	Alone   int     `json:"alone,omitempty"`   // periods for which it has been doubted while most others had no severity
-}
-
 const (
 	// riseWithin is in how many periods severities must begin to count as one rise.
 	riseWithin = 2

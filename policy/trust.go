@@ -459,3 +459,14 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt()}
 	return t
 }
+
+// doubt judges the predictions by the newest period.
+func (w *watched) doubt() {
+	if !w.in.byCapacity || !w.in.Stationed() {
+		w.Trust.Doubt = Doubt{}
+		return
+	}
+	if off, known := w.group.errors(w.in); known {
+		w.Trust.Doubt = w.Trust.Doubt.with(off, w.in.Snapshot.At)
+	}
+}

@@ -1,0 +1,27 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quellhq/quell"
+)
+
+// Named lists the first few ids, and says how many more there are.
+func Named(ids []string) string {
+	if more := len(ids) - mostNamed; more > 0 {
+		ids = append(slices.Clone(ids[:mostNamed]), fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(ids, ", ")
+}
+
+func AddReason(plan *quell.Plan, code, instance, format string, args ...any) {
+	plan.Reasons = append(plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
+}
+
+// mostNamed limits how many instances a reason names.
+const mostNamed = 3
+
+// stepReason is the code of the reason that shares move only part of the way at once.
+const stepReason = "step"
