@@ -62,7 +62,20 @@ type Command struct {
 }
 
 // For is how long what the command changes stays, 0 if it has no end.
-func (c Command) For() time.Duration { return time.Duration(c.ForS * float64(time.Second)) }
+func (c Command) For() time.Duration { return seconds(c.ForS) }
+
+// seconds returns a time, or the nearest that there is.
+func seconds(s float64) time.Duration {
+	switch most := float64(math.MaxInt64); {
+	case math.IsNaN(s):
+		return 0
+	case s*1e9 >= most:
+		return math.MaxInt64
+	case s*1e9 <= -most:
+		return math.MinInt64
+	}
+	return time.Duration(s * float64(time.Second))
+}
 
 // Longest is the longest time after which something ends by itself.
 const Longest = 30 * 24 * time.Hour
@@ -75,9 +88,9 @@ func (c Command) checkFor() error {
 	case c.Name != Override && c.Name != Drain && c.Name != Authority && c.Name != Compare:
 		return fmt.Errorf("%s has no end: only override, drain, authority and compare may have one", c.Name)
 	case !(c.ForS >= 1 && c.ForS <= Longest.Seconds()):
-		return fmt.Errorf("%s for %g s: at least 1 s and at most %v are allowed", c.Name, c.ForS, Longest)
+		return fmt.Errorf("%s for %v: at least 1s and at most %d days are allowed", c.Name, seconds(c.ForS), int(Longest.Hours()/24))
 	case c.Name == Compare && !(c.TurnS >= 1 && c.TurnS <= Longest.Seconds()):
-		return fmt.Errorf("compare in turns of %g s: at least 1 s and at most %v are allowed", c.TurnS, Longest)
+		return fmt.Errorf("compare in turns of %v: at least 1s and at most %d days are allowed", seconds(c.TurnS), int(Longest.Hours()/24))
 	case c.Name == Authority && c.Level == "":
 		return errors.New("authority: only a level can have an end")
 	}

@@ -143,10 +143,13 @@ func (f *File) Restarts(process string, changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).restart, process) })
 }
 
-// needs returns what must be done to apply a changed key, "" if a reload of the controller is enough.
-func (o owner) needs() string {
+// needs returns what must be done to apply a changed key, "" if a reload of the controller is enough. back: it has the value of the start
+// again, so only processes that were started in between have another one.
+func (o owner) needs(back bool) string {
 	var parts []string
-	if who := listing(o.restart); who != "" {
+	if who := listing(o.restart); who != "" && back {
+		parts = append(parts, "only if started with another value, restart "+who)
+	} else if who != "" {
 		parts = append(parts, "restart "+who)
 	}
 	if who := listing(o.hangUp); who != "" {
@@ -170,7 +173,7 @@ func (f *File) NeedsRestart(sinceStart, now []string) string {
 		if !news {
 			o.hangUp = nil
 		}
-		if need := o.needs(); need != "" {
+		if need := o.needs(!pending); need != "" {
 			byNeed[need] = append(byNeed[need], key)
 		}
 	}

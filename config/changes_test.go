@@ -92,7 +92,7 @@ func TestWhatAReloadRepeats(t *testing.T) {
 		{[]string{"agent.interface"}, nil, ""},
 		{nil, []string{"agent.interface"}, "agent.interface changed: send SIGHUP to the agents to apply it."}, // changed back
 		{[]string{"bus.url"}, nil, "bus.url changed: restart the controller to apply it."},
-		{nil, []string{"bus.url"}, "bus.url changed: restart the balancer and the agents to apply it."},
+		{nil, []string{"bus.url"}, "bus.url changed: only if started with another value, restart the balancer and the agents to apply it."},
 		{[]string{"agent.interface", "bus.url"}, []string{"probe.count"}, "bus.url changed: restart the controller to apply it. " +
 			"probe.count changed: send SIGHUP to the balancer to apply it."},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/switchback"
 )
 
@@ -39,9 +40,11 @@ func (c *Controller) compare(cmd bus.Command) error {
 	case len(t.Overrides) > 0:
 		return errors.New("a share is set for a time: wait until that ends")
 	case turn < least:
-		return fmt.Errorf("turns of %v are too short: at least %v are needed, twice what is not used of each", turn, least)
+		return fmt.Errorf("turns of %s are too short: at least %s are needed, twice what is not used of each", setting.FormatDuration(turn),
+			setting.FormatDuration(least))
 	case schedule.Turns < switchback.Least:
-		return fmt.Errorf("%v have only %d turns of %v: at least %d are needed", cmd.For(), schedule.Turns, turn, switchback.Least)
+		return fmt.Errorf("%s have only %d turns of %s: at least %d are needed", setting.FormatDuration(cmd.For()), schedule.Turns,
+			setting.FormatDuration(turn), switchback.Least)
 	}
 	t.Comparison = &Comparison{newTerm(c.now(), schedule.Length()), schedule, cmd.By, c.now()}
 	return nil
@@ -51,8 +54,9 @@ func compareText(cmd bus.Command) string {
 	if cmd.ForS == 0 {
 		return "comparison ended by " + cmd.By
 	}
-	return fmt.Sprintf("comparison begun by %s for %v, in turns of %g s, seed %d: in half of the turns, in random order, the shares are "+
-		"those of before Quell", cmd.By, cmd.For(), cmd.TurnS, cmd.Seed)
+	turn := time.Duration(cmd.TurnS * float64(time.Second))
+	return fmt.Sprintf("comparison begun by %s for %s, in turns of %s, seed %d: in half of the turns, in random order, the shares are "+
+		"those of before Quell", cmd.By, setting.FormatDuration(cmd.For()), setting.FormatDuration(turn), cmd.Seed)
 }
 
 // comparedTurn returns the turn of the comparison in progress, nil if there is none.

@@ -63,6 +63,13 @@ func TestComparison(t *testing.T) {
 				if s := r.c.Status(); s.Comparison == nil || s.Comparison.By != "ann" {
 					t.Errorf("status %+v", s.Comparison)
 				}
+				if got := r.get("/metrics").Body.String(); !strings.Contains(got, `quell_comparison{service="shop",turn="handed_back"}`) {
+					t.Errorf("no quell_comparison in\n%s", got)
+				}
+				if reply := r.ask(bus.Command{Name: bus.Override, Instance: "i1", Weight: new(float64), ForS: 10}); !strings.Contains(reply.Error,
+					"a comparison is in progress") {
+					t.Errorf("a share for a time: %+v", reply)
+				}
 				meanwhile(r)
 				if acting, back := r.turns(); acting != 6 || back != 6 {
 					t.Errorf("%d turns acting, %d handed back, want 6 of each", acting, back)

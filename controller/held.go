@@ -151,15 +151,22 @@ func (c *Controller) drainable(v view, cmd bus.Command) error {
 			others++
 		}
 	}
-	switch held, already := c.mem.Held[cmd.Instance]; {
+	held, already := c.mem.Held[cmd.Instance]
+	_, ends := c.mem.Temporary.Holds[cmd.Instance]
+	switch {
 	case c.refused != nil:
 		return c.refused
 	case c.opts.Service.Mode != quell.Act:
 		return fmt.Errorf("mode is %s: Quell changes nothing. Take %s out at the balancer", c.opts.Service.Mode, cmd.Instance)
 	case !found:
 		return fmt.Errorf("no instance %q; `quell status` lists them", cmd.Instance)
-	case already:
+	case already && !ends && cmd.ForS > 0:
+		return fmt.Errorf("%s was taken out already, by %s at %s, without an end: quell undrain puts it back, and a new drain may have one",
+			cmd.Instance, held.By, held.Since.UTC().Format(time.RFC3339))
+	case already && !ends:
 		return fmt.Errorf("%s was taken out already, by %s at %s", cmd.Instance, held.By, held.Since.UTC().Format(time.RFC3339))
+	case already: // the order gives it another end, or none
+		return nil
 	case others == 0 && !cmd.Force:
 		return fmt.Errorf("no other instance is in rotation and healthy: without %s every request would fail. Use --force if that is meant",
 			cmd.Instance)

@@ -66,6 +66,9 @@ var (
 	descArrivals  = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
 	descObjective = prometheus.NewDesc("quell_objective_seconds", "Response time that the objective's metric must not exceed.",
 		perService, nil)
+	descComparison = prometheus.NewDesc("quell_comparison",
+		"1 while acting is compared with the shares of before Quell; turn: acting or handed_back, 1 for the one in force.",
+		[]string{"service", "turn"}, nil)
 	descSampling = prometheus.NewDesc("quell_sampling_seconds", "Sampling period: a decision is made in each.", perService, nil)
 	descPaused   = prometheus.NewDesc("quell_paused", "1 while paused by hand.", perService, nil)
 	descActing   = prometheus.NewDesc("quell_acting", "1 while plans are carried out.", perService, nil)
@@ -181,6 +184,10 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	now := m.c.shown.read()
 	for _, why := range idleReasons {
 		gauge(descIdle, bit(why == now.idle), why)
+	}
+	if s.Comparison != nil {
+		gauge(descComparison, bit(!s.HandedBack), "acting")
+		gauge(descComparison, bit(s.HandedBack), "handed_back")
 	}
 	gauge(descObjective, now.objective.Seconds())
 	gauge(descSampling, m.c.sampling().Seconds())

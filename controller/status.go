@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
+	"github.com/quellhq/quell/setting"
 )
 
 // Status is what `quell status` shows.
@@ -43,6 +44,7 @@ type Status struct {
 	AuthorityFor    *TemporaryAuthority          `json:"temporary_authority,omitempty"` // absent: the authority has no end
 	Orders          int                          `json:"orders,omitempty"`              // number of operators' orders so far
 	Comparison      *Comparison                  `json:"comparison,omitempty"`          // in progress
+	HandedBack      bool                         `json:"handed_back,omitempty"`         // in a turn of it in which the shares are those of before
 	Models          string                       `json:"models"`                        // one of the constants below, or why there are none
 	Learned         []string                     `json:"learned,omitempty"`             // how well each resource is known on each type of instance
 	Authority       quell.Authority              `json:"authority,omitempty"`           // how far the policy may go at present; absent: no limit
@@ -206,7 +208,7 @@ func (c *Controller) show() {
 	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
-	s.Comparison = c.mem.Temporary.Comparison
+	s.Comparison, s.HandedBack = c.mem.Temporary.Comparison, c.handedBack()
 	s.Released = c.mem.Released
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""
@@ -505,7 +507,7 @@ func forText(cmd bus.Command) string {
 	if cmd.ForS == 0 {
 		return ""
 	}
-	return " for " + cmd.For().String()
+	return " for " + setting.FormatDuration(cmd.For())
 }
 
 func (c *Controller) override(cmd bus.Command) error {

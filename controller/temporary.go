@@ -103,6 +103,10 @@ func (c *Controller) overrideFor(cmd bus.Command) error {
 		return fmt.Errorf("a share can be set for a time only while Quell acts, and nothing is changed now: %s", why)
 	}
 	t := &c.mem.Temporary
+	if t.Comparison != nil {
+		return fmt.Errorf("a comparison is in progress until %s UTC, and needs the same shares in all its turns: quell compare stop ends it",
+			t.Comparison.Until.UTC().Format(time.DateTime))
+	}
 	if len(t.Overrides) == 0 && !t.GoBack {
 		t.Before = c.mem.Weights
 	}

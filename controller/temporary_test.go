@@ -363,3 +363,26 @@ func TestTerms(t *testing.T) {
 		}
 	}
 }
+
+// Another drain of an instance renews the end of a hold, or takes it away. A hold without an end gets none by the way.
+func TestADrainRenewsAHold(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		drain := func(s float64) bus.Command { return bus.Command{Name: bus.Drain, Instance: "i3", ForS: s} }
+		r.do(drain(5))
+		r.pass(3 * time.Second)
+		r.do(drain(20))
+		r.pass(6 * time.Second)
+		if row := r.row("i3"); row.Held == nil || row.HeldUntil == nil {
+			t.Errorf("after the first end: %+v", row)
+		}
+		r.do(drain(0))
+		r.pass(20 * time.Second)
+		if row := r.row("i3"); row.Held == nil || row.HeldUntil != nil {
+			t.Errorf("without an end: %+v", row)
+		}
+		if reply := r.ask(drain(5)); !strings.Contains(reply.Error, "without an end: quell undrain puts it back") {
+			t.Errorf("%+v", reply)
+		}
+	})
+}

@@ -200,7 +200,8 @@ func (p *running) probe(ctx context.Context) {
 		tellUnprobed(p.file, p.log)
 		return
 	}
-	prober, err := newProber(p.file, p.file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
+	file := p.probed()
+	prober, err := newProber(file, file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
 	if err != nil {
 		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in the section probe must not stop the service
 		return
@@ -209,6 +210,14 @@ func (p *running) probe(ctx context.Context) {
 	done := make(chan struct{})
 	go func() { prober.Run(ctx); close(done) }()
 	p.stopProbing = func() { cancel(); <-done }
+}
+
+// probed is the configuration by which the prober works: the one in force, with the names of the start. The balancer's readings have these
+// names, too, until it is restarted.
+func (p *running) probed() *config.File {
+	file := *p.file
+	file.Service.Name, file.Balancer.Name = p.started.Service.Name, p.started.Balancer.Name
+	return &file
 }
 
 // reason is why a balancer ends.

@@ -48,6 +48,9 @@ func TestRedlineGoesBack(t *testing.T) {
 		return len(s.Instances) == 2 && s.Instances[0].LatencyMS != nil && s.Instances[1].LatencyMS != nil
 	})
 
+	if out, status := r.quell("redline", "i11", "--config", r.config); status != 2 || !has(out, `no instance "i11", did you mean "i1"`) {
+		t.Errorf("status %d for an unknown instance: %s", status, out)
+	}
 	r.raise().kill(t)
 	r.backAsBefore()
 

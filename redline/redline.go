@@ -30,7 +30,7 @@ const (
 	ceiling   = 0.85 // of the threshold: the metric that a next level may be predicted to reach
 	sure      = 0.6  // of the threshold: below it, the line alone does not end the test
 	least     = 0.04 // of the rate: the smallest step
-	most      = 0.15 // of the rate: the largest step
+	most      = 0.15 // of the rate: the largest step, as it is expected from the steps before
 	mostShare = 0.97 // the others must stay in use
 	foreign   = 0.3  // increase of severity that counts as a neighbour
 	failing   = 0.01 // error rate that ends the test
@@ -88,6 +88,10 @@ type Test struct {
 	settled int            // periods since it took effect
 	silent  int            // periods without a reading
 	slow    map[string]int // consecutive periods in which another instance missed the objective
+
+	parts []part // of the levels
+	at    part   // of the level in progress
+	since part   // since the last step
 
 	level   []sample
 	use     map[quell.Resource]float64 // summed over the level's samples
@@ -173,6 +177,7 @@ func (t *Test) Next(p Period) Move {
 		return t.end(why, true)
 	}
 	t.count(p.Snapshot, in)
+	leapt := t.leapt(p.Snapshot)
 	s, known := metric(in, t.o.SLO)
 	switch {
 	case !known:
@@ -182,6 +187,8 @@ func (t *Test) Next(p Period) Move {
 		return Move{Share: t.share}
 	case t.unexplained(s) != "":
 		return t.end(t.unexplained(s), true)
+	case leapt != "":
+		return t.end(leapt, true)
 	case t.risky():
 		return t.end("as many requests missed the objective as may be risked", false)
 	case s.ms > t.o.SLO.ThresholdMS() && t.settled > 0:
@@ -200,6 +207,7 @@ func (t *Test) Next(p Period) Move {
 		return Move{Share: t.share}
 	}
 	t.take(in, s)
+	t.at.add(p.Snapshot, in.ID)
 	if n := requests(t.level); len(t.level) < minLevel || n < enough && len(t.level) < maxLevel {
 		return Move{Share: t.share}
 	}
@@ -366,15 +374,13 @@ func (t *Test) climb(snapshot *quell.Snapshot) Move {
 	if snapshot.ArrivalRate != nil {
 		total = math.Max(*snapshot.ArrivalRate, now)
 	}
-	// The balancer's rule, not only the share, decides how many requests the instance gets, so the share grows as the rate should.
-	share := math.Min(level.Share*want/now, mostShare)
-	if share < 1.02*level.Share {
+	if level.Share > mostShare/1.02 {
 		m := t.end(fmt.Sprintf("there is not enough load for more: the service gets %.3g requests/s", total), false)
 		m.Level = &level
 		return m
 	}
-	t.share, t.settled = share, 0
-	return Move{Share: share, Level: &level}
+	t.share, t.settled, t.since = t.next(level.Share, want/now), 0, part{}
+	return Move{Share: t.share, Level: &level}
 }
 
 // complete ends the level.
@@ -391,8 +397,8 @@ func (t *Test) complete() Level {
 		}
 		level.Utilization[r] = sum / float64(len(t.level))
 	}
-	t.result.Levels = append(t.result.Levels, level)
-	t.level, t.periods, t.seconds = nil, nil, 0
+	t.result.Levels, t.parts = append(t.result.Levels, level), append(t.parts, t.at)
+	t.level, t.at, t.periods, t.seconds = nil, part{}, nil, 0
 	clear(t.use)
 	return level
 }

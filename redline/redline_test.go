@@ -12,9 +12,10 @@ import (
 
 // service is a service of three under processor sharing: a request takes 10 ms alone, and 100 of them per second use a machine whole.
 type service struct {
-	load    float64 // requests per second
-	hidden  float64 // use of i1 by neighbours
-	share   float64 // of i1
+	load    float64                     // requests per second
+	hidden  float64                     // use of i1 by neighbours
+	share   float64                     // of i1
+	part    func(share float64) float64 // of the requests that i1 gets; nil: its share
 	change  func(*quell.Snapshot)
 	elapsed int
 }
@@ -24,8 +25,15 @@ var slo = quell.SLO{Metric: quell.Mean, Threshold: 50 * time.Millisecond}
 func (s *service) period() Period {
 	s.elapsed++
 	snapshot := &quell.Snapshot{At: time.Unix(int64(10*s.elapsed), 0), ArrivalRate: &s.load}
+	part := s.share
+	if s.part != nil {
+		part = s.part(s.share)
+	}
 	for i, share := range []float64{s.share, (1 - s.share) / 2, (1 - s.share) / 2} {
-		rate := s.load * share
+		rate := s.load * part
+		if i > 0 {
+			rate = s.load * (1 - part) / 2
+		}
 		u := rate / 100
 		in := quell.Instance{ID: fmt.Sprintf("i%d", i+1), State: quell.Ready, Weight: &share, Observation: &quell.Observation{WindowS: 10,
 			RequestRate: &rate, Utilization: map[quell.Resource]float64{quell.Network: u}}}

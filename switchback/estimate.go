@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	leastRequests = 30   // that an instance needs in a period to be judged
+	leastRequests = 30   // that an instance needs to be judged, per period over both turns of a block
 	leastBlocks   = 6    // for an interval
 	confidence    = 0.95 // of the intervals
 	gap           = 3    // periods without a snapshot after which a period is not used
@@ -61,73 +61,16 @@ type Interval struct {
 
 // Result is what a comparison found.
 type Result struct {
-	Began   time.Time `json:"began"`
-	Turns   int       `json:"turns"`  // that were begun
-	Blocks  int       `json:"blocks"` // whole ones, that could be used
-	Acting  Arm       `json:"acting"`
-	Back    Arm       `json:"handed_back"`
-	SavedS  *Interval `json:"saved_s_per_hour,omitempty"` // seconds above the objective that acting saves in an hour
-	Saved   *Interval `json:"saved_share,omitempty"`      // the share of all requests that it keeps from instances above the objective
-	Verdict Verdict   `json:"verdict"`
-}
-
-// Collector estimates from snapshots in order of time. If there are several comparisons, the last one counts.
-type Collector struct {
-	o     Options
-	began time.Time
-	turns map[int]*Arm
-	back  map[int]bool
-	last  *quell.Turn // in force since the last snapshot
-	at    time.Time   // of the last snapshot
-}
-
-// Collect returns an empty collector.
-func Collect(o Options) *Collector { return &Collector{o: o} }
-
-// Add enters a snapshot. Its observations are of the period before it, so they belong to the turn of the snapshot before it.
-func (c *Collector) Add(s *quell.Snapshot) {
-	turn, seconds := c.last, s.At.Sub(c.at).Seconds()
-	c.last, c.at = s.Turn, s.At
-	if s.Turn != nil && !s.Turn.Began.Equal(c.began) {
-		c.began, c.turns, c.back = s.Turn.Began, map[int]*Arm{}, map[int]bool{}
-	}
-	if turn == nil || !turn.Began.Equal(c.began) || seconds <= 0 || seconds > gap*c.o.Sampling.Seconds() {
-		return
-	}
-	if c.turns[turn.Number] == nil {
-		c.turns[turn.Number] = &Arm{}
-	}
-	c.back[turn.Number] = turn.Back
-	if turn.AgeS < c.o.CarryS {
-		return
-	}
-	c.judge(c.turns[turn.Number], s, seconds)
-}
-
-// judge enters a period.
-func (c *Collector) judge(a *Arm, s *quell.Snapshot, seconds float64) {
-	judged, missed := false, false
-	for i := range s.Instances {
-		o := s.Instances[i].Observation
-		if o == nil || o.LatencyMS == nil || o.LatencyMS.N < leastRequests {
-			continue
-		}
-		ms, known := o.LatencyMS.Of(c.o.SLO.Metric)
-		if !known {
-			continue
-		}
-		n := float64(o.LatencyMS.N)
-		judged, a.Requests = true, a.Requests+n
-		if ms > c.o.SLO.ThresholdMS() {
-			missed, a.Over = true, a.Over+n
-		}
-	}
-	if judged {
-		a.Seconds += seconds
-	}
-	if missed {
-		a.MissedS += seconds
-	}
+	Began        time.Time `json:"began"`
+	Turns        int       `json:"turns"`                   // that were begun
+	Blocks       int       `json:"blocks"`                  // whole ones, that could be used
+	Thin         int       `json:"thin_blocks,omitempty"`   // whole ones that could not, because no instance had enough requests
+	MostRequests float64   `json:"most_requests,omitempty"` // of an instance in a period of these, as a mean
+	Acting       Arm       `json:"acting"`
+	Back         Arm       `json:"handed_back"`
+	SavedS       *Interval `json:"saved_s_per_hour,omitempty"` // seconds above the objective that acting saves in an hour
+	Saved        *Interval `json:"saved_share,omitempty"`      // the share of all requests that it keeps from instances above the objective
+	Verdict      Verdict   `json:"verdict"`
 }
 
 func (a *Arm) add(b *Arm) {
@@ -138,33 +81,18 @@ func (a *Arm) add(b *Arm) {
 // that is looked for, so their t interval is one for it (Bojinov, Simchi-Levi and Zhao, Management Science 69(7), 2023, for turns that are
 // longer than what carries over). It returns nil if nothing was compared.
 func (c *Collector) Result() *Result {
-	if len(c.turns) == 0 {
+	all := c.done.with(c.o, c.turns)
+	if all.turns == 0 {
 		return nil
 	}
-	r := &Result{Began: c.began, Turns: len(c.turns), Verdict: Few}
-	var seconds, shares []float64
-	last := 0
-	for number := range c.turns {
-		last = max(last, number)
+	r := &Result{Began: c.began, Turns: all.turns, Blocks: len(all.seconds), Acting: all.acting, Back: all.back, Verdict: Few}
+	if all.thin > 0 {
+		r.Thin, r.MostRequests = all.thin, all.most
 	}
-	for number := 0; number <= last; number += 2 {
-		one, two := c.turns[number], c.turns[number+1]
-		if one == nil || two == nil || one.Requests == 0 || two.Requests == 0 || c.back[number] == c.back[number+1] {
-			continue
-		}
-		acting, back := one, two
-		if c.back[number] {
-			acting, back = two, one
-		}
-		r.Acting.add(acting)
-		r.Back.add(back)
-		seconds = append(seconds, 3600*(back.MissedS/back.Seconds-acting.MissedS/acting.Seconds))
-		shares = append(shares, back.Over/back.Requests-acting.Over/acting.Requests)
-	}
-	if r.Blocks = len(seconds); r.Blocks < leastBlocks {
+	if r.Blocks < leastBlocks {
 		return r
 	}
-	saved, share := interval(seconds), interval(shares)
+	saved, share := interval(all.seconds), interval(all.shares)
 	r.SavedS, r.Saved, r.Verdict = &saved, &share, Neither
 	switch {
 	case saved.Low > 0:
@@ -183,6 +111,15 @@ func interval(values []float64) Interval {
 	return Interval{mean, mean - half, mean + half}
 }
 
+// unused says why blocks could not be used, "" if all could.
+func (r *Result) unused() string {
+	if r.Thin == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d more could not be used, because no instance had %d requests in a sampling period (at most %.0f): compare while "+
+		"there is more load, or with a longer sampling period; ", r.Thin, leastRequests, r.MostRequests)
+}
+
 // Text says what was found, for people.
 func (r *Result) Text() string {
 	what := fmt.Sprintf("(%d blocks of two turns since %s UTC)", r.Blocks, r.Began.UTC().Format(time.DateTime))
@@ -190,8 +127,8 @@ func (r *Result) Text() string {
 		r.Acting.MissedS, r.Acting.Seconds, r.Back.MissedS, r.Back.Seconds)
 	switch r.Verdict {
 	case Few:
-		return fmt.Sprintf("The comparison cannot tell yet: it has %d whole blocks of two turns, and needs %d; %s.", r.Blocks, leastBlocks,
-			missed)
+		return fmt.Sprintf("The comparison cannot tell yet: it has %d whole blocks of two turns, and needs %d; %s%s.", r.Blocks, leastBlocks,
+			r.unused(), missed)
 	case Better:
 		return fmt.Sprintf("Acting saves %.0f s above the objective in an hour, 95%% interval %.0f to %.0f s %s: %s.", r.SavedS.Value,
 			r.SavedS.Low, r.SavedS.High, what, missed)

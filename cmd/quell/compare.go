@@ -34,13 +34,18 @@ func compareCommand() *cobra.Command {
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"stop"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			begins := cmd.Flags().Changed("for")
 			switch {
-			case len(args) == 1 && f.lasts > 0:
-				return userErrorf("stop and --for exclude each other")
+			case len(args) == 1 && (begins || cmd.Flags().Changed("turn") || cmd.Flags().Changed("seed")):
+				return userErrorf("stop ends a comparison: it takes none of --for, --turn and --seed")
+			case begins && f.lasts <= 0:
+				return userErrorf("--for %v: write how long the comparison is to take, as in 2h; quell compare stop ends one", f.lasts)
+			case !begins && (cmd.Flags().Changed("turn") || cmd.Flags().Changed("seed")):
+				return userErrorf("--turn and --seed are of a comparison that begins: add --for, as in --for 2h")
 			case len(args) == 1:
 				_, err := order(cmd, f.path, bus.Command{Name: bus.Compare})
 				return err
-			case f.lasts > 0:
+			case begins:
 				return f.begin(cmd)
 			}
 			return f.show(cmd)

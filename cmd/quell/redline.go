@@ -141,7 +141,13 @@ func (t *redlineTest) begin(s *controller.Status) error {
 	t.slo = quell.SLO{Metric: quell.Metric(metric), Threshold: time.Duration(s.ThresholdMS * float64(time.Millisecond))}
 	t.lasts = redline.Lasts(time.Duration(s.SamplingS * float64(time.Second)))
 	t.orders, t.at = s.Orders, s.At
+	var known []string
+	for i := range s.Instances {
+		known = append(known, s.Instances[i].ID)
+	}
 	switch {
+	case !slices.Contains(known, t.id):
+		return userErrorf("service %s has no instance %q%s", s.Service, t.id, suggest(t.id, known))
 	case s.Lost != "":
 		return errors.New("nothing is changed until quell resume: the controller's memory was lost")
 	case s.Refused != "":
@@ -165,6 +171,14 @@ func (t *redlineTest) begin(s *controller.Status) error {
 			s.Temporary[id].By, s.Temporary[id].Until.UTC().Format(time.TimeOnly))
 	}
 	return nil
+}
+
+// suggest names the nearest known instance, or the command that lists all.
+func suggest(id string, known []string) string {
+	if near, ok := setting.Nearest(id, known); ok {
+		return fmt.Sprintf(", did you mean %q?", near)
+	}
+	return "; quell status --all lists them"
 }
 
 // climb follows the test until it is over.
