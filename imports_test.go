@@ -88,7 +88,7 @@ var mayImport = map[string][]string{
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen": {"."},
-	"chart":   {".", "model", "internal/figure"},
+	"chart":   {".", "model", "report", "internal/figure"},
 	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
 	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table", "internal/webfile",
 		"probe/local", "scaler", "sensor", "sensor/credits"},

@@ -131,10 +131,19 @@ func (j *Journal) page(ctx context.Context, q historyQuery) (page historyPage, e
 
 // Read calls fn with the entries that are not older than since; see Journal.Read.
 func (h *History) Read(ctx context.Context, since time.Time, fn func(Entry) error) error {
+	return h.read(ctx, since, wholeEntry, fn)
+}
+
+// ReadBrief is Read of what reports use; see Journal.ReadBrief.
+func (h *History) ReadBrief(ctx context.Context, since time.Time, fn func(Entry) error) error {
+	return h.read(ctx, since, newBriefs().entry, fn)
+}
+
+func (h *History) read(ctx context.Context, since time.Time, decode func([]byte, *Entry) error, fn func(Entry) error) error {
 	var damaged []error
 	err := h.pages(ctx, historyQuery{Since: since}, func(r historyRecord) error {
 		var e Entry
-		if err := json.Unmarshal(r.Data, &e); err != nil {
+		if err := decode(r.Data, &e); err != nil {
 			damaged = append(damaged, fmt.Errorf("entry %d: %w", r.Seq, err))
 			return nil
 		}
@@ -142,19 +151,30 @@ func (h *History) Read(ctx context.Context, since time.Time, fn func(Entry) erro
 		return fn(e)
 	})
 	if h.direct(err) {
-		return h.journal(func(j *Journal) error { return j.Read(ctx, since, fn) })
+		return h.journal(func(j *Journal) error { return j.read(ctx, since, decode, fn) })
 	}
 	return errors.Join(err, errors.Join(damaged...))
 }
 
 // ReadSnapshots calls fn with the snapshots that are not older than since; see Journal.ReadSnapshots.
 func (h *History) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
+	return h.readSnapshots(ctx, since, wholeSnapshot, fn)
+}
+
+// ReadBriefSnapshots is ReadSnapshots of what reports use; see Journal.ReadBrief.
+func (h *History) ReadBriefSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
+	return h.readSnapshots(ctx, since, newBriefs().snapshot, fn)
+}
+
+func (h *History) readSnapshots(
+	ctx context.Context, since time.Time, decode func([]byte, *quell.Snapshot) error, fn func(quell.Snapshot) error,
+) error {
 	var damaged []error
 	err := h.pages(ctx, historyQuery{Since: since, Snapshots: true}, func(r historyRecord) error {
-		return eachSnapshot(r.Seq, r.Data, since, &damaged, fn)
+		return eachSnapshot(r.Seq, r.Data, since, &damaged, decode, fn)
 	})
 	if h.direct(err) {
-		return h.journal(func(j *Journal) error { return j.ReadSnapshots(ctx, since, fn) })
+		return h.journal(func(j *Journal) error { return j.readSnapshots(ctx, since, decode, fn) })
 	}
 	return errors.Join(err, errors.Join(damaged...))
 }
@@ -225,7 +245,9 @@ func (h *History) ask(ctx context.Context, q historyQuery) (page historyPage, er
 }
 
 // eachSnapshot calls fn with the snapshots of a record. They are decoded side by side, because decoding takes most of the time.
-func eachSnapshot(seq uint64, record []byte, since time.Time, damaged *[]error, fn func(quell.Snapshot) error) error {
+func eachSnapshot(
+	seq uint64, record []byte, since time.Time, damaged *[]error, decode func([]byte, *quell.Snapshot) error, fn func(quell.Snapshot) error,
+) error {
 	lines := slices.Collect(bytes.Lines(record))
 	snapshots, errs := make([]quell.Snapshot, len(lines)), make([]error, len(lines))
 	workers := min(runtime.GOMAXPROCS(0), len(lines))
@@ -233,7 +255,7 @@ func eachSnapshot(seq uint64, record []byte, since time.Time, damaged *[]error, 
 	for w := range workers {
 		all.Go(func() {
 			for i := w; i < len(lines); i += workers {
-				errs[i] = json.Unmarshal(lines[i], &snapshots[i])
+				errs[i] = decode(lines[i], &snapshots[i])
 			}
 		})
 	}

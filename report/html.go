@@ -22,8 +22,12 @@ type mark struct {
 	Title               string
 }
 
-var kindColours = map[Kind]string{Interference: "#c0392b", OwnLoad: "#2e86c1", OwnWork: "#8e44ad", Failure: "#212f3c", Release: "#d68910",
+// Colours are those of the pictures, by the cause.
+var Colours = map[Kind]string{Interference: "#c0392b", OwnLoad: "#2e86c1", OwnWork: "#8e44ad", Failure: "#212f3c", Release: "#d68910",
 	Unknown: "#7f8c8d"}
+
+// OtherColour is the colour of the time above the objective that is expected otherwise.
+const OtherColour = "#27ae60"
 
 const pictureWidth, pictureHeight = 720.0, 60.0
 
@@ -34,9 +38,9 @@ func (r *Report) marks(other bool) (list []mark) {
 	}
 	width, step := pictureWidth/float64(len(r.Timeline)), r.Until.Sub(r.Since).Seconds()/float64(len(r.Timeline))
 	for i, b := range r.Timeline {
-		missed, colour := b.MissedS, kindColours[b.Kind]
+		missed, colour := b.MissedS, Colours[b.Kind]
 		if other {
-			missed, colour = b.OtherS, "#27ae60"
+			missed, colour = b.OtherS, OtherColour
 		}
 		if height := pictureHeight * min(1, missed/max(step, 1e-9)); height > 0 {
 			list = append(list, mark{float64(i) * width, width, pictureHeight - height, height, colour,
@@ -46,12 +50,16 @@ func (r *Report) marks(other bool) (list []mark) {
 	return list
 }
 
+// Otherwise says what the second picture shows.
+func (r *Report) Otherwise() string {
+	if r.Acted != nil && (r.Advised == nil || r.Acted.Seconds >= r.Advised.Seconds) {
+		return "without Quell's shares (expected)"
+	}
+	return "with the plans applied (expected)"
+}
+
 // WriteHTML writes the report as one file with pictures, which loads nothing from elsewhere.
 func (r *Report) WriteHTML(w io.Writer) error {
-	other := "with the plans applied (expected)"
-	if r.Acted != nil && (r.Advised == nil || r.Acted.Seconds >= r.Advised.Seconds) {
-		other = "without Quell's shares (expected)"
-	}
 	return pageTemplate.Execute(w, struct {
 		*Report
 		Marks, OtherMarks []mark
@@ -59,6 +67,6 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Kinds             map[Kind]string
 		Outcomes          map[string]*Outcome
 		Width, Height     float64
-	}{r, r.marks(false), r.marks(true), other, kindColours, map[string]*Outcome{"If plans had been applied": r.Advised,
+	}{r, r.marks(false), r.marks(true), r.Otherwise(), Colours, map[string]*Outcome{"If plans had been applied": r.Advised,
 		"While plans were applied, against people's own weights": r.Acted}, pictureWidth, pictureHeight})
 }

@@ -148,7 +148,7 @@ func journalErr(err error, kept string) error {
 }
 
 // openStore opens the journal in a folder.
-func openStore(dir, service string) (_ journal, closeAll func(), err error) {
+func openStore(dir, service string) (_ *bus.Journal, closeAll func(), err error) {
 	if store := filepath.Join(dir, "bus"); isDir(store) {
 		dir = store // dir was the controller's data folder
 	}

@@ -94,8 +94,8 @@ func (f *reportFlags) check() error {
 // open also returns the controller's data folder, if it is on this machine.
 func (f *reportFlags) open(file *config.File) (j journal, kept string, closeAll func(), err error) {
 	if f.dir != "" {
-		j, closeAll, err = openStore(f.dir, file.Service.Name)
-		return j, "", closeAll, err
+		stored, closeAll, err := openStore(f.dir, file.Service.Name)
+		return briefJournal{stored}, "", closeAll, err
 	}
 	if file.Bus.URL == "" && isDir(file.Bus.StoreDir) {
 		kept = filepath.Dir(file.Bus.StoreDir)
@@ -104,7 +104,23 @@ func (f *reportFlags) open(file *config.File) (j journal, kept string, closeAll 
 	if err != nil {
 		return nil, "", nil, err
 	}
-	return conn.History(file.Service.Name), kept, conn.Close, nil
+	return briefJournal{conn.History(file.Service.Name)}, kept, conn.Close, nil
+}
+
+// briefJournal is a journal of which only what reports use is read.
+type briefJournal struct {
+	source interface {
+		ReadBrief(ctx context.Context, since time.Time, fn func(bus.Entry) error) error
+		ReadBriefSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error
+	}
+}
+
+func (b briefJournal) Read(ctx context.Context, since time.Time, fn func(bus.Entry) error) error {
+	return b.source.ReadBrief(ctx, since, fn)
+}
+
+func (b briefJournal) ReadSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
+	return b.source.ReadBriefSnapshots(ctx, since, fn)
 }
 
 // conclude reads the journal up to now.
