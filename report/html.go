@@ -31,12 +31,15 @@ const OtherColour = "#27ae60"
 
 const pictureWidth, pictureHeight = 720.0, 60.0
 
+// Step is the length of each part of the Timeline, which must not be empty.
+func (r *Report) Step() time.Duration { return r.Until.Sub(r.Since) / time.Duration(len(r.Timeline)) }
+
 // marks draws a bar for each part of the time: how much of it was above the objective, by the cause that took most.
 func (r *Report) marks(other bool) (list []mark) {
 	if len(r.Timeline) == 0 {
 		return nil
 	}
-	width, step := pictureWidth/float64(len(r.Timeline)), r.Until.Sub(r.Since).Seconds()/float64(len(r.Timeline))
+	width, step := pictureWidth/float64(len(r.Timeline)), r.Step().Seconds()
 	for i, b := range r.Timeline {
 		missed, colour := b.MissedS, Colours[b.Kind]
 		if other {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/chart"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/atomicfile"
@@ -25,16 +26,16 @@ import (
 
 // reportFlags are the flags of `quell report`.
 type reportFlags struct {
-	path, dir, html, currency string
-	since                     time.Duration
-	price                     float64
-	json                      bool
+	path, dir, html, png, currency string
+	since                          time.Duration
+	price                          float64
+	json                           bool
 }
 
 func reportCommand() *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
-		Use:   "report [--since 24h] [--config FILE] [--dir DIR] [--json | --html FILE]",
+		Use:   "report [--since 24h] [--config FILE] [--dir DIR] [--json | --html FILE | --png FILE]",
 		Short: "Conclude from the journal: how long the objective was missed and why, what acting would have changed or did, what to do next",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,6 +72,7 @@ func reportCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.dir, "dir", "", "data folder of a controller that does not run; the configuration says the objective")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	cmd.Flags().StringVar(&f.html, "html", "", "write a page with pictures into this file")
+	cmd.Flags().StringVar(&f.png, "png", "", "write the pictures into this file")
 	cmd.Flags().Float64Var(&f.price, "machine-hour", 0, "price of an instance for an hour; with it, machine-hours are also told as money")
 	cmd.Flags().StringVar(&f.currency, "currency", "USD", "currency of --machine-hour")
 	return cmd
@@ -83,8 +85,8 @@ func (f *reportFlags) check() error {
 	switch {
 	case f.since <= 0 || f.since > longestReport:
 		return userErrorf("--since %v: must be above 0 and at most a year; write how far to look back, as in 24h or 7d", f.since)
-	case f.json && f.html != "":
-		return userErrorf("--json and --html exclude each other")
+	case f.json && (f.html != "" || f.png != ""):
+		return userErrorf("--json excludes --html and --png")
 	case f.price < 0 || math.IsNaN(f.price) || math.IsInf(f.price, 0):
 		return userErrorf("--machine-hour %g: must be a price, 0 or more", f.price)
 	}
@@ -151,9 +153,28 @@ func (f *reportFlags) write(w io.Writer, r *report.Report) error {
 	switch {
 	case f.json:
 		return json.NewEncoder(w).Encode(r)
-	case f.html == "":
+	case f.html == "" && f.png == "":
 		return r.WriteText(w)
 	}
+	if _, err := fmt.Fprintln(w, r.Sentence); err != nil {
+		return err
+	}
+	if f.html != "" {
+		if err := f.writePage(w, r); err != nil {
+			return err
+		}
+	}
+	if f.png == "" {
+		return nil
+	}
+	if err := chart.Report(f.png, r); err != nil {
+		return userErrorf("--png: %w", err)
+	}
+	_, err := fmt.Fprintf(w, "written to %s\n", f.png)
+	return err
+}
+
+func (f *reportFlags) writePage(w io.Writer, r *report.Report) error {
 	var page bytes.Buffer
 	if err := r.WriteHTML(&page); err != nil {
 		return err
@@ -161,7 +182,7 @@ func (f *reportFlags) write(w io.Writer, r *report.Report) error {
 	if err := atomicfile.WriteNamed(f.html, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("--html: %w", err)
 	}
-	_, err := fmt.Fprintf(w, "%s\nwritten to %s\n", r.Sentence, f.html)
+	_, err := fmt.Fprintf(w, "written to %s\n", f.html)
 	return err
 }
 

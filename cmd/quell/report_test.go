@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"image/png"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,7 +122,21 @@ func TestReportPage(t *testing.T) {
 	if err := (&reportFlags{html: page}).write(&out, r); err != nil || !strings.Contains(out.String(), "written to") {
 		t.Errorf("%q, %v", &out, err)
 	}
-	if err := (&reportFlags{html: filepath.Join(page, "x")}).write(&out, r); err == nil {
-		t.Error("a page below a file was written")
+	for _, f := range []reportFlags{{html: filepath.Join(page, "x")}, {png: filepath.Join(page, "x")}} {
+		if err := f.write(&out, r); err == nil {
+			t.Errorf("%+v: written below a file", f)
+		}
+	}
+	picture := filepath.Join(t.TempDir(), "picture.png")
+	if err := (&reportFlags{png: picture}).write(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if decoded, err := png.DecodeConfig(file); err != nil || decoded.Width < 500 {
+		t.Errorf("%+v, %v", decoded, err)
 	}
 }
