@@ -260,8 +260,8 @@ func (j *Journal) ReadSnapshots(ctx context.Context, since time.Time, fn func(qu
 	return j.readSnapshots(ctx, since, wholeSnapshot, fn)
 }
 
-// ReadBriefSnapshots is ReadSnapshots, but decodes only what reports use: time, turn and, of each instance, state, health, weights, hold, rates,
-// response times and utilisation.
+// ReadBriefSnapshots is ReadSnapshots, but decodes only what reports use: time, turn and, of each instance, state, health, weights, hold,
+// rates, response times and utilisation.
 func (j *Journal) ReadBriefSnapshots(ctx context.Context, since time.Time, fn func(quell.Snapshot) error) error {
 	return j.readSnapshots(ctx, since, newBriefs().snapshot, fn)
 }
