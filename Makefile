@@ -7,7 +7,7 @@ GO ?= go
 # Programs that integration tests need, as Debian packages. A test that misses its program skips, or fails where
 # QUELL_REQUIRE=all.
 TEST_PROGRAMS = curl jq haproxy nginx-light iperf3 stress-ng fio apache2-bin php-fpm php-pgsql postgresql redis-server redis-tools gcc \
-	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived dnsmasq-base chromium fonts-dejavu-core
+	qemu-system-x86 vsftpd systemd prometheus ipvsadm keepalived dnsmasq-base chromium fonts-dejavu-core etcd-server
 
 # A kernel and its modules, for the virtual machine in which balancer/lvs (IPVS) and limit (control groups of version 2, ifb) are tested.
 # Debian's package is unpacked here, and not installed.
@@ -19,7 +19,7 @@ RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./mi
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check build demo test lint programs guest envoy axe store race soak bench fuzz results clean
+.PHONY: release release-check build demo test lint programs guest envoy axe kube store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -36,7 +36,7 @@ demo: build
 	bin/quell demo
 
 # The last line says which pages measured an older version; it never fails.
-test: programs guest envoy axe lint
+test: programs guest envoy axe kube lint
 	$(GO) test ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
@@ -80,6 +80,15 @@ axe:
 		apt-get install -q -y --no-install-recommends npm
 	@test -e $(AXE)/package/axe.min.js || ! command -v npm >/dev/null || \
 		{ mkdir -p $(AXE) && cd $(AXE) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz; }
+
+# kube-apiserver and kube-controller-manager, for the tests of scaler/kubernetes, in the same folder. etcd is Debian's.
+KUBE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/kube/1.37.2
+kube:
+	@test -x $(KUBE)/kube-controller-manager || { \
+		echo "building kube-apiserver and kube-controller-manager 1.37.2 for tests, once: some minutes (15 of processor time)"; \
+		cd scaler/kubernetes/controlplane/programs && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(KUBE)/ \
+			k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager; \
+	}
 
 # The object store of the page mrburst, in the same folder. It takes a few minutes to build.
 STORE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/store

@@ -78,9 +78,10 @@ var mayImport = map[string][]string{
 	"balancer/envoy": {".", "balancer", "balancer/health", "balancer/measure", "setting", "internal/connlimit", "internal/tick"},
 	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "setting", "internal/lockfile", "internal/logsocket",
 		"internal/outage", "internal/program", "internal/tick", "internal/atomicfile"},
-	"scaler":         {".", "setting"},
-	"scaler/*":       {".", "setting", "scaler"},
-	"scaler/command": {".", "setting", "scaler", "internal/program", "internal/strictjson"},
+	"scaler":                         {".", "setting"},
+	"scaler/*":                       {".", "setting", "scaler"},
+	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
+	"scaler/kubernetes/controlplane": {"internal/need"},
 	"scaler/process": {".", "setting", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile",
 		"internal/webcheck", "internal/strictjson"},
 	"limit":      {".", "internal/cgroup", "internal/lockfile", "internal/strictjson"},
@@ -139,7 +140,8 @@ var leaves = map[string][]string{
 }
 
 // forTests are the packages that only tests import.
-var forTests = []string{"policy/policytest", "internal/need", "internal/golden", "internal/guest"}
+var forTests = []string{"policy/policytest", "internal/need", "internal/golden", "internal/guest",
+	"scaler/kubernetes/controlplane"}
 
 type listed struct {
 	ImportPath string

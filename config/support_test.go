@@ -13,6 +13,7 @@ import (
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/dns"
 	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/scaler/kubernetes"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor/credits"
 	"github.com/quellhq/quell/sensor/credits/cloudwatch"
@@ -21,7 +22,7 @@ import (
 // drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
 var drivers = Drivers{
 	Balancers: []balancer.Kind{builtin.Kind, command.Kind, envoy.Kind, haproxy.Kind, lvs.Kind, nginx.Kind},
-	Scalers:   []scaler.Kind{fixed.Kind, dns.Kind, process.Kind, scalercommand.Kind},
+	Scalers:   []scaler.Kind{fixed.Kind, dns.Kind, kubernetes.Kind, process.Kind, scalercommand.Kind},
 	Servers:   []middleware.Kind{middleware.Apache, middleware.PHPFPM, middleware.Nginx, middleware.Template},
 	Credits:   []credits.Kind{cloudwatch.Kind},
 }

@@ -16,6 +16,7 @@ import (
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/dns"
 	"github.com/quellhq/quell/scaler/fixed"
+	"github.com/quellhq/quell/scaler/kubernetes"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor/credits"
 	"github.com/quellhq/quell/sensor/credits/cloudwatch"
@@ -36,6 +37,7 @@ func Drivers() config.Drivers {
 		Scalers: []scaler.Kind{
 			fixed.Kind,
 			dns.Kind,
+			kubernetes.Kind,
 			process.Kind,
 			scalercommand.Kind,
 		},

@@ -14,6 +14,7 @@ func debian(program string) string {
 	packages := map[string]string{
 		"ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "rsvg-convert": "librsvg2-bin", "ab": "apache2-utils", "nginx": "nginx-light",
 		"qemu-system-x86_64": "qemu-system-x86", "apache2": "apache2-bin", "promtool": "prometheus", "dnsmasq": "dnsmasq-base",
+		"etcd": "etcd-server",
 	}
 	if name, other := packages[program]; other {
 		return name

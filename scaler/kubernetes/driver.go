@@ -1,0 +1,207 @@
+// Package kubernetes is the scaler for pods: those of a Deployment, a StatefulSet, or anything else with the scale subresource. It keeps
+// copies of the target, its pods, horizontal pod autoscalers and nodes by watches, so that reading costs no requests and goes on while the
+// API server is away.
+//
+// Instances are started by more replicas. They are stopped by the lowest deletion cost on their pods, and fewer replicas: then a ReplicaSet
+// stops these. A pod's name is its instance's id.
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/quellhq/quell"
+)
+
+// patience is how long the first answer may take.
+const patience = time.Second
+
+// Options say what is scaled and how it is reached.
+type Options struct {
+	Config          *rest.Config
+	Namespace       string
+	Resource        schema.GroupVersionResource
+	Name            string
+	Port, ProbePort int  // in each pod; ProbePort 0: there is no probe server
+	Nodes           bool // whether nodes are watched
+	Logger          *slog.Logger
+	Now             func() time.Time
+}
+
+// Driver scales the target. It is safe for concurrent use.
+type Driver struct {
+	opts   Options
+	api    clients
+	target *mirror // the one object, or none
+	hpas   *mirror
+	nodes  *mirror // nil: not watched
+
+	mu     sync.Mutex
+	pods   *mirror   // nil: the pods' labels are not known yet
+	of     types.UID // of the target whose pods these are
+	failed error     // why the pods' labels could not be read
+	asked  time.Time // when they were asked for last
+	seen   map[types.UID]sighting
+}
+
+// sighting is what is remembered of a pod.
+type sighting struct {
+	since time.Time // when it was started, or listed first
+	ready bool      // it was ready once
+}
+
+// New makes a driver and begins to watch. It does not wait for the API server.
+func New(opts Options) (*Driver, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	api, err := connect(opts.Config)
+	if err != nil {
+		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
+	}
+	d := &Driver{opts: opts, api: api}
+	d.target, err = newMirror(d.opts.Resource.Resource, named(d.object(), opts.Name), &unstructured.Unstructured{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	d.hpas, err = newMirror("horizontalpodautoscalers", listed(api.autoscaling, opts.Namespace, "horizontalpodautoscalers", "",
+		func() runtime.Object { return &autoscalingv1.HorizontalPodAutoscalerList{} }), &autoscalingv1.HorizontalPodAutoscaler{}, nil)
+	if err == nil && opts.Nodes {
+		d.nodes, err = newMirror("nodes", listed(api.core, "", "nodes", "",
+			func() runtime.Object { return &corev1.NodeList{} }), &corev1.Node{}, trimNode)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// Close ends the watches. The pods run on.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range []*mirror{d.target, d.hpas, d.nodes, d.pods} {
+		if m != nil {
+			m.stop()
+		}
+	}
+	return nil
+}
+
+// words names the target in messages.
+func (d *Driver) words() string {
+	return fmt.Sprintf("%s %s in namespace %s", d.opts.Resource.Resource, d.opts.Name, d.opts.Namespace)
+}
+
+// found returns the target as it was seen last, nil if there is none.
+func (d *Driver) found() *unstructured.Unstructured {
+	if list := objectsOf[*unstructured.Unstructured](d.target); len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
+
+// Members lists the pods of the target. While the API server is away, they are those that were seen last, and Report says so. There is an
+// error only if no pods were listed yet.
+func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
+	pods, err := d.watched(ctx)
+	if err != nil {
+		return nil, err
+	}
+	machines := d.machineTypes()
+	now := d.opts.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first, known := d.seen == nil, d.seen
+	d.seen = make(map[types.UID]sighting, len(pods))
+	members := make([]quell.Member, 0, len(pods))
+	for _, pod := range pods {
+		s, old := known[pod.UID]
+		if !old {
+			// Other machines' clocks are only believed for what was there before.
+			if s.since = now; first && pod.CreationTimestamp.Time.Before(now) {
+				s.since = pod.CreationTimestamp.Time
+			}
+		}
+		state := stateOf(pod, s.ready)
+		s.ready = s.ready || state == quell.Ready
+		d.seen[pod.UID] = s
+		members = append(members, quell.Member{
+			ID: pod.Name, Type: machines[pod.Spec.NodeName], Address: addressOf(pod, d.opts.Port), Probe: addressOf(pod, d.opts.ProbePort),
+			State: state, Started: s.since,
+		})
+	}
+	slices.SortFunc(members, func(a, b quell.Member) int { return cmp.Compare(a.ID, b.ID) })
+	return members, nil
+}
+
+// watched returns the pods as they were seen last. Before they were seen once, it waits for them, but not for long.
+func (d *Driver) watched(ctx context.Context) ([]*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		m, err := d.follow(ctx)
+		if m != nil && m.informer.HasSynced() {
+			return objectsOf[*corev1.Pod](m), nil
+		}
+		if m != nil {
+			err = m.problem()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("pods of %s: %w", d.words(), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// follow returns the copy of the pods' list. It begins one when the target is seen first, and again when another one has taken its place.
+func (d *Driver) follow(ctx context.Context) (*mirror, error) {
+	target := d.found()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case target == nil && d.pods == nil:
+		if err := d.target.problem(); err != nil {
+			return nil, err
+		}
+		return nil, errors.New("there is no such object")
+	case target == nil || d.pods != nil && d.of == target.GetUID():
+		return d.pods, nil
+	case d.failed != nil && d.opts.Now().Sub(d.asked).Abs() < patience:
+		return d.pods, d.failed
+	}
+	d.asked = d.opts.Now()
+	var scale *autoscalingv1.Scale
+	if scale, d.failed = d.scale(ctx); d.failed != nil {
+		return d.pods, d.failed
+	}
+	if scale.Status.Selector == "" {
+		d.failed = fmt.Errorf("%s: its scale subresource names no selector, so its pods are unknown", d.words())
+		return d.pods, d.failed
+	}
+	m, err := newMirror("pods", listed(d.api.core, d.opts.Namespace, "pods", scale.Status.Selector,
+		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, trimPod)
+	if err != nil {
+		return nil, err
+	}
+	if d.pods != nil {
+		d.pods.stop()
+	}
+	d.pods, d.of = m, target.GetUID()
+	return m, nil
+}
