@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -124,6 +125,7 @@ type runner struct {
 	meter metering
 	stop  cleanups
 	page  *page.Server
+	shown http.Handler // of the page
 }
 
 // start starts everything of a service but its loop.
@@ -163,6 +165,7 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 		return nil, err
 	}
 	r.page.Show(r.Controller)
+	r.shown = r.page.Handler()
 	if err := startLingerer(file, p.path, log, &r.stop); err != nil {
 		return nil, err
 	}

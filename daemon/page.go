@@ -19,7 +19,11 @@ func newPage(file *config.File, conn *bus.Conn, log *slog.Logger) (*page.Server,
 	if err != nil {
 		return nil, err
 	}
-	return page.New(page.Options{Recorded: recorded, SLO: file.Service.SLO, Listen: file.Listen, TLS: webfile.TLS(file.Web),
+	base := ""
+	if file.OneOfSeveral() {
+		base = page.Base(file.Service.Name)
+	}
+	return page.New(page.Options{Recorded: recorded, SLO: file.Service.SLO, Listen: file.Listen, Base: base, TLS: webfile.TLS(file.Web),
 		Hosts: file.Page.Hosts, Log: log,
 		Viewers: connlimit.Beside(connlimit.Files()) / 2}), nil
 }
@@ -39,8 +43,6 @@ func commands(file *config.File, c *controller.Controller, shown *page.Server) f
 		switch {
 		case cmd.Name != bus.Page:
 			return c.Command(ctx, cmd)
-		case file.OneOfSeveral():
-			return bus.Reply{Error: "a controller of several services has no page yet: quell status shows each of them"}
 		case file.Listen == "":
 			return bus.Reply{Error: "there is no page: `listen` is off in the controller's configuration"}
 		}

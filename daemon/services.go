@@ -23,6 +23,7 @@ const retryService = 5 * time.Second
 type services struct {
 	*platform
 	shared *config.File // the file that names them, at the start
+	hosts  []string     // names under which browsers may ask for the pages
 
 	mu   sync.Mutex // guards the fields below
 	list []*service // in the order of the file
@@ -50,6 +51,9 @@ func (p *platform) runSeveral(ctx context.Context, fleet *config.Fleet, reload <
 	p.shares = openSharing(fleet.Shared.Data, p.log)
 	stop.add(p.shares.close)
 	all := &services{platform: p, shared: fleet.Shared, bad: fleet.Bad}
+	for _, file := range fleet.Services {
+		all.hosts = append(all.hosts, file.Page.Hosts...)
+	}
 	manager := serviceManager{p.log, newSelf()}
 	metrics := all.gatherer(manager.self)
 	shut, err := ServeHTTP("the controller's metrics", fleet.Shared.Listen, fleet.Shared.Web, all.handler(metrics), p.log)
@@ -137,6 +141,11 @@ func (s *services) runOnce(ctx context.Context, one *service, started func()) (e
 	defer func() { err = errors.Join(err, r.stop.run()) }()
 	s.note(one, r, nil)
 	started()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if file.Listen != "" {
+		go r.page.Run(ctx)
+	}
 	return r.Run(ctx)
 }
 

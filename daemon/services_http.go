@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/webfile"
+	"github.com/quellhq/quell/page"
 )
 
 // descRunning says which of several services run.
@@ -70,15 +73,50 @@ func (s *services) gatherer(self *self) prometheus.Gatherer {
 	})
 }
 
-// handler serves /metrics of all services, /healthz, /readyz (200 if every service is ready) and /status (of all services, or of the one
-// that ?service= names).
+// handler serves /metrics of all services, /healthz, /readyz (200 if every service is ready), /status (of all services, or of the one
+// that ?service= names) and the pages: / lists the services, and below /services/NAME/ each has its own.
 func (s *services) handler(metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.HandleFunc("GET /status", s.status)
+	shown := page.Overview(page.Options{Listen: s.shared.Listen, TLS: webfile.TLS(s.shared.Web), Hosts: s.hosts, Log: s.log}, s.listed)
+	mux.Handle("/{$}", shown)
+	mux.Handle("/page/static/", shown)
+	mux.HandleFunc("/services/{name}/", s.page)
 	return mux
+}
+
+// listed are all services, for the overview.
+func (s *services) listed() (all []page.Listed) {
+	for _, one := range s.present() {
+		row := page.Listed{Name: one.name, Why: "it is starting"}
+		if one.runner != nil {
+			status := one.runner.Status()
+			row.Status = &status
+		} else if one.err != nil {
+			row.Why = one.err.Error()
+		}
+		all = append(all, row)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, bad := range s.bad {
+		all = append(all, page.Listed{Name: cmp.Or(bad.Name, bad.Path), Why: tellBad(bad)})
+	}
+	return all
+}
+
+// page serves the page of a service that runs.
+func (s *services) page(w http.ResponseWriter, r *http.Request) {
+	for _, one := range s.present() {
+		if one.name == r.PathValue("name") && one.runner != nil {
+			one.runner.shown.ServeHTTP(w, r)
+			return
+		}
+	}
+	http.Error(w, "no such service runs here", http.StatusNotFound)
 }
 
 func (s *services) readyz(w http.ResponseWriter, _ *http.Request) {

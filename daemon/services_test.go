@@ -291,6 +291,15 @@ func TestSeveralServices(t *testing.T) {
 	if err != nil || !has(string(body), `quell_service_running{service="api"} 1`, `quell_leading{service="shop"} 1`) {
 		t.Errorf("metrics: %v\n%s", err, body)
 	}
+	for path, want := range map[string][]string{"/": {`<a href="/services/api/">api</a>`, "shop"}, "/services/api/": {"page/static/app.js"},
+		"/services/api/page/now?limit=10": {`"service":"api"`}} {
+		if body, err := get("http://" + f.metrics + path); err != nil || !has(string(body), want...) {
+			t.Errorf("%s: %v, no %q in %.2000s", path, err, want, body)
+		}
+	}
+	if out, status := f.quell("page", "--config", f.config, "--service", "api"); status != 0 || !has(out, f.metrics+"/services/api/#ticket=") {
+		t.Errorf("quell page: %d %s", status, out)
+	}
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

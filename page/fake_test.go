@@ -123,6 +123,9 @@ func statusAt(start, now time.Time, n int) controller.Status {
 	return s
 }
 
+// viewers is how many browsers may wait for events of a fixture.
+const viewers = 10
+
 // fixture is a served page.
 type fixture struct {
 	*fake
@@ -153,7 +156,7 @@ func newFixture(t *testing.T, n int) *fixture {
 	x.http = httptest.NewServer(mux)
 	t.Cleanup(x.http.Close)
 	x.server = page.New(page.Options{Recorded: kept, SLO: quell.SLO{Metric: quell.P95, Threshold: 75 * time.Millisecond},
-		Listen: strings.TrimPrefix(x.http.URL, "http://"), Viewers: 8, Poll: 2 * time.Millisecond})
+		Listen: strings.TrimPrefix(x.http.URL, "http://"), Viewers: viewers, Poll: 2 * time.Millisecond})
 	x.server.Show(x)
 	x.journal = x.server.Follow(silentJournal{})
 	mux.Handle("/", x.server.Handler())

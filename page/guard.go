@@ -21,7 +21,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		if strings.HasPrefix(r.URL.Path, "/page/static/") {
+		if strings.Contains(r.URL.Path, "/page/static/") {
 			h.Set("Cache-Control", "no-cache")
 		}
 		if why := s.closed(); why != "" {

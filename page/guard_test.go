@@ -145,7 +145,7 @@ func TestEvents(t *testing.T) {
 			w.Body.Close()
 		}
 	}()
-	for range 8 {
+	for range viewers {
 		answer, err := http.Get(x.http.URL + "/page/events")
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -45,6 +46,7 @@ type Options struct {
 	Recorded Recorded
 	SLO      quell.SLO
 	Listen   string        // the address at which it is served
+	Base     string        // the path of the page, with / at both ends; empty: /
 	TLS      bool          // whether it is served by TLS
 	Hosts    []string      // further names under which browsers may ask for it
 	Viewers  int           // how many browsers may wait for events at once
@@ -79,12 +81,18 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
+	if opts.Base == "" {
+		opts.Base = "/"
+	}
 	if opts.Poll == 0 {
 		opts.Poll = 250 * time.Millisecond
 	}
 	_, port, _ := net.SplitHostPort(opts.Listen)
 	s := &Server{opts: opts, loopback: loopback(opts.Listen), viewers: make(chan struct{}, max(1, opts.Viewers)),
 		searches: make(chan struct{}, 1), generation: opts.Now().UnixMilli(), changed: make(chan struct{}), cookie: "quell_" + port}
+	if opts.Base != "/" { // pages of several services are logged into one by one
+		s.cookie += fmt.Sprintf("_%08x", crc32.ChecksumIEEE([]byte(opts.Base)))
+	}
 	if opts.TLS {
 		s.cookie = "__Host-" + s.cookie // browsers accept it by TLS only, and from no other host
 	}
@@ -130,7 +138,7 @@ func (s *Server) Address() string {
 			host = name
 		}
 	}
-	return scheme + "://" + net.JoinHostPort(host, port) + "/"
+	return scheme + "://" + net.JoinHostPort(host, port) + s.opts.Base
 }
 
 // closed says why the page is not shown at all; "" if it is.
@@ -265,7 +273,7 @@ func (s *Server) mark(m Mark) {
 	}
 }
 
-// Handler serves the page at / and what it needs below /page/.
+// Handler serves the page at its path and what it needs below page/ there.
 func (s *Server) Handler() http.Handler {
 	static, err := fs.Sub(files, "files")
 	if err != nil {
@@ -282,7 +290,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST /page/login", s.login)
 	mux.HandleFunc("POST /page/logout", s.logout)
 	mux.HandleFunc("POST /page/command", s.command)
-	return s.guard(http.NewCrossOriginProtection().Handler(mux))
+	return s.guard(http.StripPrefix(strings.TrimSuffix(s.opts.Base, "/"), http.NewCrossOriginProtection().Handler(mux)))
 }
 
 func answer(w http.ResponseWriter, v any) {

@@ -32,5 +32,6 @@ func pageCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
+	oneServiceFlag(cmd)
 	return cmd
 }

@@ -27,7 +27,7 @@ async function refresh() {
     do {
       again = false;
       const offset = state.offset, last = state.points.at(-1)?.at ?? 0, mark = state.marks.at(-1)?.id ?? 0;
-      take(await get(`/page/now?${new URLSearchParams({ generation: state.generation, after: last, mark, find: $("find").value,
+      take(await get(`page/now?${new URLSearchParams({ generation: state.generation, after: last, mark, find: $("find").value,
         offset, limit: perPage })}`), offset);
       setText($("link"), "");
     } while (again);
@@ -168,7 +168,7 @@ async function search(event) {
   event.preventDefault();
   setText($("found"), "searching …");
   try {
-    const answer = await get(`/page/journal?${new URLSearchParams({ find: $("text").value, hours: $("hours").value })}`);
+    const answer = await get(`page/journal?${new URLSearchParams({ find: $("text").value, hours: $("hours").value })}`);
     state.searching = true;
     $("live").hidden = false;
     $("journal").replaceChildren(...answer.marks.map(entry));
@@ -187,7 +187,7 @@ async function openStory(id) {
   const dialog = $("story");
   let story;
   try {
-    story = await get(`/page/instance?${new URLSearchParams({ id })}`);
+    story = await get(`page/instance?${new URLSearchParams({ id })}`);
   } catch (error) {
     setText($("link"), error.message);
     return;
@@ -269,7 +269,7 @@ function confirm(question, text, command, done) {
   $("yes").onclick = async () => {
     $("yes").disabled = true;
     try {
-      await post("/page/command", command);
+      await post("page/command", command);
       dialog.close();
       done();
       refresh();
@@ -290,14 +290,14 @@ async function logIn() {
   if (!ticket) return;
   history.replaceState(null, "", location.pathname);
   try {
-    await post("/page/login", { ticket });
+    await post("page/login", { ticket });
   } catch (error) {
     setText($("link"), error.message);
   }
 }
 
 function listen() {
-  const events = new EventSource("/page/events");
+  const events = new EventSource("page/events");
   events.onmessage = refresh;
   events.onerror = () => {
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, 10000); // the server refused: too many wait, or nobody is logged in
@@ -313,7 +313,7 @@ $("pause").addEventListener("click", () => confirm("Stop acting on decisions? Wh
 $("resume").addEventListener("click", () => confirm("Act on decisions again?", "Resume", { name: "resume" }, () => {}));
 $("release").addEventListener("click", () => confirm("Put weights, limits and settings back as they were before Quell, and change nothing until "
   + "somebody resumes?", "Release", { name: "release" }, () => {}));
-$("logout").addEventListener("click", async () => { await post("/page/logout", {}); refresh(); });
+$("logout").addEventListener("click", async () => { await post("page/logout", {}); refresh(); });
 for (const button of $("ranges").children) {
   button.addEventListener("click", () => {
     state.minutes = Number(button.dataset.minutes);
@@ -325,6 +325,7 @@ addEventListener("resize", () => { charts.resize(); drawCharts(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { charts.build(); drawCharts(); });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 addEventListener("hashchange", async () => { await logIn(); refresh(); });
+$("all").hidden = location.pathname === "/"; // else it is the page of one service among several
 setInterval(refresh, 10000);
 await logIn();
 await refresh();
