@@ -1,6 +1,7 @@
 # make demo    build the program and show it at work, on this machine alone
 # make test    what CI runs: formatting, vet, staticcheck, every test
 # make bench   benchmarks      make fuzz     every fuzz target for a short time
+# make site    the documents as a web site, in dist/site
 # make soak    half an hour of random faults over running services      make results the experiments behind docs/results
 GO ?= go
 
@@ -19,7 +20,7 @@ RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./mi
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check build demo test lint programs guest envoy axe kube store race soak bench fuzz results clean
+.PHONY: release release-check site build demo test lint programs guest envoy axe kube store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -31,6 +32,12 @@ release:
 # Builds a release twice and compares the bytes.
 release-check:
 	QUELL_RELEASE=1 $(GO) test -count 1 -timeout 30m -run TestReleaseIsReproducible ./packaging
+
+# The documents as a site with search. Its links are checked: a broken one fails.
+site:
+	@[ -e .cache/site/bin/mkdocs ] || python3 -m venv .cache/site
+	@.cache/site/bin/pip install -q --disable-pip-version-check -r packaging/site/requirements.txt
+	NO_MKDOCS_2_WARNING=1 .cache/site/bin/mkdocs build -q -f packaging/site/mkdocs.yml
 
 demo: build
 	bin/quell demo
