@@ -47,6 +47,22 @@ func conclude(w io.Writer, findings []agentless.Finding) error {
 	return err
 }
 
+// earlier writes which servers were slowed in earlier windows, and no longer are.
+func earlier(w io.Writer, findings []agentless.Finding, seen map[string]int, windows int) error {
+	var lines []string
+	for i := range findings {
+		if f := &findings[i]; !f.Slowed && seen[f.ID] > 0 {
+			lines = append(lines, fmt.Sprintf("  %s in %d of %d windows\n", f.ID, seen[f.ID], windows))
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	shown := lines[:min(len(lines), mostShown)]
+	_, err := fmt.Fprintf(w, "\nslowed earlier in this look, and no longer:\n%s", strings.Join(shown, ""))
+	return err
+}
+
 // verdict says how many servers are slowed, of those that could be judged, and why the others could not. It is an error if none could.
 func verdict(findings []agentless.Finding) (text string, err error) {
 	slowed, slow, judged := 0, 0, 0

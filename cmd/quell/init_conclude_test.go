@@ -49,3 +49,17 @@ func TestConclude(t *testing.T) {
 		})
 	}
 }
+
+// Servers that were slowed for a while are named at the end, too.
+func TestEarlierWindowsAreTold(t *testing.T) {
+	var out strings.Builder
+	findings := []agentless.Finding{{ID: "a", Slowed: true}, {ID: "b"}, {ID: "c"}}
+	if err := earlier(&out, findings, map[string]int{"a": 3, "b": 2}, 14); err != nil || out.String() !=
+		"\nslowed earlier in this look, and no longer:\n  b in 2 of 14 windows\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	out.Reset()
+	if err := earlier(&out, findings, map[string]int{"a": 3}, 14); err != nil || out.Len() > 0 {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}

@@ -73,7 +73,7 @@ func (f *watchFlags) run(cmd *cobra.Command, facts *setup.Facts, servers []look.
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.lasts)
 	defer cancel()
 	var findings []agentless.Finding
-	slowed := map[string]bool{}
+	slowed, seen, windows := map[string]bool{}, map[string]int{}, 0
 	for before := time.Now(); ; {
 		samples, err := look.Window(ctx, targets,
 			look.Options{Path: f.path, Host: f.host, Period: f.period, Count: probesPerWindow, Timeout: 2 * f.period})
@@ -85,6 +85,12 @@ func (f *watchFlags) run(cmd *cobra.Command, facts *setup.Facts, servers []look.
 		}
 		findings, memory = agentless.Judge(memory, time.Now(), samples, float64(f.threshold)/float64(time.Millisecond))
 		tellChanges(w, findings, slowed)
+		windows++
+		for i := range findings {
+			if findings[i].Slowed {
+				seen[findings[i].ID]++
+			}
+		}
 		if err := f.save(memory); err != nil {
 			return err
 		}
@@ -92,7 +98,7 @@ func (f *watchFlags) run(cmd *cobra.Command, facts *setup.Facts, servers []look.
 	if cmd.Context().Err() != nil && findings == nil {
 		return cmd.Context().Err()
 	}
-	return conclude(w, findings)
+	return errors.Join(conclude(w, findings), earlier(w, findings, seen, windows))
 }
 
 // count adds what HAProxy counted since the last window. If it does not answer, the window is judged without.
