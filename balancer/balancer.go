@@ -41,6 +41,8 @@ type Service struct {
 	Classes   Classes        // the classes of requests that are measured apart; none: all are measured together
 	Members   []quell.Member // the instances of a fixed group; nil if the group's size changes
 	Logger    *slog.Logger
+	// Tell tells the agent of an instance what to report to balancers; nil where there is no bus.
+	Tell func(ctx context.Context, instance string, r quell.LoadReport) error
 }
 
 // Driver spreads traffic over backends.

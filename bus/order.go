@@ -16,11 +16,13 @@ import (
 	"github.com/quellhq/quell/internal/terminal"
 )
 
-// Orders tell the agent of an instance which limits and settings to put in force. Orders are sent on the instance's own subject, where only
+// Orders tell the agent of an instance which limits and settings to put in force, and what to report to balancers. Orders are sent on the instance's own subject, where only
 // a controller may publish. The answer is sent on a subject where only that instance's agent may publish.
 type Orders struct {
 	Limits   []quell.Limit   `json:"limits,omitempty"`
 	Settings []quell.Setting `json:"settings,omitempty"`
+	// Report is what balancers that ask for load reports are told. It comes alone.
+	Report *quell.LoadReport `json:"report,omitempty"`
 	// Release asks for all limits and settings as they were before Quell; nothing else is asked for then.
 	Release bool `json:"release,omitempty"`
 }
@@ -31,8 +33,15 @@ const maxOrders = 64 << 10
 // check returns why orders are invalid or not for this instance.
 func (o *Orders) check(instance string) error {
 	switch n := len(o.Limits) + len(o.Settings); {
-	case o.Release && n > 0:
+	case o.Release && (n > 0 || o.Report != nil):
 		return errors.New("a release asks for nothing else")
+	case o.Report != nil && n > 0:
+		return errors.New("a load report comes with no limits and settings")
+	case o.Report != nil:
+		if err := o.Report.Validate(); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		return nil
 	case !o.Release && n == 0:
 		return errors.New("orders that ask for nothing")
 	}

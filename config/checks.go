@@ -42,6 +42,8 @@ func checkFile(d *setting.Decoder, f *File) {
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
+	d.Apart("probe.listen", f.Probe.Listen, "agent.reports", f.Agent.Reports)
+	d.Apart("agent.metrics", f.Agent.Metrics, "agent.reports", f.Agent.Reports)
 }
 
 // checkShared checks the sections that services of one controller share.

@@ -185,6 +185,7 @@ type Agent struct {
 	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
 	Counters  bool                       // whether to count cycles, instructions and cache misses
 	Metrics   string                     // empty: off
+	Reports   string                     // where balancers get load reports; empty: off
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
 	Probing   Probing
 	Policy    AgentPolicy

@@ -171,6 +171,8 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 			"whether to count cycles, instructions and cache misses if the processors' counters can be used").
 			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("metrics", setting.OptionalAddress(&a.Metrics), "address of the agent's metrics; off turns them off"),
+		setting.Opt("reports", setting.OptionalAddress(&a.Reports),
+			"address at which balancers get load reports (ORCA, gRPC without TLS), see docs/balancers/reports.md; off: none"),
 		probesKey(&a.Probing).ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("policy", agentPolicyKeys(&a.Policy),

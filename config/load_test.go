@@ -109,8 +109,9 @@ func TestFullFile(t *testing.T) {
 			Timeout: 500 * time.Millisecond, Capacity: 1e9,
 		},
 		Agent: Agent{
-			Instance: "i1", Interface: "eth0", Cgroup: "self", Root: "/host", Metrics: "127.0.0.1:9467", DiskBytes: 125_000_000,
-			Capacity: map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
+			Instance: "i1", Interface: "eth0", Cgroup: "self", Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
+			DiskBytes: 125_000_000,
+			Capacity:  map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
 			Probing: Probing{
 				Resources: []quell.Resource{quell.CPU, quell.Disk}, Budget: 0.004, Run: 400 * time.Microsecond, Buffer: 16 << 20,
 				Folder: "/srv/probe", Writes: true,

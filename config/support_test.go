@@ -8,6 +8,7 @@ import (
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/balancer/nginx"
+	"github.com/quellhq/quell/balancer/reports"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
 	scalercommand "github.com/quellhq/quell/scaler/command"
@@ -21,7 +22,7 @@ import (
 
 // drivers are those that the tests' files name. The full table is in package daemon, which this package does not import.
 var drivers = Drivers{
-	Balancers: []balancer.Kind{builtin.Kind, command.Kind, envoy.Kind, haproxy.Kind, lvs.Kind, nginx.Kind},
+	Balancers: []balancer.Kind{builtin.Kind, command.Kind, envoy.Kind, haproxy.Kind, lvs.Kind, nginx.Kind, reports.Kind},
 	Scalers:   []scaler.Kind{fixed.Kind, dns.Kind, kubernetes.Kind, process.Kind, scalercommand.Kind},
 	Servers:   []middleware.Kind{middleware.Apache, middleware.PHPFPM, middleware.Nginx, middleware.Template},
 	Credits:   []credits.Kind{cloudwatch.Kind},

@@ -21,6 +21,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/agent/host"
+	"github.com/quellhq/quell/agent/orca"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
@@ -70,6 +71,11 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
+	unreport, err := r.report(files)
+	if err != nil {
+		return err
+	}
+	defer unreport()
 	next, err := r.prepare(files)
 	if err != nil {
 		return err
@@ -139,10 +145,33 @@ func (r *reporter) serve() (stop func(), err error) {
 
 // carryOut carries out orders from the bus.
 func carryOut(ctx context.Context, a *agent.Agent, o bus.Orders) error {
-	if o.Release {
+	switch {
+	case o.Release:
 		return a.Release(ctx)
+	case o.Report != nil:
+		return errors.New("it reports to no balancers: set agent.reports to an address and restart the agent")
 	}
 	return a.Order(ctx, o.Limits, o.Settings)
+}
+
+// report opens the port at which balancers get load reports, if one is configured.
+func (r *reporter) report(files []*config.File) (stop func(), err error) {
+	address := r.started.Agent.Reports
+	if address == "" || r.started.Local() {
+		return func() {}, nil
+	}
+	r.reports = orca.New(time.Now, r.log)
+	r.reports.Serve(serviceNames(files))
+	r.manager.self.registry.MustRegister(r.reports)
+	return r.reports.Listen(address)
+}
+
+// publish sends a reading of the machine to each service, and notes its use of resources for load reports.
+func (r *reporter) publish(ctx context.Context, reading quell.Reading) error {
+	if r.reports != nil && !reading.Fast {
+		r.reports.Observe(reading.Observation.Utilization)
+	}
+	return r.outlets.publish(ctx, reading)
 }
 
 // reporter is an agent that can read its configuration again: each time it runs a new agent.Agent.
@@ -151,6 +180,7 @@ type reporter struct {
 	started        *config.File // the configuration at the start; of several services, that of the first
 	outlets        outlets      // the connections of the services
 	own            hostPolicy
+	reports        *orca.Reports                    // what balancers are told; nil: nothing
 	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
 	setters        map[string]agent.Setter          // by server
 	log            *slog.Logger
@@ -282,7 +312,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	}
 	o := agent.Options{
 		Service: namesOf(files), Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: r.outlets.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
+		Publish: r.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
 		Logger: r.log, Metrics: registry,
 	}
 	sets := []*sensor.Set{sensors}

@@ -154,7 +154,7 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	}
 	r.stop.add(func() error { conn.Close(); return nil })
 	r.lease = &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
-	driver, err := newBalancer(file, log, &r.stop)
+	driver, err := newBalancer(file, agents{conn, file.Service.Name}.tell, log, &r.stop)
 	if err != nil {
 		return nil, err
 	}
@@ -314,6 +314,11 @@ func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) e
 	return a.conn.Order(ctx, a.service, instance, orders)
 }
 
+// tell tells an instance's agent what to report to balancers.
+func (a agents) tell(ctx context.Context, instance string, r quell.LoadReport) error {
+	return a.Order(ctx, instance, bus.Orders{Report: &r})
+}
+
 // stores makes the controller's journal and memory. On an external bus, decisions do not wait for its servers to store something.
 func stores(
 	file *config.File, journal *bus.Journal, state *bus.State, conn *bus.Conn, lease *leader, stop *cleanups,
@@ -337,8 +342,12 @@ func ownBackends(file *config.File) bool {
 	return ok && b.OwnBackends(ownMembers(file))
 }
 
-func newBalancer(file *config.File, log *slog.Logger, stop *cleanups) (balancer.Driver, error) {
-	driver, err := file.Balancer.Settings.New(serviceOf(file, log))
+func newBalancer(
+	file *config.File, tell func(context.Context, string, quell.LoadReport) error, log *slog.Logger, stop *cleanups,
+) (balancer.Driver, error) {
+	service := serviceOf(file, log)
+	service.Tell = tell
+	driver, err := file.Balancer.Settings.New(service)
 	if err != nil {
 		return nil, err
 	}

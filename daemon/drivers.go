@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/lvs"
 	"github.com/quellhq/quell/balancer/nginx"
+	"github.com/quellhq/quell/balancer/reports"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
@@ -33,6 +34,7 @@ func Drivers() config.Drivers {
 			haproxy.Kind,
 			lvs.Kind,
 			nginx.Kind,
+			reports.Kind,
 		},
 		Scalers: []scaler.Kind{
 			fixed.Kind,

@@ -73,12 +73,14 @@ func (r *reporter) listing(fleet *config.Fleet) (list []*config.File, err error)
 }
 
 // namesOf are the names of services, for logs.
-func namesOf(files []*config.File) string {
+func namesOf(files []*config.File) string { return strings.Join(serviceNames(files), ",") }
+
+func serviceNames(files []*config.File) []string {
 	names := make([]string, len(files))
 	for i, file := range files {
 		names[i] = file.Service.Name
 	}
-	return strings.Join(names, ",")
+	return names
 }
 
 // fastestOf returns the service with the shortest fast period among those whose fast policy uses what agents measure; nil if there is none.
@@ -110,13 +112,23 @@ type outlet struct {
 
 // connect connects for services that have no connection yet, and closes the connections of those that are gone.
 func (r *reporter) connect(files []*config.File) error {
-	order := func(ctx context.Context, o bus.Orders) error { return carryOut(ctx, r.now.Load(), o) }
+	if r.reports != nil {
+		r.reports.Serve(serviceNames(files))
+	}
 	return r.outlets.serve(files, func(file *config.File) (*outlet, error) {
 		conn, err := join(file, nil, auth.Sensor, r.instance, r.log)
 		if err != nil {
 			return nil, err
 		}
-		return &outlet{service: file.Service.Name, conn: conn, who: r.instance, order: order}, nil
+		service := file.Service.Name
+		order := func(ctx context.Context, o bus.Orders) error {
+			if o.Report != nil && r.reports != nil {
+				r.reports.Tell(service, *o.Report)
+				return nil
+			}
+			return carryOut(ctx, r.now.Load(), o)
+		}
+		return &outlet{service: service, conn: conn, who: r.instance, order: order}, nil
 	})
 }
 

@@ -82,7 +82,7 @@ func ownBusAnswers(file *config.File) (address string, answers bool) {
 func releaseOne(ctx context.Context, file *config.File, log *slog.Logger) (unknown []string, err error) {
 	var stop cleanups
 	defer func() { err = errors.Join(err, stop.run()) }()
-	driver, err := newBalancer(file, log, &stop)
+	driver, err := newBalancer(file, nil, log, &stop)
 	if err != nil {
 		return nil, err
 	}

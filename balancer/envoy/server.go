@@ -31,6 +31,7 @@ import (
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/connlimit"
+	"github.com/quellhq/quell/internal/grpclimit"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -51,7 +52,7 @@ type server struct {
 	settings *Settings
 	in       balancer.Service
 	recorder *measure.Recorder
-	listener *limited
+	listener *grpclimit.Listener
 	grpc     *grpc.Server
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
@@ -73,7 +74,7 @@ func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Rea
 	if err != nil {
 		return nil, fmt.Errorf("listening for Envoy: %w; choose another address or stop what uses it", err)
 	}
-	listener := limit(open, connlimit.Beside(connlimit.Files()), d.opts.Logger)
+	listener := grpclimit.Limit(open, connlimit.Beside(connlimit.Files()), d.opts.Logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	v := &server{driver: d, settings: s, in: in, recorder: measure.NewRecorder(in, publish), listener: listener, cancel: cancel}
 	v.grpc = grpc.NewServer(append(secure, grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),

@@ -437,12 +437,13 @@ func TestDependencies(t *testing.T) {
 func TestExamples(t *testing.T) {
 	examples := filepath.Join(repository(t), "examples")
 	for pattern, load := range map[string]func(string) error{
-		"*.yaml":           func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"golden/*.yaml":    func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"haproxy/*.yaml":   func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"lvs/*.yaml":       func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"envoy/quell.yaml": func(path string) error { _, err := daemon.Drivers().Load(path); return err },
-		"nginx/*.yaml":     func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"*.yaml":             func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"golden/*.yaml":      func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"haproxy/*.yaml":     func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"lvs/*.yaml":         func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"envoy/quell.yaml":   func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"reports/quell.yaml": func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"nginx/*.yaml":       func(path string) error { _, err := daemon.Drivers().Load(path); return err },
 		"services/quell.yaml": func(path string) error {
 			fleet, err := daemon.Drivers().LoadFleet(path)
 			if err == nil {

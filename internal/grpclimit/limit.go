@@ -1,4 +1,5 @@
-package envoy
+// Package grpclimit limits the connections of a gRPC server.
+package grpclimit
 
 import (
 	"context"
@@ -11,8 +12,9 @@ import (
 	"github.com/quellhq/quell/internal/connlimit"
 )
 
-// limited is a listener with a limit of connections. A connection over which an Envoy has a stream is not closed for others.
-type limited struct {
+// Listener is a listener with a limit of connections. One over which there is a stream is not closed for others. It is the server's
+// stats.Handler, too.
+type Listener struct {
 	connlimit.Listener
 
 	mu    sync.Mutex
@@ -20,7 +22,7 @@ type limited struct {
 }
 
 // Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -37,12 +39,12 @@ func (l *limited) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// limit limits a listener to so many connections.
-func limit(ln net.Listener, most int, log *slog.Logger) *limited {
-	return &limited{Listener: connlimit.Listener{Listener: ln, Limiter: connlimit.New(most, log)}, conns: map[string]*connlimit.Conn{}}
+// Limit limits a listener to so many connections.
+func Limit(ln net.Listener, most int, log *slog.Logger) *Listener {
+	return &Listener{Listener: connlimit.Listener{Listener: ln, Limiter: connlimit.New(most, log)}, conns: map[string]*connlimit.Conn{}}
 }
 
-func (l *limited) at(address string) *connlimit.Conn {
+func (l *Listener) at(address string) *connlimit.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conns[address]
@@ -51,18 +53,18 @@ func (l *limited) at(address string) *connlimit.Conn {
 type addressKey struct{}
 
 // TagConn implements stats.Handler.
-func (l *limited) TagConn(ctx context.Context, i *stats.ConnTagInfo) context.Context {
+func (l *Listener) TagConn(ctx context.Context, i *stats.ConnTagInfo) context.Context {
 	return context.WithValue(ctx, addressKey{}, i.RemoteAddr.String())
 }
 
 // HandleConn implements stats.Handler.
-func (l *limited) HandleConn(context.Context, stats.ConnStats) {}
+func (l *Listener) HandleConn(context.Context, stats.ConnStats) {}
 
 // TagRPC implements stats.Handler.
-func (l *limited) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (l *Listener) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // HandleRPC implements stats.Handler: it notes streams that begin and end.
-func (l *limited) HandleRPC(ctx context.Context, s stats.RPCStats) {
+func (l *Listener) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	address, _ := ctx.Value(addressKey{}).(string)
 	conn := l.at(address)
 	if conn == nil {

@@ -1,0 +1,90 @@
+package orca
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/quellhq/quell/internal/connlimit"
+	"github.com/quellhq/quell/internal/grpclimit"
+)
+
+const (
+	dead        = 20 * time.Second // after which time without an answer a connection is closed
+	greet       = 5 * time.Second  // within which a connection must begin to speak HTTP/2
+	mostStreams = 100              // of one connection
+
+	shortest, longest, usual = time.Second, time.Minute, 10 * time.Second // between two reports
+)
+
+// server answers clients that ask for reports.
+type server struct {
+	orcaservice.UnimplementedOpenRcaServiceServer
+	*Reports
+}
+
+// Listen answers clients at an address until stop is called.
+func (r *Reports) Listen(address string) (stop func(), err error) {
+	open, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening for load reports (agent.reports): %w; choose another address or stop what uses it", err)
+	}
+	listener := grpclimit.Limit(open, connlimit.Beside(connlimit.Files()), r.log)
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: dead / 2, Timeout: dead / 2}))
+	orcaservice.RegisterOpenRcaServiceServer(s, &server{Reports: r})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(listener) // returns when it is stopped
+	}()
+	return func() { s.Stop(); <-ended }, nil
+}
+
+// every returns how often a client that asks for an interval gets reports.
+func every(asked time.Duration) time.Duration {
+	if asked <= 0 {
+		return usual
+	}
+	return min(max(asked, shortest), longest)
+}
+
+// StreamCoreMetrics sends reports until the client goes.
+func (s *server) StreamCoreMetrics(ask *orcaservice.OrcaLoadReportRequest, stream orcaservice.OpenRcaService_StreamCoreMetricsServer) error {
+	s.count(1)
+	defer s.count(-1)
+	authority := authorityOf(stream.Context())
+	ticker := time.NewTicker(every(ask.GetReportInterval().AsDuration()))
+	defer ticker.Stop()
+	for {
+		if err := stream.Send(s.Load(authority)); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-ticker.C:
+		}
+	}
+}
+
+func (r *Reports) count(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.streams += n
+}
+
+// authorityOf returns the host that a client asked for.
+func authorityOf(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if values := md.Get(":authority"); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}

@@ -1,0 +1,225 @@
+// Package reports gives weights to balancers through the agents: each agent reports its instance's share and load (ORCA), and balancers
+// compute the weight from that. There is no balancer to talk to.
+package reports
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/health"
+)
+
+const (
+	lasts   = 3           // periods for which a report counts without being renewed
+	answer  = time.Second // within which an agent must answer
+	atOnce  = 64          // agents that are told at the same time
+	mostBad = 3           // agents that an error names
+)
+
+// Options configure a Driver.
+type Options struct {
+	// Tell tells an instance's agent what to report. It is nil where there is no bus.
+	Tell   func(ctx context.Context, instance string, r quell.LoadReport) error
+	Period time.Duration // the sampling period
+	Drain  time.Duration // how long a drain takes, because nobody says which requests are open
+	Health health.Options
+	Memory string // a file that stores the last shares. Empty: there is none
+	Logger *slog.Logger
+}
+
+// Driver tells agents what to report. Its methods may be called concurrently.
+type Driver struct {
+	opts   Options
+	checks *health.Checks
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	entries  []*entry
+	memory   balancer.Memory[entry]
+	resource quell.Resource
+	capacity map[string]float64
+}
+
+// entry is an instance.
+type entry struct {
+	ID      string    `json:"id"`
+	Address string    `json:"address"`
+	Probe   string    `json:"probe,omitempty"`
+	Share   float64   `json:"share"`
+	Drain   bool      `json:"drain,omitempty"`
+	Held    bool      `json:"held,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // when the drain began
+	told    bool      // its agent has this share
+}
+
+// New reads the memory and begins to check instances.
+func New(o Options) (*Driver, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Driver{opts: o}
+	d.memory = balancer.Memory[entry]{
+		Path: o.Memory, About: "what agents report", Remedy: "delete it, and agents are told by the next plan", Logger: o.Logger,
+		Valid: func(e *entry) bool { return e.ID != "" && e.Address != "" && e.Share >= 0 && e.Share <= 1 },
+	}
+	var err error
+	if d.entries, err = d.memory.Read(); err != nil {
+		return nil, err
+	}
+	var ctx context.Context
+	ctx, d.cancel = context.WithCancel(context.Background())
+	d.checks = health.NewChecks(ctx, o.Health)
+	d.follow()
+	return d, nil
+}
+
+// Close ends the checks.
+func (d *Driver) Close() {
+	d.cancel()
+	d.checks.Wait()
+}
+
+func (d *Driver) follow() {
+	at := make(map[string]string, len(d.entries))
+	for _, e := range d.entries {
+		at[e.ID] = e.Address
+	}
+	d.checks.Follow(at)
+}
+
+// Apply tells agents the shares that have changed, and those that they do not have yet. An agent that cannot be told does not hold up the
+// others: its instance counts as not in force, and so Apply is called again.
+func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := balancer.CheckBackends(backends); err != nil {
+		return err
+	}
+	known := map[string]*entry{}
+	for _, e := range d.entries {
+		known[e.ID] = e
+	}
+	entries := make([]*entry, len(backends))
+	for i, b := range backends {
+		e := &entry{ID: b.ID, Address: b.Address, Probe: b.Probe, Share: b.Weight, Drain: b.Draining, Held: b.Held}
+		k := known[b.ID]
+		if e.Drain {
+			e.Share, e.Since = 0, time.Now()
+			if k != nil && k.Drain {
+				e.Since = k.Since
+			}
+		}
+		e.told = k != nil && k.told && k.Share == e.Share
+		entries[i] = e
+	}
+	d.entries = entries
+	d.follow()
+	d.memory.Keep(d.entries)
+	_ = d.tell(ctx, func(e *entry) bool { return !e.told }) // Inform says who could not be told
+	return nil
+}
+
+// Inform tells all agents their share again, and what their instance can carry of a resource, as a utilisation. Reports end by themselves
+// unless they are renewed.
+func (d *Driver) Inform(ctx context.Context, resource quell.Resource, capacity map[string]float64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resource, d.capacity = resource, capacity
+	return d.tell(ctx, func(*entry) bool { return true })
+}
+
+// tell tells the agents of some instances. The caller holds the lock.
+func (d *Driver) tell(ctx context.Context, whom func(*entry) bool) error {
+	valid := lasts * d.opts.Period
+	return d.each(ctx, whom, func(e *entry) quell.LoadReport {
+		r := quell.LoadReport{Share: e.Share, ValidS: valid.Seconds()}
+		if c, known := d.capacity[e.ID]; known && c > 0 {
+			r.Resource, r.Capacity = d.resource, &c
+		}
+		return r
+	})
+}
+
+// each sends a report to the agents of some instances, all at once, and returns who did not take it.
+func (d *Driver) each(ctx context.Context, whom func(*entry) bool, report func(*entry) quell.LoadReport) error {
+	if d.opts.Tell == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	failed := make([]error, len(d.entries))
+	places := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i, e := range d.entries {
+		if !whom(e) {
+			continue
+		}
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			failed[i] = d.opts.Tell(ctx, e.ID, report(e))
+			e.told = failed[i] == nil
+		})
+	}
+	all.Wait()
+	return fewer(failed)
+}
+
+// fewer joins errors. Of many it says how many there are.
+func fewer(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if n := len(errs); n > mostBad {
+		errs = append(errs[:mostBad], fmt.Errorf("and %d agents more", n-mostBad))
+	}
+	return errors.Join(errs...)
+}
+
+// State returns the shares that agents were told. An instance whose agent was not told has no address: it then differs from the request.
+func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	states := make([]quell.BackendState, len(d.entries))
+	for i, e := range d.entries {
+		s := quell.BackendState{
+			Backend: quell.Backend{ID: e.ID, Address: e.Address, Probe: e.Probe, Weight: e.Share, Draining: e.Drain, Held: e.Drain && e.Held}}
+		s.Healthy, s.Health = d.checks.Of(e.ID)
+		if e.Drain && time.Since(e.Since) < d.opts.Drain {
+			s.InFlight = 1
+		}
+		if !e.told {
+			s.Address = ""
+		}
+		states[i] = s
+	}
+	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
+	return states, nil
+}
+
+// Restore ends the reports, so that clients forget the weights.
+func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.opts.Tell == nil {
+		d.entries = nil
+		d.memory.Keep(nil)
+		return []string{fmt.Sprintf("load reports end %v after the last controller, and clients forget weights after their "+
+			"weight_expiration_period", lasts*d.opts.Period)}, nil
+	}
+	if err := d.each(ctx, func(*entry) bool { return true }, func(*entry) quell.LoadReport { return quell.LoadReport{} }); err != nil {
+		return nil, err
+	}
+	d.entries = nil
+	d.follow()
+	d.memory.Keep(nil)
+	return nil, nil
+}
+
+var _ balancer.Restorer = (*Driver)(nil)
