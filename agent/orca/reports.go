@@ -83,7 +83,7 @@ func (r *Reports) Observe(use map[quell.Resource]float64) {
 	for name, t := range r.of {
 		if !t.until.IsZero() && !t.silent && !r.valid(t) {
 			t.silent = true
-			r.log.Warn("nothing heard from the controller: load reports only tell plain utilization, and clients will forget this instance's weight",
+			r.log.Warn("nothing heard from the controller: load reports only tell plain utilization, and clients forget the weight",
 				"service", name)
 		}
 	}
@@ -93,9 +93,9 @@ func (r *Reports) valid(t *told) bool { return r.now().Before(t.until) }
 
 // Load returns the report for a client that asked for this authority (the host of its request).
 //
-// With a report of the controller that is still valid, application_utilization is the use over the capacity, and rps_fractional is such that
-// rps / utilization is the instance's share: it is no measured rate. Without one there is neither, so that clients keep the last weight
-// until it expires (weight_expiration_period) and then use the mean of the other instances' weights.
+// With a report of the controller that is still valid, application_utilization is the use over the capacity, and rps_fractional is such
+// that rps / utilization is the instance's share: it is no measured rate. Without one there is neither, so that clients keep the last
+// weight until it expires (weight_expiration_period) and then use the mean of the other instances' weights.
 func (r *Reports) Load(authority string) *orcadata.OrcaLoadReport {
 	r.mu.Lock()
 	defer r.mu.Unlock()

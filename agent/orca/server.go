@@ -56,19 +56,19 @@ func every(asked time.Duration) time.Duration {
 }
 
 // StreamCoreMetrics sends reports until the client goes.
-func (s *server) StreamCoreMetrics(ask *orcaservice.OrcaLoadReportRequest, stream orcaservice.OpenRcaService_StreamCoreMetricsServer) error {
+func (s *server) StreamCoreMetrics(ask *orcaservice.OrcaLoadReportRequest, to orcaservice.OpenRcaService_StreamCoreMetricsServer) error {
 	s.count(1)
 	defer s.count(-1)
-	authority := authorityOf(stream.Context())
+	authority := authorityOf(to.Context())
 	ticker := time.NewTicker(every(ask.GetReportInterval().AsDuration()))
 	defer ticker.Stop()
 	for {
-		if err := stream.Send(s.Load(authority)); err != nil {
+		if err := to.Send(s.Load(authority)); err != nil {
 			return err
 		}
 		select {
-		case <-stream.Context().Done():
-			return stream.Context().Err()
+		case <-to.Context().Done():
+			return to.Context().Err()
 		case <-ticker.C:
 		}
 	}
