@@ -17,7 +17,7 @@ import (
 )
 
 // Orders tell the agent of an instance which limits and settings to put in force, and what to report to balancers. Orders are sent on the
-// instance's own subject, where only a controller may publish. The answer is sent on a subject where only that instance's agent may publish.
+// instance's own subject, where only a controller may publish. The answer is sent on a subject where only that agent may publish.
 type Orders struct {
 	Limits   []quell.Limit   `json:"limits,omitempty"`
 	Settings []quell.Setting `json:"settings,omitempty"`
