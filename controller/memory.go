@@ -35,10 +35,10 @@ type memory struct {
 	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed until an operator resumes
 	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they will be carried out
 	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
-	// Leftovers are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
-	Leftovers map[string]map[string]leftover `json:"leftovers,omitempty"`
-	Budget    *budget.Ledger                 `json:"budget,omitempty"` // what was missed; nil: no target is set
-	Inventory *life.Inventory                `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
+	// PendingReverts are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
+	PendingReverts map[string]map[string]pendingRevert `json:"leftovers,omitempty"`
+	Budget         *budget.Ledger                      `json:"budget,omitempty"` // what was missed; nil: no target is set
+	Inventory      *life.Inventory                     `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {

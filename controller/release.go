@@ -90,7 +90,7 @@ func (c *Controller) isReleased(r *Released) {
 	c.mem.Released = r
 	c.mem.Paused, c.mem.PausedBy = true, r.By
 	c.mem.Overrides, c.mem.Weights, c.mem.Factors, c.mem.Temporary = nil, nil, nil, temporary{}
-	c.mem.Held, c.mem.Leftovers = maps.Clone(c.mem.Held), nil
+	c.mem.Held, c.mem.PendingReverts = maps.Clone(c.mem.Held), nil
 	clear(c.mem.Held)
 }
 
@@ -149,7 +149,7 @@ func (c *Controller) adjusted() []string {
 			ids[id] = true
 		}
 	}
-	for id := range c.mem.Leftovers {
+	for id := range c.mem.PendingReverts {
 		ids[id] = true
 	}
 	return slices.Sorted(maps.Keys(ids))

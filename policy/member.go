@@ -143,17 +143,17 @@ func (m *Member) perceive(in *Input) {
 		}
 		m.Failing = isFailing(in, m.Instance)
 	}
-	numb := m.Fresh
+	unprobed := m.Fresh
 	for i := range felt {
-		numb = m.Senses[i].recall(in, &felt[i]) && numb
+		unprobed = m.Senses[i].recall(in, &felt[i]) && unprobed
 	}
-	m.Fresh = m.Fresh && !numb
+	m.Fresh = m.Fresh && !unprobed
 	m.Uncut = m.Factor.Left(in.Snapshot.At)
 	m.mem.keep(in.Contended, felt)
 	if in.between {
 		return
 	}
-	m.wait(in, numb)
+	m.wait(in, unprobed)
 	m.count(in.Service.Guard.StaleAfter)
 }
 
@@ -161,7 +161,7 @@ func (m *Member) perceive(in *Input) {
 const MaxContended = 4
 
 // recall copies the last readings from felt, and returns whether severity has been missing for too long.
-func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
+func (s *Sense) recall(in *Input, felt *Felt) (unprobed bool) {
 	if u := felt.Utilization; u != nil {
 		s.Use, s.hasUse = *u, true
 	}
@@ -169,7 +169,7 @@ func (s *Sense) recall(in *Input, felt *Felt) (numb bool) {
 		s.Severity, s.Measured, s.HasSeverity, s.held = *sf, *sf, true, felt.Held > 0
 		s.Taken, s.unconfirmed = felt.Taken, felt.Passed > 0 && felt.Passed <= int32(in.Confirm)
 	}
-	s.Stale = felt.isNumb(in)
+	s.Stale = felt.isUnprobed(in)
 	return s.Stale
 }
 
@@ -181,15 +181,15 @@ func (in *Input) patience() int { return cmp.Or(in.Service.Guard.StaleAfter, Def
 
 // wait counts the snapshots in which a policy that uses capacity lacks readings of a ready instance. After patience of them the policy no
 // longer waits: it judges the instance without the missing resources, or, if all are missing, takes it for stale.
-func (m *Member) wait(in *Input, numb bool) {
+func (m *Member) wait(in *Input, unprobed bool) {
 	m.mem.Unprobed = false
 	if !m.InService() || !in.byCapacity {
 		m.mem.UnratedFor = 0
 		return
 	}
 	reports := isFresh(in, m.Observation)
-	m.mem.Unprobed = numb
-	if in.Several() && reports && !numb {
+	m.mem.Unprobed = unprobed
+	if in.Several() && reports && !unprobed {
 		m.leaveOut(func(s *Sense) bool { return s.Stale })
 	}
 	if m.rated() {
@@ -253,9 +253,9 @@ func isFresh(in *Input, o *quell.Observation) bool {
 	return after == 0 || in.Snapshot.At.Sub(o.At) <= time.Duration(after)*in.Service.Sampling
 }
 
-// isNumb returns whether a policy that uses severity has had none for longer than a reading may be old: the machine
+// isUnprobed returns whether a policy that uses severity has had none for longer than a reading may be old: the machine
 // still reports, but nobody probes it.
-func (f *Felt) isNumb(in *Input) bool {
+func (f *Felt) isUnprobed(in *Input) bool {
 	after := in.Service.Guard.StaleAfter
 	return in.feels && after > 0 && f.SeverityAt != nil && in.Snapshot.At.Sub(*f.SeverityAt) > time.Duration(after)*in.Service.Sampling
 }
@@ -311,7 +311,7 @@ func (f *Felt) take(in *Input, c *Contended, o *quell.Observation) (otherwise, c
 	if !c.Baseline.By().Alike(probe.By) {
 		return true, false
 	}
-	if f.isNumb(in) {
+	if f.isUnprobed(in) {
 		f.Passed, f.Held, f.FoundAt = 0, 0, 0 // readings from before a gap do not count
 	}
 	confirm := int32(in.Confirm)

@@ -123,13 +123,13 @@ func (l *labProcess) secondRefused() {
 }
 
 // clean checks that `quell lab clean` finds nothing, or removes everything that is left.
-func (l *labProcess) clean(leftovers bool) {
+func (l *labProcess) clean(remains bool) {
 	l.t.Helper()
 	removed, err := kernel.Clean(l.prefix)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	if !leftovers && len(removed) > 0 {
+	if !remains && len(removed) > 0 {
 		l.t.Errorf("it left behind %v", removed)
 	}
 	if removed, err = kernel.Clean(l.prefix); err != nil || len(removed) > 0 {

@@ -268,7 +268,7 @@ func TestGoesOnAfterInterruption(t *testing.T) {
 	}
 }
 
-func TestLeftovers(t *testing.T) {
+func TestStrayFiles(t *testing.T) {
 	dir := t.TempDir()
 	want := mustRun(t, options(t, dir)).Rows()
 	path := filepath.Join(dir, resultsFile)
@@ -306,7 +306,7 @@ func TestLeftovers(t *testing.T) {
 				t.Errorf("error %v, want %s%s", err, path, c.problem)
 			}
 			if left, _ := os.ReadFile(path); string(left) != c.content {
-				t.Error("the leftovers were changed")
+				t.Error("the stray files were changed")
 			}
 		})
 	}

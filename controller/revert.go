@@ -11,8 +11,8 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// leftover is a parameter of a server that a policy changed which is no longer configured.
-type leftover struct {
+// pendingRevert is a parameter of a server that a policy changed which is no longer configured.
+type pendingRevert struct {
 	Value   float64       `json:"value"`             // before the change
 	Ours    []float64     `json:"ours"`              // what that policy ordered; never changed
 	Since   time.Time     `json:"since"`             // when the policy was no longer configured, or of the last reading with a foreign value
@@ -20,9 +20,9 @@ type leftover struct {
 	Foreign int           `json:"foreign,omitempty"` // readings in a row with a value that nobody ordered
 }
 
-// Constants of leftovers.
+// Constants of pending reverts.
 const (
-	leftoverFor = 24 * time.Hour // how long the value of before is ordered; an agent that refuses it restores it when it stops
+	revertFor   = 24 * time.Hour // how long the value of before is ordered; an agent that refuses it restores it when it stops
 	mostForeign = 3              // readings in a row with a value that nobody ordered show that somebody else set it
 )
 
@@ -36,35 +36,35 @@ func (c *Controller) inherit(state *policy.State, configured string) {
 	if len(changed) == 0 {
 		return
 	}
-	all := map[string]map[string]leftover{}
-	maps.Copy(all, c.mem.Leftovers)
+	all := map[string]map[string]pendingRevert{}
+	maps.Copy(all, c.mem.PendingReverts)
 	for id, values := range changed {
-		of := map[string]leftover{}
+		of := map[string]pendingRevert{}
 		maps.Copy(of, all[id])
 		for name, changed := range values {
 			if _, known := of[name]; !known {
-				of[name] = leftover{Value: changed.Before, Ours: changed.Ours, Since: c.now()}
+				of[name] = pendingRevert{Value: changed.Before, Ours: changed.Ours, Since: c.now()}
 			}
 		}
 		all[id] = of
 	}
-	c.mem.Leftovers = all
+	c.mem.PendingReverts = all
 }
 
 // takeBack adds the orders to a plan that bring such parameters back. It forgets those that are back, that somebody else has set since, or
 // that were ordered for a day.
 func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
-	if len(c.mem.Leftovers) == 0 {
+	if len(c.mem.PendingReverts) == 0 {
 		return
 	}
 	instances := make(map[string]*quell.Instance, len(s.Instances))
 	for i := range s.Instances {
 		instances[s.Instances[i].ID] = &s.Instances[i]
 	}
-	left := map[string]map[string]leftover{}
-	for _, id := range slices.Sorted(maps.Keys(c.mem.Leftovers)) {
-		for _, key := range slices.Sorted(maps.Keys(c.mem.Leftovers[id])) {
-			old := c.mem.Leftovers[id][key]
+	left := map[string]map[string]pendingRevert{}
+	for _, id := range slices.Sorted(maps.Keys(c.mem.PendingReverts)) {
+		for _, key := range slices.Sorted(maps.Keys(c.mem.PendingReverts[id])) {
+			old := c.mem.PendingReverts[id][key]
 			if in := instances[id]; in != nil {
 				tell := func(format string, args ...any) {
 					plan.Reasons = append(plan.Reasons, quell.Reason{Code: "setting", Instance: id, Text: fmt.Sprintf(format, args...)})
@@ -74,17 +74,17 @@ func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
 				}
 			}
 			if left[id] == nil {
-				left[id] = map[string]leftover{}
+				left[id] = map[string]pendingRevert{}
 			}
 			left[id][key] = old
 		}
 	}
-	c.mem.Leftovers = left
+	c.mem.PendingReverts = left
 }
 
 // bringBack orders a value of before, instead of what the plan may order for the same parameter. It returns false if there is nothing left
 // to do.
-func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string, old *leftover, tell func(string, ...any)) bool {
+func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string, old *pendingRevert, tell func(string, ...any)) bool {
 	if now, reported := in.Settings[key]; reported && in.Observation != nil && in.Observation.At.After(old.Since) {
 		switch {
 		case same(now, old.Value):
@@ -105,7 +105,7 @@ func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string,
 	if c.acting() {
 		old.Ordered += c.samplingNow()
 	}
-	if old.Ordered > leftoverFor {
+	if old.Ordered > revertFor {
 		tell("%s is not back after a day: it is left as it is", key)
 		return false
 	}

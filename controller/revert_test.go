@@ -45,8 +45,8 @@ func newLeaving(t *testing.T) *leaving {
 	l.opts.Service.Sampling, l.opts.Service.Mode = 10*time.Second, quell.Act
 	st := changedState(t)
 	l.inherit(&st, "ice")
-	if len(l.mem.Leftovers) > 0 {
-		t.Fatalf("while ice is configured: %v", l.mem.Leftovers)
+	if len(l.mem.PendingReverts) > 0 {
+		t.Fatalf("while ice is configured: %v", l.mem.PendingReverts)
 	}
 	l.inherit(&st, "outlier")
 	return l
@@ -100,8 +100,8 @@ func TestParametersGoBackWithTheirPolicy(t *testing.T) {
 	l.expect("the other is there again", second)
 	l.reported["i2"]["apache.MaxRequestWorkers"] = 300
 	l.expect("all are back")
-	if len(l.mem.Leftovers) > 0 {
-		t.Errorf("%v", l.mem.Leftovers)
+	if len(l.mem.PendingReverts) > 0 {
+		t.Errorf("%v", l.mem.PendingReverts)
 	}
 }
 
@@ -125,8 +125,8 @@ func TestAForeignValueStays(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(l.last.Reasons), "somebody else set apache.MaxRequestWorkers to 120") {
 		t.Errorf("%v", l.last.Reasons)
 	}
-	if len(l.mem.Leftovers["i2"]) > 0 {
-		t.Errorf("%v", l.mem.Leftovers)
+	if len(l.mem.PendingReverts["i2"]) > 0 {
+		t.Errorf("%v", l.mem.PendingReverts)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestWhatIsNotBackAfterADay(t *testing.T) {
 	l.expect("after half a day", workers, children, second)
 	l.expect("after a day", workers, children, second)
 	l.expect("later")
-	if len(l.mem.Leftovers) > 0 || !strings.Contains(fmt.Sprint(l.last.Reasons), "not back after a day") {
-		t.Errorf("%v, %v", l.mem.Leftovers, l.last.Reasons)
+	if len(l.mem.PendingReverts) > 0 || !strings.Contains(fmt.Sprint(l.last.Reasons), "not back after a day") {
+		t.Errorf("%v, %v", l.mem.PendingReverts, l.last.Reasons)
 	}
 }
