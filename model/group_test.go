@@ -154,3 +154,73 @@ func TestQueue(t *testing.T) {
 		t.Errorf("ends of the table: %v, %v", q.UseAt(0), q.UseAt(math.Inf(1)))
 	}
 }
+
+// GroupLaw is the law of Station with exact figures: the truth in tests.
+type GroupLaw struct {
+	R0MS     float64 // mean response time without load and neighbours
+	Pooling  float64 // g, from 0 to 1
+	Exponent float64 // k; 1 in theory. It is fitted to what is measured
+	Ratio    RatioCurve
+}
+
+// servers is how many servers the group is like.
+func (l *GroupLaw) servers(size float64) float64 { return math.Pow(max(size, 1), l.Pooling) }
+
+// Slowness returns how many times as long requests take as without load.
+func (l *GroupLaw) Slowness(c Crowd) float64 {
+	use := l.Pooling*c.Use + (1-l.Pooling)*c.Own
+	return math.Pow(1+WaitFactor(l.servers(c.Size), use), l.Exponent)
+}
+
+// ResponseMS returns the metric of the response time, in milliseconds, of an instance whose neighbours use the part taken of its resource.
+// It is +Inf if they leave nothing, or from a use of 1 on.
+func (l *GroupLaw) ResponseMS(c Crowd, taken float64) float64 { return l.timeMS(l.Slowness(c), taken) }
+
+func (l *GroupLaw) timeMS(slowness, taken float64) float64 {
+	if taken >= 1 {
+		return math.Inf(1)
+	}
+	return l.R0MS / (1 - max(taken, 0)) * slowness * l.Ratio.At(slowness)
+}
+
+// LargestUse returns the largest use at which a group of this size keeps an instance within the threshold, if all its instances have this
+// use. It is the inverse of ResponseMS: 0 if even without load the threshold is missed, and below 1.
+func (l *GroupLaw) LargestUse(size, taken, thresholdMS float64) float64 {
+	slowness := l.Ratio.slowness(thresholdMS * (1 - min(max(taken, 0), 1)) / l.R0MS)
+	if !(slowness > 1) {
+		return 0
+	}
+	return useAtWait(l.servers(size), math.Pow(slowness, 1/l.Exponent)-1)
+}
+
+// useAtWait returns the use at which requests wait for a multiple of their service time; it is the inverse of WaitFactor.
+func useAtWait(servers, waiting float64) float64 {
+	if servers == 1 {
+		return waiting / (1 + waiting)
+	}
+	low, high := 0.0, 1.0
+	for range 50 {
+		if mid := (low + high) / 2; WaitFactor(servers, mid) <= waiting {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
+}
+
+// slowness returns the slowness at which slowness times ratio, which rises, reaches times; 0 if it is more even at a slowness of 1.
+func (r RatioCurve) slowness(times float64) float64 {
+	if !(times >= r.Start) {
+		return 0
+	}
+	low, high := 1.0, max(times/min(r.Start, r.End), 1)
+	for range 60 {
+		if mid := (low + high) / 2; mid*r.At(mid) <= times {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return low
+}

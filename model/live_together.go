@@ -10,7 +10,7 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Together says what the instances of a group carry behind their balancer: a GroupLaw, fitted to the windows of the running service and
+// Together says what the instances of a group carry behind their balancer: the law of Station, fitted to the windows of the running service and
 // corrected where there is data.
 type Together struct {
 	Metric    quell.Metric `json:"metric"`

@@ -7,8 +7,19 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Station predicts the response time of a group's instances by a law that was learned in place (GroupLaw), corrected where there is data.
-// It is immutable; its methods allocate nothing.
+// Station says how long requests take on the instances of a group behind a balancer, by a law that is learned in place. A balancer that
+// looks for an idle instance makes the group one station: a request waits only if all instances are busy. With n instances of pooling g,
+// and E the waiting factor of M/M/m,
+//
+//	mean response time  R = R0 / (1-V) * s            V: the neighbours' use of the instance's resource
+//	slowness            s = (1 + E(n^g, u))^k         u: the use of the group, its load over what the neighbours leave of all instances
+//	percentile          R * ratio(s)
+//
+// Pooling is 0 if each instance has a queue of its own, as behind a hash or random choice. Then E is that of a single server, u/(1-u), and
+// u is the instance's own use. With a pooling of 1 all instances are one station, and only the use of the group counts. Between them, u is
+// the mean of both, weighted by the pooling.
+//
+// Where there is data, it corrects the law. It is immutable; its methods allocate nothing.
 type Station struct {
 	pooling, exponent float64
 	busy              line // logarithm of the metric, in milliseconds, over the logarithm of slowness

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Pooling is how far a balancer makes the instances of a group one station (model.GroupLaw). The zero value means not at all: each instance
+// Pooling is how far a balancer makes the instances of a group one station (model.Station). The zero value means not at all: each instance
 // has a capacity of its own, as in the paper.
 type Pooling struct {
 	Auto    bool    // it is learned in groups that may be large

@@ -39,7 +39,7 @@ func (s *site) alone() float64 { return sumOf(s.seconds[:]) }
 // saturation is the rate that uses all that neighbours leave of the scarcest resource.
 func (s *site) saturation() float64 { return slices.Min(s.most[:]) }
 
-// pool is the law of a group behind a balancer that looks for idle instances; see model.GroupLaw.
+// pool is the law of a group behind a balancer that looks for idle instances; see model.Station.
 type pool struct {
 	pooling   float64
 	ratio     model.RatioCurve
