@@ -45,18 +45,18 @@ type growing struct {
 	chance         func(n int) float64 // what chance adds to the ratio, or takes off, in a window with n requests
 }
 
-// leastWait is a share of the time: of the window for iowait, of processor time for cpu_wait. Shorter waits harm nobody, even if they are
+// minWait is a share of the time: of the window for iowait, of processor time for cpu_wait. Shorter waits harm nobody, even if they are
 // many times as long as expected.
-const leastWait = 0.01
+const minWait = 0.01
 
 // The time to connect is a percentile of a few delays, each of a few packets. At low use the curve expects almost none, and one packet in
 // front would be many times as much. On a shaped link the time also jumps at some use, which the curve cannot follow. So at least the usual
 // time is expected. The two other features are sums over a window. At low use the curves expect almost nothing of them, too, so at
-// least leastWait is expected.
+// least minWait is expected.
 var curves = []growing{
 	{connectP90, connectRatio, quell.Network, 1, 0, chanceOfP90},
-	{cpuWait, cpuWaitRatio, quell.CPU, 0, leastWait, chanceOfSum},
-	{ioWait, ioWaitRatio, quell.Disk, 0, leastWait, chanceOfSum},
+	{cpuWait, cpuWaitRatio, quell.CPU, 0, minWait, chanceOfSum},
+	{ioWait, ioWaitRatio, quell.Disk, 0, minWait, chanceOfSum},
 }
 
 // Expected is what a machine is expected to use for its requests: a linear regression without coefficients below 0 (DIAL, section II-B2).
@@ -80,11 +80,11 @@ func (e Expected) At(rate float64, byClass map[string]float64) float64 {
 	return use + e.PerRequest[OtherClasses]*math.Max(rate, 0)
 }
 
-// leastExpected is a share of the processors. If an expected value is smaller, a ratio to it means nothing.
-const leastExpected = 0.005
+// minExpected is a share of the processors. If an expected value is smaller, a ratio to it means nothing.
+const minExpected = 0.005
 
 // Features returns the classifier's features of an observation. A feature that was not measured is absent. So are a ratio to an expected
-// processor time below leastExpected, and a value above maxValue, which cannot be right.
+// processor time below minExpected, and a value above maxValue, which cannot be right.
 func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 	features := map[string]float64{}
 	if c := o.CPU; c != nil {
@@ -117,13 +117,13 @@ func (s *Dial) Features(o *quell.Observation) map[string]float64 {
 	return features
 }
 
-// leastRun is in seconds. In a window with less processor time than this, waiting for a processor means nothing.
-const leastRun = 0.001
+// minRun is in seconds. In a window with less processor time than this, waiting for a processor means nothing.
+const minRun = 0.001
 
 // waits returns for how many seconds tasks waited for a processor, for each second in which they ran. Time in which their own quota was
 // used up does not count.
 func waits(s *quell.Sched) (perSecond float64, ok bool) {
-	if s == nil || s.WaitS == nil || s.RunS < leastRun {
+	if s == nil || s.WaitS == nil || s.RunS < minRun {
 		return 0, false
 	}
 	wait := *s.WaitS
@@ -138,7 +138,7 @@ func (s *Dial) ratio(features map[string]float64, name, of string, use float64, 
 	if !ok || o.RequestRate == nil {
 		return
 	}
-	if expected := e.At(*o.RequestRate, o.RequestRates); expected >= leastExpected {
+	if expected := e.At(*o.RequestRate, o.RequestRates); expected >= minExpected {
 		features[name] = beyondChance(use/expected, o, chanceOfSum)
 	}
 }

@@ -82,27 +82,27 @@ func (f *file) tree(path string, err error) {
 	f.errs = append(f.errs, c.errs...)
 }
 
-// mostTail is the largest value of Tail that is accepted. That of exponential response times is 0.43.
-const mostTail = 100
+// maxTail is the largest value of Tail that is accepted. That of exponential response times is 0.43.
+const maxTail = 100
 
-// leastPeak is the smallest PeakRate that is accepted, in requests per second: shares of the load are computed from it.
-const leastPeak = 1e-6
+// minPeak is the smallest PeakRate that is accepted, in requests per second: shares of the load are computed from it.
+const minPeak = 1e-6
 
-// mostStretch is the largest value of Stretch that is accepted: with it, neighbours that use all of the memory make requests need 100 times
+// maxStretch is the largest value of Stretch that is accepted: with it, neighbours that use all of the memory make requests need 100 times
 // as much processor time.
-const mostStretch = 99
+const maxStretch = 99
 
 func (s *Dial) print(p *printer) { p.section("dial", s) }
 
 func (s *Dial) check(c *check) {
-	if s.PeakRate != 0 && !(s.PeakRate >= leastPeak && s.PeakRate <= maxValue) {
-		c.addf("dial.peak_rate", "%v is outside %v to %v requests per second; leave it out if it is unknown", s.PeakRate, leastPeak, maxValue)
+	if s.PeakRate != 0 && !(s.PeakRate >= minPeak && s.PeakRate <= maxValue) {
+		c.addf("dial.peak_rate", "%v is outside %v to %v requests per second; leave it out if it is unknown", s.PeakRate, minPeak, maxValue)
 	}
 	c.between("dial.detect_ms", s.DetectMS, 0, maxValue)
 	c.between("dial.detect_rate", s.DetectRate, 0, maxValue)
-	c.between("dial.tail", s.Tail, 0, mostTail)
+	c.between("dial.tail", s.Tail, 0, maxTail)
 	for _, class := range sortedKeys(s.TailByClass) {
-		c.between("dial.tail_by_class."+class, s.TailByClass[class], 0, mostTail)
+		c.between("dial.tail_by_class."+class, s.TailByClass[class], 0, maxTail)
 	}
 	for _, class := range sortedKeys(s.DetectByClassMS) {
 		c.between("dial.detect_by_class_ms."+class, s.DetectByClassMS[class], 0, maxValue)
@@ -120,7 +120,7 @@ func (s *Dial) check(c *check) {
 			c.addf(path, "the p90 of an instance without load is %v ms; give one above 0", q.MS(0))
 		}
 	}
-	c.between("dial.stretch", s.Stretch, 0, mostStretch)
+	c.between("dial.stretch", s.Stretch, 0, maxStretch)
 	if s.Stretch > 0 && (s.Calm == nil || s.PeakRate == 0) {
 		c.addf("dial.stretch", "says what neighbours add to calm response times: it needs dial.calm and dial.peak_rate")
 	}

@@ -14,9 +14,9 @@ import (
 // Constants of the fit.
 const (
 	detectConfidence = 0.95 // confidence that a window of an undisturbed instance stays below the bound
-	leastQueueing    = 4    // least number of rows from which the coefficients of Eq. 1 are fitted
-	leastUses        = 3    // least number of different uses in these rows
-	leastSamples     = 10   // least number of samples for the classifier
+	minQueueing      = 4    // least number of rows from which the coefficients of Eq. 1 are fitted
+	minUses          = 3    // least number of different uses in these rows
+	minSamples       = 10   // least number of samples for the classifier
 	leafSamples      = 3
 	dialFolds        = 10
 	dialSeed         = 1
@@ -89,7 +89,7 @@ func (f *dialFit) peakRate() {
 	switch peak := 1 / most; {
 	case most <= 0:
 		f.leave("peak_rate", "no calm row has requests and a utilization")
-	case !(peak >= leastPeak && peak <= maxValue):
+	case !(peak >= minPeak && peak <= maxValue):
 		f.leave("peak_rate", fmt.Sprintf("%.4g requests per second would fill an instance; check request_rate and utilization", peak))
 	default:
 		f.PeakRate = peak
@@ -133,9 +133,9 @@ func (f *dialFit) classifier(unscored bool) error {
 		samples = append(samples, stats.Sample{Features: f.Features(r.Observation), Class: class})
 		classes = append(classes, class)
 	}
-	if len(samples) < leastSamples || len(slices.Compact(slices.Sorted(slices.Values(classes)))) < 2 {
+	if len(samples) < minSamples || len(slices.Compact(slices.Sorted(slices.Values(classes)))) < 2 {
 		f.leave("classifier", fmt.Sprintf("%d rows are calm, or slowed by interference; at least %d of both kinds are needed",
-			len(samples), leastSamples))
+			len(samples), minSamples))
 		return nil
 	}
 	fit := func(samples []stats.Sample) (*stats.Tree, error) {

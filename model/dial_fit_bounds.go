@@ -137,13 +137,13 @@ func (f *dialFit) tail() {
 	}
 }
 
-// mean returns the mean of tails, but at most mostTail. Response times that are either short or very long have a larger one if the p90 is a
+// mean returns the mean of tails, but at most maxTail. Response times that are either short or very long have a larger one if the p90 is a
 // short one and the p95 a long one. With the largest tail, few of their windows are above the bound by chance.
 func (f *dialFit) mean(part string, t tails) float64 {
 	mean := t.sum / t.n
-	if mean > mostTail {
-		f.leave(part, fmt.Sprintf("the p95 is so much longer than the p90 that it would be %.4g; %d is used", mean, mostTail))
-		return mostTail
+	if mean > maxTail {
+		f.leave(part, fmt.Sprintf("the p95 is so much longer than the p90 that it would be %.4g; %d is used", mean, maxTail))
+		return maxTail
 	}
 	return mean
 }

@@ -100,7 +100,7 @@ func (f *dialFit) stretched(rows []TrainingRow) bool {
 		return !known || use >= saturated
 	})
 	stretch := f.stretch(rows)
-	if stretch < leastStretch || stretch > mostStretch {
+	if stretch < minStretch || stretch > maxStretch {
 		return false
 	}
 	plain := math.Inf(1)
@@ -119,8 +119,8 @@ func (f *dialFit) stretched(rows []TrainingRow) bool {
 	return false
 }
 
-// leastStretch is the least value of Stretch that is told from none.
-const leastStretch = 0.05
+// minStretch is the least value of Stretch that is told from none.
+const minStretch = 0.05
 
 // stretch returns by which part of itself the processor time of requests grows beside neighbours that use all of the memory: the least
 // squares of use = calm use * (1 + stretch * interfering). It is 0 if the rows do not tell.
@@ -163,7 +163,7 @@ func (f *dialFit) fitStretched(rows []TrainingRow, square bool) (Queueing, bool)
 		}
 		a, b = append(a, row), append(b, (ms-f.CalmMS(r.RequestRate))/ms)
 	}
-	if len(a) < leastQueueing {
+	if len(a) < minQueueing {
 		return Queueing{0, 0, 0}, false
 	}
 	c, err := stats.LeastSquares(a, b)
@@ -206,7 +206,7 @@ func (f *dialFit) fitTo(rows []TrainingRow, square bool) (Queueing, bool) {
 		a, b = append(a, row), append(b, (ms-f.CalmMS(r.RequestRate))/ms)
 		uses[r.Utilization+r.Interfering] = true
 	}
-	if len(a) < leastQueueing || len(uses) < leastUses {
+	if len(a) < minQueueing || len(uses) < minUses {
 		return nil, false
 	}
 	c, err := stats.LeastSquares(a, b)
@@ -245,7 +245,7 @@ func fitQueueing(points []point, square bool) (Queueing, bool) {
 			a[i] = append(a[i], x*x/p.y)
 		}
 	}
-	if len(points) < leastQueueing || len(uses) < leastUses {
+	if len(points) < minQueueing || len(uses) < minUses {
 		return nil, false
 	}
 	c, err := stats.LeastSquares(a, b, 0)

@@ -16,9 +16,9 @@ type Crowd struct {
 // Even is a group in which every instance has the same use.
 func Even(size, use float64) Crowd { return Crowd{Size: size, Use: use, Own: use} }
 
-// mostServers bounds the servers of a station, and with them the time that a prediction takes. More servers count as so many: then requests
+// maxServers bounds the servers of a station, and with them the time that a prediction takes. More servers count as so many: then requests
 // wait 5% of their service time at a use of 0.9.
-const mostServers = 64
+const maxServers = 64
 
 // WaitFactor returns how long requests wait in M/M/m, as a multiple of their service time: ErlangC(m, m u) / (m (1-u)). Between whole
 // numbers of servers its logarithm is linear in m. With one server it is u/(1-u). It is +Inf from a use of 1 on. Fewer than one server
@@ -30,7 +30,7 @@ func WaitFactor(servers, use float64) float64 {
 	case use >= 1:
 		return math.Inf(1)
 	}
-	servers = min(max(servers, 1), mostServers)
+	servers = min(max(servers, 1), maxServers)
 	whole := math.Floor(servers)
 	offered := servers * use
 	low, high := erlang(whole, use)

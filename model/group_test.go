@@ -141,7 +141,7 @@ func TestWithoutPoolingTheLawIsThatOfToday(t *testing.T) {
 // TestQueue: the table agrees with the factors that it was made from, in both directions.
 func TestQueue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		servers, use := rapid.Float64Range(1, mostServers).Draw(t, "servers"), rapid.Float64Range(0, mostUse).Draw(t, "use")
+		servers, use := rapid.Float64Range(1, maxServers).Draw(t, "servers"), rapid.Float64Range(0, maxUse).Draw(t, "use")
 		q, wait := NewQueue(servers), WaitFactor(servers, use)
 		if got := q.log1p(use); math.Abs(got-math.Log1p(wait)) > 0.01 {
 			t.Errorf("log(1 + wait) at %v of %v servers: %v, want %v", use, servers, got, math.Log1p(wait))

@@ -190,7 +190,7 @@ func ICESignals(o *quell.Observation, before *HiddenMeans) (signals map[string]f
 
 // PerRequestMS returns the processor time of one request in milliseconds. It returns false if no request arrived or the time is not known.
 func PerRequestMS(o *quell.Observation) (ms float64, ok bool) {
-	if o.Sched == nil || o.Sched.RunS < leastRun || o.RequestRate == nil || o.WindowS <= 0 || *o.RequestRate*o.WindowS < 1 {
+	if o.Sched == nil || o.Sched.RunS < minRun || o.RequestRate == nil || o.WindowS <= 0 || *o.RequestRate*o.WindowS < 1 {
 		return 0, false
 	}
 	return 1000 * o.Sched.RunS / (*o.RequestRate * o.WindowS), true

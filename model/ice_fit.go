@@ -20,15 +20,15 @@ type TrainingWindow struct {
 
 // Constants of the fit of ICE's section.
 const (
-	leastWindows   = 40 // least number of windows of each class
+	minWindows     = 40 // least number of windows of each class
 	iceLeaf        = 10 // least number of windows in a leaf
 	iceFolds       = 5
 	iceBlock       = 20 // successive windows that stay in one fold, because the lasting mean spans several
 	iceSeed        = 1
 	averaged       = 5  // windows that one row of the estimator averages
-	leastAverages  = 20 // rows of the estimator
+	minAverages    = 20 // rows of the estimator
 	highestDegree  = 3
-	leastMeasured  = 0.9 // a signal is used for the estimator if it was measured in this share of the rows
+	minMeasured    = 0.9 // a signal is used for the estimator if it was measured in this share of the rows
 	outlyingSpread = 1.5 // interquartile ranges beyond the quartiles at which a rate of requests is an outlier
 )
 
@@ -80,9 +80,9 @@ func (f *iceFit) classifier(unscored bool) error {
 		}
 	}
 	f.report.Windows = len(samples)
-	if alone := f.report.Windows - f.report.Disturbed; min(alone, f.report.Disturbed) < leastWindows {
+	if alone := f.report.Windows - f.report.Disturbed; min(alone, f.report.Disturbed) < minWindows {
 		f.leave("classifier", fmt.Sprintf("%d windows without and %d with the interferer; at least %d of both are needed", alone,
-			f.report.Disturbed, leastWindows))
+			f.report.Disturbed, minWindows))
 		return nil
 	}
 	f.Usual = map[string]float64{}
@@ -114,15 +114,15 @@ type averages struct {
 // estimator fits the regression, and polynomials of higher degree for comparison.
 func (f *iceFit) estimator() {
 	rows := withoutOutliers(f.averages())
-	if len(rows) < leastAverages {
+	if len(rows) < minAverages {
 		f.leave("estimator", fmt.Sprintf("%d means over %d successive windows with the interferer; at least %d are needed", len(rows), averaged,
-			leastAverages))
+			minAverages))
 		return
 	}
 	best := -math.Inf(1)
 	for _, signal := range estimatorSignals {
 		known := slices.DeleteFunc(slices.Clone(rows), func(a averages) bool { return !hasKey(a.signals, signal) })
-		if float64(len(known)) < leastMeasured*float64(len(rows)) {
+		if float64(len(known)) < minMeasured*float64(len(rows)) {
 			continue
 		}
 		r := newRegression(known, signal)

@@ -34,8 +34,8 @@ func (l *Learner) Told(pooling *float64) *Learner {
 }
 
 const (
-	// mostTypes bounds the types of instances that are told apart.
-	mostTypes = 4
+	// maxTypes bounds the types of instances that are told apart.
+	maxTypes = 4
 	// perPeriod is how many instances of a type teach in one period. In larger groups they take turns.
 	perPeriod = 32
 )
@@ -60,7 +60,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 		records := maps.Clone(next.Seen[r])
 		for _, instanceType := range sortedKeys(fresh[r]) {
 			old, known := records[instanceType]
-			if !known && len(records) >= mostTypes && !forgetOne(records, next.Periods) {
+			if !known && len(records) >= maxTypes && !forgetOne(records, next.Periods) {
 				continue
 			}
 			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r), balanced{s.Scheduling, l.Pooling})

@@ -129,9 +129,9 @@ const steepestLaw = 4
 func (w *Law) check(c *check, path string) {
 	c.between(path+".r0_ms", w.R0MS, minProbeMS, maxValue)
 	c.between(path+".p0_ms", w.P0MS, minProbeMS, maxValue)
-	c.between(path+".exponent", w.Exponent, leastExponent, steepestLaw)
-	c.between(path+".probe_exponent", w.ProbeExponent, leastExponent, steepestLaw)
-	c.between(path+".severity_exponent", w.SeverityExponent, leastExponent, steepestLaw)
+	c.between(path+".exponent", w.Exponent, minExponent, steepestLaw)
+	c.between(path+".probe_exponent", w.ProbeExponent, minExponent, steepestLaw)
+	c.between(path+".severity_exponent", w.SeverityExponent, minExponent, steepestLaw)
 	c.between(path+".other_exponent", w.OtherExponent, 0, steepestLaw)
 	c.between(path+".spread_idle", w.SpreadIdle, 0, maxValue)
 	c.between(path+".spread_busy", w.SpreadBusy, 0, maxValue)
@@ -151,7 +151,7 @@ func (w *Law) check(c *check, path string) {
 		at := fmt.Sprintf("%s.refined[%d]", path, i)
 		c.fraction(at+".utilization", r.Utilization)
 		c.between(at+".severity", r.Severity, 0, maxValue)
-		c.between(at+".log_ratio", r.LogRatio, -mostRefined, mostRefined)
+		c.between(at+".log_ratio", r.LogRatio, -maxRefined, maxRefined)
 	}
 	if w.Together != nil {
 		w.Together.check(c, path+".together")
@@ -164,8 +164,8 @@ func (w *Law) check(c *check, path string) {
 	}
 }
 
-// mostRefined bounds the correction of a prediction: a factor of 20.
-const mostRefined = 3
+// maxRefined bounds the correction of a prediction: a factor of 20.
+const maxRefined = 3
 
 // The points at which a law is tabulated. Between them predictions are linear.
 const (

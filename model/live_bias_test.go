@@ -57,13 +57,13 @@ func TestRareWindowsStay(t *testing.T) {
 	window := func(use float64) Window { return Window{Use: use, ProbeMS: 7, ProbeN: 20, MeanMS: 14, N: 20} }
 	r := &Record{}
 	r.add(window(0.9))
-	for len(r.Windows) < mostWindows {
+	for len(r.Windows) < maxWindows {
 		w := window(0.3)
 		w.Cell = -1 - len(r.Windows)%20 // some other kind
 		r.Windows = append(r.Windows, w)
 	}
 	r.add(window(0.6))
-	if len(r.Windows) != mostWindows || r.Windows[0].Use != 0.9 {
+	if len(r.Windows) != maxWindows || r.Windows[0].Use != 0.9 {
 		t.Errorf("%d windows, the first with a use of %v", len(r.Windows), r.Windows[0].Use)
 	}
 }
@@ -93,7 +93,7 @@ func TestCorrectionsToFasterAreBounded(t *testing.T) {
 		t.Fatal("nothing was corrected")
 	}
 	for _, r := range w.Refined {
-		if r.LogRatio < -mostFaster-1e-6 || r.LogRatio < math.Min(0, alone[r.Utilization])-leastRefined {
+		if r.LogRatio < -maxFaster-1e-6 || r.LogRatio < math.Min(0, alone[r.Utilization])-minRefined {
 			t.Errorf("at %.2f and a severity of %.2f the law is lowered by %.3f, without a neighbour by %.3f", r.Utilization, r.Severity, r.LogRatio,
 				alone[r.Utilization])
 		}

@@ -21,11 +21,11 @@ const (
 	explains = 0.5
 	// mild is the severity up to which a window is judged. The law of more severe neighbours is too uncertain.
 	mild = 0.35
-	// leastRequests is how many response times a period needs for that judgement.
-	leastRequests = 20
-	// leastFree is the part of a resource that must be free. With less, queues grow and drain over several periods, and response times say
+	// minRequests is how many response times a period needs for that judgement.
+	minRequests = 20
+	// minFree is the part of a resource that must be free. With less, queues grow and drain over several periods, and response times say
 	// nothing about the service.
-	leastFree = 0.15
+	minFree = 0.15
 )
 
 // departs counts periods whose response times differ from those of similar earlier windows, and returns whether there were so many in a
@@ -44,7 +44,7 @@ func (r *Record) departs(windows []Window, period int) bool {
 			requests += w.N
 		}
 	}
-	if requests < leastRequests {
+	if requests < minRequests {
 		return false
 	}
 	limit, gap := max(band, beyond*middle(spreads)), common(gaps)
@@ -78,8 +78,8 @@ func (r *Record) departs(windows []Window, period int) bool {
 const (
 	// creepEvery is how often, in periods, a slow change of the service is looked for.
 	creepEvery = 10
-	// leastCreep is the smallest slow change, as a logarithm, and sureOfCreep how many of its standard errors it must be.
-	leastCreep, sureOfCreep = 0.06, 4
+	// minCreep is the smallest slow change, as a logarithm, and sureOfCreep how many of its standard errors it must be.
+	minCreep, sureOfCreep = 0.06, 4
 )
 
 // creep looks for a slow change of the service, such as a mix of requests that shifts during an hour: each period is within the band then,
@@ -110,7 +110,7 @@ func (r *Record) creep() {
 		gaps[i] = math.Abs(gaps[i] - gap)
 	}
 	se := 1.25 * middle(gaps) / 0.6745 / math.Sqrt(float64(len(gaps))) // of a median
-	if math.Abs(gap) < max(leastCreep, sureOfCreep*se) {
+	if math.Abs(gap) < max(minCreep, sureOfCreep*se) {
 		return
 	}
 	for _, i := range old {
@@ -127,7 +127,7 @@ func (w *Window) amid(o *Window) bool {
 // severity, as a logarithm.
 func (r *Record) outdated(i, from int, severity []float64) (gap float64, ok bool) {
 	w := &r.Windows[i]
-	if w.N < fewest || severity[i] > math.Log1p(mild) || w.Use > 1-leastFree {
+	if w.N < fewest || severity[i] > math.Log1p(mild) || w.Use > 1-minFree {
 		return 0, false
 	}
 	var newer []float64
@@ -171,7 +171,7 @@ func (r *Record) neighbours(windows []Window, period int) float64 {
 // instance more than mildly, or if the resource is nearly full.
 func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 	felt := r.Law.felt(w)
-	if felt > mild || r.Law.free(w.Use, felt) < leastFree {
+	if felt > mild || r.Law.free(w.Use, felt) < minFree {
 		return 0, 0, false
 	}
 	var others []float64
@@ -181,7 +181,7 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 			continue
 		}
 		severity := r.Law.felt(o)
-		if r.Law.free(o.Use, severity) < leastFree || math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
+		if r.Law.free(o.Use, severity) < minFree || math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
 			continue
 		}
 		law := priorExponent.Mean*(crowding(w.Use)-crowding(o.Use)) + r.Shown*(math.Log1p(felt)-math.Log1p(severity)) +

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	leastExponent = 0.05
-	// leastKnown are the windows, with probes and with response times, that a law needs.
-	leastKnown = 4
+	minExponent = 0.05
+	// minKnown are the windows, with probes and with response times, that a law needs.
+	minKnown = 4
 	// narrow is the standard error of the fitted times at the mean use of the windows, as a fraction, above which no law is stated.
 	narrow = 0.15
 	// unknownAt is the half width of the interval of a capacity at which nothing is known.
 	unknownAt = 0.16
-	// mostProbes bounds the probes that a window is tested against, because the law itself is not exact.
-	mostProbes = 2000
+	// maxProbes bounds the probes that a window is tested against, because the law itself is not exact.
+	maxProbes = 2000
 	// fitRounds is how often outliers are weighed again.
 	fitRounds = 8
 )
@@ -35,13 +35,13 @@ var (
 	vague         = stats.Normal{Mean: 0, Stddev: 1e3}
 )
 
-// leastStated is the smallest exponent of use that a law states. Behind a balancer, data at low use shows a smaller one. But
+// minStated is the smallest exponent of use that a law states. Behind a balancer, data at low use shows a smaller one. But
 // where there is no data yet, arrivals may be as random as Poisson arrivals, with an exponent of 1. Data at that use then corrects the law.
 //
 // It is the smallest exponent of severity, too, if no other resource is probed. The severity of a window is known from few probes, whose
 // errors make the fitted exponent smaller, and the law would promise too much for an instance beside a neighbour. If several resources are
 // probed, each is only a part of the response time, and smaller exponents are right.
-const leastStated = 1
+const minStated = 1
 
 // fit fits the law to the windows; nil if they tell too little. Interference only ever adds, so the times without load come from the calm
 // side: the probe from the lower part of all windows, and the response time from windows whose probes show no neighbours. only says that no
@@ -57,7 +57,7 @@ func (r *Record) fit(slo quell.SLO, period int, only bool) *Law {
 		return nil
 	}
 	if r.Shown = w.SeverityExponent; only {
-		w.SeverityExponent = max(w.SeverityExponent, leastStated)
+		w.SeverityExponent = max(w.SeverityExponent, minStated)
 	}
 	if w.Deaf = w.ProbeExponent < deafBelow && spread(r.Windows) > deafOver; w.Deaf {
 		w.ProbeExponent = priorProbe.Mean
@@ -123,7 +123,7 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 // link, by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	windows = slices.DeleteFunc(slices.Clone(windows), func(x Window) bool { return x.ProbeN < fewest })
-	if len(windows) < leastKnown {
+	if len(windows) < minKnown {
 		return f, false
 	}
 	p := newProbeFit(windows)
@@ -146,7 +146,7 @@ func (w *Law) fitFrom(p *probeFit, windows []Window, level float64) (f lineFit, 
 	for range fitRounds {
 		p.along(c)
 		explained := p.explain(se, wider)
-		if explained < leastKnown {
+		if explained < minKnown {
 			break
 		}
 		x, covariance, ok := stats.Regress(p.a, p.y, p.weights, []stats.Normal{vague, priorProbe})
@@ -163,7 +163,7 @@ func (w *Law) fitFrom(p *probeFit, windows []Window, level float64) (f lineFit, 
 		return f, 0, false
 	}
 	w.SE.P0 = f.at(0)
-	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], leastExponent), steepestLaw)
+	w.P0MS, w.ProbeExponent = math.Exp(c[0]), min(max(c[1], minExponent), steepestLaw)
 	w.fitSpread(windows, p.alone, p.weights, square(wider))
 	return f, calm, true
 }
@@ -201,7 +201,7 @@ func (p *probeFit) along(c []float64) {
 func (p *probeFit) explain(se []float64, wider float64) (calm int) {
 	for i := range p.ms {
 		by, times := wider*se[i], p.ms[i]/p.alone[i]
-		if p.weights[i] = 0; times > max(byChance(by, leastByChance), 1.0/absurd) && times < byChance(by, mostByChance) {
+		if p.weights[i] = 0; times > max(byChance(by, minByChance), 1.0/absurd) && times < byChance(by, mostByChance) {
 			p.weights[i] = 1 / square(by)
 			calm++
 		}
@@ -212,7 +212,7 @@ func (p *probeFit) explain(se []float64, wider float64) (calm int) {
 
 const (
 	// A window's mean is taken for chance between these standard deviations of a normal distribution.
-	leastByChance, mostByChance = -3.5, 2
+	minByChance, mostByChance = -3.5, 2
 	// absurd is by what factor a probe time must be below the usual one to be an error of the measurement.
 	absurd = 100
 )
@@ -231,7 +231,7 @@ func calmLevels(level, se []float64) (low, high float64) {
 	slices.Sort(level)
 	high = level[len(level)/2]
 	level = slices.DeleteFunc(level, func(x float64) bool { return x < high/absurd })
-	return level[min(len(level)/5, leastKnown-1)] / byChance(middle(slices.Clone(se)), lowByChance), high
+	return level[min(len(level)/5, minKnown-1)] / byChance(middle(slices.Clone(se)), lowByChance), high
 }
 
 const (
@@ -254,11 +254,11 @@ func (w *Law) firstSpread(windows []Window, level []float64) {
 			spreads = append(spreads, windows[i].Spread*square(level[i]/sorted[n/2]))
 		}
 	}
-	w.SpreadIdle, w.SpreadBusy = min(max(middle(spreads), leastSpread), widest), 0
+	w.SpreadIdle, w.SpreadBusy = min(max(middle(spreads), minSpread), widest), 0
 }
 
-// leastSpread is the smallest squared coefficient of variation of single probes.
-const leastSpread = 0.0004
+// minSpread is the smallest squared coefficient of variation of single probes.
+const minSpread = 0.0004
 
 // probeErrors returns by which part probe times vary by chance, for each window. It follows from the spread of all windows' probes, because
 // that of a window's own few probes is small when they were lucky.
@@ -284,7 +284,7 @@ func widerBelow(ms, alone, se, weights []float64) float64 {
 			below, expected, n = below+square(ms[i]/alone[i]-1), expected+square(se[i]), n+1
 		}
 	}
-	if n < leastKnown {
+	if n < minKnown {
 		return 1
 	}
 	b := math.Sqrt(below / float64(n))
@@ -312,11 +312,11 @@ func (w *Law) fitSpread(windows []Window, alone, weights []float64, inflation fl
 	if fitted, err := stats.LeastSquares(a, b); err == nil {
 		w.SpreadIdle, w.SpreadBusy = inflation*fitted[0], inflation*fitted[1]
 	}
-	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, leastSpread), widest), min(w.SpreadBusy, widest)
-	w.Probes = min(probes, mostProbes)
+	w.SpreadIdle, w.SpreadBusy = min(max(w.SpreadIdle, minSpread), widest), min(w.SpreadBusy, widest)
+	w.Probes = min(probes, maxProbes)
 }
 
-// nearlyFull is by which factor a window weighs less in which hardly anything of the resource was free (leastFree).
+// nearlyFull is by which factor a window weighs less in which hardly anything of the resource was free (minFree).
 const nearlyFull = 10
 
 // fitResponse fits R0 and the exponents of use, of severity, and of the severity on other resources. Outliers count less (Huber's weights).
@@ -329,7 +329,7 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 			continue
 		}
 		felt, weight := w.felt(x), 1/(1/float64(x.N)+square(2*misfit))
-		if w.free(x.Use, felt) < leastFree {
+		if w.free(x.Use, felt) < minFree {
 			weight /= nearlyFull
 		}
 		by, ms := crowding(x.Use), math.Log(x.MeanMS)
@@ -339,7 +339,7 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 		a, y = append(a, []float64{1, by, math.Log1p(felt), x.Other}), append(y, ms)
 		base = append(base, weight)
 	}
-	if w.N = len(y); w.N < leastKnown {
+	if w.N = len(y); w.N < minKnown {
 		return f, false
 	}
 	weights, scale := slices.Clone(base), 1.0
@@ -361,7 +361,7 @@ func (w *Law) fitResponse(windows []Window) (f lineFit, ok bool) {
 		}
 	}
 	w.R0MS = math.Exp(c[0])
-	w.Exponent, w.SeverityExponent = min(max(c[1], leastStated), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
+	w.Exponent, w.SeverityExponent = min(max(c[1], minStated), steepestLaw), min(max(c[2], minExponent), steepestLaw)
 	if w.N >= ownFrom {
 		w.Exponent = min(max(w.Exponent, steep(a, y, weights)), steepestLaw)
 	}
@@ -383,11 +383,11 @@ func steep(a [][]float64, y, weights []float64) float64 {
 	return c[1]
 }
 
-// leastRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A
+// minRatio is the ratio of a percentile to the mean in an exponential distribution, which times under random arrivals are near. A
 // balancer makes slow requests rarer at low use, but that need not hold at higher use.
-var leastRatio = map[quell.Metric]float64{quell.P50: math.Ln2, quell.P90: math.Log(10), quell.P95: math.Log(20), quell.P99: math.Log(100)}
+var minRatio = map[quell.Metric]float64{quell.P50: math.Ln2, quell.P90: math.Log(10), quell.P95: math.Log(20), quell.P99: math.Log(100)}
 
-// fitRatio learns how much larger the objective's metric is than the mean: the median over the windows, but at least leastRatio.
+// fitRatio learns how much larger the objective's metric is than the mean: the median over the windows, but at least minRatio.
 func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
 	if metric == quell.Mean {
 		return true
@@ -398,11 +398,11 @@ func (w *Law) fitRatio(windows []Window, metric quell.Metric) bool {
 			ratios = append(ratios, x.MetricMS/x.MeanMS)
 		}
 	}
-	if len(ratios) < leastKnown {
+	if len(ratios) < minKnown {
 		return false
 	}
 	slices.Sort(ratios)
-	w.Ratio = map[quell.Metric]float64{metric: max(ratios[len(ratios)/2], leastRatio[metric])}
+	w.Ratio = map[quell.Metric]float64{metric: max(ratios[len(ratios)/2], minRatio[metric])}
 	return true
 }
 
@@ -415,7 +415,7 @@ func perRequest(windows []Window) float64 {
 			uses = append(uses, use)
 		}
 	}
-	if len(uses) < leastKnown {
+	if len(uses) < minKnown {
 		return 0
 	}
 	slices.Sort(uses)
@@ -428,11 +428,11 @@ const (
 	// doubt is the weight of the law itself against windows that are slower than it: its error is about 15%. Windows that are faster need
 	// much more evidence (about 25 of them for half the way), because a capacity that is stated too large does harm.
 	doubt, doubtFaster = 1 / (0.15 * 0.15), 1 / (0.03 * 0.03)
-	// mostFaster bounds corrections to shorter response times, as a logarithm. The law is careful where nothing was measured, and many windows
+	// maxFaster bounds corrections to shorter response times, as a logarithm. The law is careful where nothing was measured, and many windows
 	// would lower it without end.
-	mostFaster = 0.1
-	// leastRefined is the smallest correction that is kept.
-	leastRefined = 0.01
+	maxFaster = 0.1
+	// minRefined is the smallest correction that is kept.
+	minRefined = 0.01
 )
 
 // refine corrects the law on the points of its tables by the windows near them, then makes it rise with use, as response times do.
@@ -446,7 +446,7 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 			continue
 		}
 		felt, weight := w.felt(x), 1/(ratio*ratio/float64(x.N)+0.01)
-		if w.free(x.Use, felt) < leastFree {
+		if w.free(x.Use, felt) < minFree {
 			weight /= nearlyFull
 		}
 		all = append(all, residual{min(x.Use, lawTop), math.Log1p(felt),
@@ -455,7 +455,7 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 	levels := lawLevels()
 	least := make([]float64, len(levels)) // of the corrections: beside a neighbour none is below that without one
 	for i := range least {
-		least[i] = -mostFaster
+		least[i] = -maxFaster
 	}
 	for _, severity := range lawSeverities {
 		points, plain := make([]stats.Weighted, len(levels)), make([]float64, len(levels))
@@ -486,8 +486,8 @@ func (w *Law) refine(windows []Window, metric quell.Metric) {
 			continue
 		}
 		for i, log := range stats.Isotonic(points) {
-			if r := log - plain[i]; math.Abs(r) >= leastRefined {
-				w.Refined = append(w.Refined, Refinement{levels[i], severity, round(min(max(r, -mostRefined), mostRefined))})
+			if r := log - plain[i]; math.Abs(r) >= minRefined {
+				w.Refined = append(w.Refined, Refinement{levels[i], severity, round(min(max(r, -maxRefined), maxRefined))})
 			}
 		}
 	}

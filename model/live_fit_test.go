@@ -43,11 +43,11 @@ func TestCarefulBesideNeighbours(t *testing.T) {
 		w.exponent = 0.8
 		l := learnFor(w, nil, 40, func(p int) []machine { return three(p, 0.3*float64(p/20)) })
 		law := lawOf(t, l)
-		if law.SeverityExponent < leastStated {
+		if law.SeverityExponent < minStated {
 			t.Errorf("seed %d: an exponent of severity of %.2f is stated", seed, law.SeverityExponent)
 		}
 		record := l.Seen[quell.Network][AnyType]
-		if record.fit(learnedSLO, l.Periods, false).SeverityExponent < leastStated {
+		if record.fit(learnedSLO, l.Periods, false).SeverityExponent < minStated {
 			smaller++
 		}
 	}

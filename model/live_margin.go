@@ -14,8 +14,8 @@ type Miss struct {
 	Ratio       float64 `json:"r"`
 }
 
-// mostErrors bounds the predictions that are kept to measure their errors.
-const mostErrors = 256
+// maxErrors bounds the predictions that are kept to measure their errors.
+const maxErrors = 256
 
 // predict returns the response time that the law gives for a window, in milliseconds; false if it is unknown.
 func (r *Record) predict(w *Window, metric quell.Metric) (float64, bool) {
@@ -68,7 +68,7 @@ func (r *Record) judge(windows []Window, slo quell.SLO) {
 		if margin, ok := r.margin(ms); ok {
 			r.count(miss, margin)
 		}
-		if r.Errors = append(r.Errors, miss); len(r.Errors) > mostErrors {
+		if r.Errors = append(r.Errors, miss); len(r.Errors) > maxErrors {
 			r.Errors = slices.Delete(r.Errors, 0, 1)
 		}
 	}
@@ -76,7 +76,7 @@ func (r *Record) judge(windows []Window, slo quell.SLO) {
 
 // count counts a window for which a margin was predicted.
 func (r *Record) count(miss Miss, margin float64) {
-	if r.Judged >= mostJudged {
+	if r.Judged >= maxJudged {
 		r.Judged, r.Covered, r.WidthMS = r.Judged/2, r.Covered/2, r.WidthMS/2
 	}
 	r.Judged++
@@ -89,23 +89,23 @@ func (r *Record) count(miss Miss, margin float64) {
 	if within {
 		step -= correction
 	}
-	r.Quantile = min(max(cmp.Or(r.Quantile, CoverageGoal)+step, leastQuantile), mostQuantile)
+	r.Quantile = min(max(cmp.Or(r.Quantile, CoverageGoal)+step, minQuantile), mostQuantile)
 }
 
 const (
 	// CoverageGoal is the share of windows that a margin must cover.
 	CoverageGoal = 0.9
-	// mostJudged is the number of windows at which those counted so far are halved, so that old ones fade.
-	mostJudged = 4000
+	// maxJudged is the number of windows at which those counted so far are halved, so that old ones fade.
+	maxJudged = 4000
 	// correction is how far one window moves the quantile of the margin, which stays within the bounds.
-	correction                  = 0.02
-	leastQuantile, mostQuantile = 0.5, 0.99
-	// leastErrors is the smallest number of errors that a margin can be taken from.
-	leastErrors = 20
+	correction                = 0.02
+	minQuantile, mostQuantile = 0.5, 0.99
+	// minErrors is the smallest number of errors that a margin can be taken from.
+	minErrors = 20
 	// similar is how far predictions may differ whose errors are compared, as a logarithm: by a factor of 2.
 	similar = math.Ln2
-	// mostAlike is how many errors of the most similar predictions a margin is taken from.
-	mostAlike = 100
+	// maxAlike is how many errors of the most similar predictions a margin is taken from.
+	maxAlike = 100
 )
 
 // margin returns the logarithm of the factor by which the response time may exceed a prediction of ms, so that CoverageGoal of the windows
@@ -113,13 +113,13 @@ const (
 // section 2.2). It returns false if there are too few errors.
 func (r *Record) margin(ms float64) (float64, bool) {
 	alike := slices.DeleteFunc(slices.Clone(r.Errors), func(m Miss) bool { return math.Abs(math.Log(m.PredictedMS/ms)) > similar })
-	if len(alike) < leastErrors {
+	if len(alike) < minErrors {
 		return 0, false
 	}
 	slices.SortStableFunc(alike, func(a, b Miss) int {
 		return cmp.Compare(math.Abs(math.Log(a.PredictedMS/ms)), math.Abs(math.Log(b.PredictedMS/ms)))
 	})
-	alike = alike[:min(len(alike), mostAlike)]
+	alike = alike[:min(len(alike), maxAlike)]
 	ratios := make([]float64, len(alike))
 	for i, m := range alike {
 		ratios[i] = m.Ratio

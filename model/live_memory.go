@@ -34,8 +34,8 @@ func (l *Learner) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// mostRatio is the largest logarithm of measured over predicted that can have come from possible times.
-var mostRatio = math.Log(maxValue / minProbeMS)
+// maxRatio is the largest logarithm of measured over predicted that can have come from possible times.
+var maxRatio = math.Log(maxValue / minProbeMS)
 
 // leaveOut drops what cannot have been measured until a period, and a law that is none.
 func (r *Record) leaveOut(period int) {
@@ -45,7 +45,7 @@ func (r *Record) leaveOut(period int) {
 	r.Shown = min(max(r.Shown, 0), steepestLaw)
 	r.Judged, r.Covered, r.WidthMS = max(r.Judged, 0), max(r.Covered, 0), max(r.WidthMS, 0)
 	if r.Quantile != 0 {
-		r.Quantile = min(max(r.Quantile, leastQuantile), mostQuantile)
+		r.Quantile = min(max(r.Quantile, minQuantile), mostQuantile)
 	}
 	if r.By != nil && !r.By.Sound() {
 		r.By = nil
@@ -61,7 +61,7 @@ func (r *Record) leaveOut(period int) {
 
 // possible returns whether a prediction and a measurement can be so far apart.
 func (m Miss) possible() bool {
-	return m.PredictedMS > 0 && m.PredictedMS <= maxValue && math.Abs(m.Ratio) <= mostRatio
+	return m.PredictedMS > 0 && m.PredictedMS <= maxValue && math.Abs(m.Ratio) <= maxRatio
 }
 
 // possible returns whether a window can have been measured until a period.

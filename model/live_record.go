@@ -34,8 +34,8 @@ const (
 	// ofOneKind is how many windows of similar use and severity are kept; newer ones replace older ones of the same kind. So a day
 	// without traffic does not erase what a busy hour taught.
 	ofOneKind = 16
-	// mostWindows bounds a record; when there are more, the oldest of the most frequent kind goes.
-	mostWindows = 400
+	// maxWindows bounds a record; when there are more, the oldest of the most frequent kind goes.
+	maxWindows = 400
 )
 
 // with returns the record after the windows of one more period. only says that no other resource is probed.
@@ -113,7 +113,7 @@ func (r *Record) add(w Window) {
 			}
 		}
 	}
-	full := len(r.Windows) >= mostWindows
+	full := len(r.Windows) >= maxWindows
 	switch {
 	case alike < ofOneKind && !full:
 		r.Windows = append(r.Windows, w)

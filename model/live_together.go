@@ -37,10 +37,10 @@ func (w *Together) check(c *check, path string) {
 		c.addf(path+".metric", "unknown metric %q", w.Metric)
 	}
 	c.between(path+".r0_ms", w.R0MS, minProbeMS, maxValue)
-	c.between(path+".exponent", w.Exponent, leastExponent, steepestLaw)
-	c.between(path+".neighbour", w.Neighbour, leastExponent, steepestLaw)
+	c.between(path+".exponent", w.Exponent, minExponent, steepestLaw)
+	c.between(path+".neighbour", w.Neighbour, minExponent, steepestLaw)
 	c.between(path+".other", w.Other, 0, steepestLaw)
-	c.between(path+".ratio", w.Ratio, leastStart, maxValue)
+	c.between(path+".ratio", w.Ratio, minStart, maxValue)
 	c.between(path+".size", w.Size, 1, maxValue)
 	c.fraction(path+".pooling", w.Pooling)
 	c.fraction(path+".held", w.Held)
@@ -48,7 +48,7 @@ func (w *Together) check(c *check, path string) {
 	c.fraction(path+".disturbed", w.Disturbed)
 	c.fraction(path+".capacity", w.Capacity)
 	for _, x := range slices.Concat(w.Busy, w.Beside) {
-		c.between(path+".corrections", x, -mostRefined, mostRefined)
+		c.between(path+".corrections", x, -maxRefined, maxRefined)
 	}
 }
 
@@ -118,7 +118,7 @@ func (w *Law) answers(windows []Window) (list []answered) {
 		a := answered{crowd: c, taken: taken, other: x.Other, logMean: math.Log(x.MeanMS), meanMS: x.MeanMS, metricMS: x.MetricMS,
 			n: float64(x.N)}
 		a.weight = 1 / (1/a.n + square(2*misfit))
-		if w.free(x.Use, w.felt(x)) < leastFree {
+		if w.free(x.Use, w.felt(x)) < minFree {
 			a.weight /= nearlyFull
 		}
 		list = append(list, a)
@@ -145,7 +145,7 @@ var poolingSteps = []float64{0.2, 0.1, 0.05}
 // weights).
 func (w *Together) fit(rows []answered, by balanced) (best responseFit, ok bool) {
 	prior := priorOf(by.rule)
-	if len(rows) < leastKnown {
+	if len(rows) < minKnown {
 		return best, false
 	}
 	try := func(pooling, scale float64) responseFit {
@@ -174,7 +174,7 @@ func (w *Together) fit(rows []answered, by balanced) (best responseFit, ok bool)
 	}
 	c := best.coefficients
 	w.R0MS = math.Exp(c[0])
-	w.Exponent, w.Neighbour = min(max(c[1], leastExponent), steepestLaw), min(max(c[2], leastExponent), steepestLaw)
+	w.Exponent, w.Neighbour = min(max(c[1], minExponent), steepestLaw), min(max(c[2], minExponent), steepestLaw)
 	if slices.ContainsFunc(rows, func(a answered) bool { return a.other > 0 }) {
 		w.Other = min(max(c[3], 0), steepestLaw)
 	}
@@ -235,19 +235,19 @@ func (w *Together) fitRatio(rows []answered) bool {
 			below, squares, ratios, n = below+r.weight*bend*(end-ratio), squares+r.weight*bend*bend, ratios+r.weight*ratio, n+1
 		}
 	}
-	if n < leastKnown {
+	if n < minKnown {
 		return false
 	}
 	start := end - below/squares
 	if start > end && w.Metric != quell.P50 { // sizes spread more than waiting does: the ratio is the same everywhere
 		start = ratios / sumOf(rows, func(r *answered) float64 { return r.weight })
 	}
-	w.Ratio = round(min(max(start, leastStart), most*end))
+	w.Ratio = round(min(max(start, minStart), most*end))
 	return true
 }
 
-// leastStart is the least ratio of a percentile to the mean.
-const leastStart = 0.05
+// minStart is the least ratio of a percentile to the mean.
+const minStart = 0.05
 
 func sumOf(rows []answered, of func(*answered) float64) (sum float64) {
 	for i := range rows {
@@ -265,8 +265,8 @@ func (w *Together) waits(r *answered) float64 {
 const (
 	// ownDoubt is the weight of the law itself against windows: its error is about 20%.
 	ownDoubt = 1 / (0.2 * 0.2)
-	// mostMoved bounds what a single window says of the law: a factor of 2.
-	mostMoved = math.Ln2
+	// maxMoved bounds what a single window says of the law: a factor of 2.
+	maxMoved = math.Ln2
 )
 
 // refine corrects the law where there is data: first by windows without neighbours, then by those with.
@@ -303,7 +303,7 @@ func newCorrections(points []float64) *corrections {
 
 // add counts a difference, as a logarithm, at x: in part at each of the two points beside it.
 func (c *corrections) add(x, off, weight float64) {
-	off = min(max(off, -mostMoved), mostMoved)
+	off = min(max(off, -maxMoved), maxMoved)
 	i := 0
 	for i+2 < len(c.points) && c.points[i+1] <= x {
 		i++
@@ -325,8 +325,8 @@ func (c *corrections) solve(plain []linePoint) []float64 {
 	}
 	touched := false
 	for i, y := range stats.Isotonic(points) {
-		shifts[i] = round(min(max(y-plain[i].y, -mostRefined), mostRefined))
-		touched = touched || math.Abs(shifts[i]) >= leastRefined
+		shifts[i] = round(min(max(y-plain[i].y, -maxRefined), maxRefined))
+		touched = touched || math.Abs(shifts[i]) >= minRefined
 	}
 	if !touched {
 		return nil
@@ -399,9 +399,9 @@ func (w *Together) held(rows []answered, thresholdMS float64) float64 {
 // crowd returns the group of a window as the instance saw it, and the neighbours' use that is felt in it.
 func (w *Law) crowd(x *Window) (c Crowd, taken float64) {
 	taken = w.interfering(x.Use, w.felt(x))
-	own := min(x.Use/(1-taken), mostUse)
+	own := min(x.Use/(1-taken), maxUse)
 	if x.Size <= 1 {
 		return Even(1, own), taken
 	}
-	return Crowd{Size: x.Size, Use: min(x.Crowd, mostUse), Own: own}, taken
+	return Crowd{Size: x.Size, Use: min(x.Crowd, maxUse), Own: own}, taken
 }

@@ -119,12 +119,12 @@ func within(y, low, high float64) float64 {
 	return y
 }
 
-// mostNames is how many lines of a picture can be in the legend.
-const mostNames = 10
+// maxNames is how many lines of a picture can be in the legend.
+const maxNames = 10
 
 // named returns whether the i-th of n lines is in the legend: all if there are few, some if there are many, and
 // always the last.
 func named(i, n int) bool {
-	step := (n + mostNames - 1) / mostNames
+	step := (n + maxNames - 1) / maxNames
 	return (n-1-i)%step == 0
 }

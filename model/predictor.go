@@ -217,7 +217,7 @@ const widestMargin = 2
 // Constants of WithReserve.
 const (
 	reservedPart = 0.7
-	mostReserved = 0.2
+	maxReserved  = 0.2
 )
 
 // WithReserve returns the response time, in milliseconds, that may be predicted at most although headroom is left free. Where response
@@ -227,7 +227,7 @@ func (p *Predictor) WithReserve(thresholdMS float64) (ms float64, ok bool) {
 	if p.margin == nil {
 		return thresholdMS, false
 	}
-	return thresholdMS / (1 + min(reservedPart*math.Expm1(max(*p.margin, 0)), mostReserved)), true
+	return thresholdMS / (1 + min(reservedPart*math.Expm1(max(*p.margin, 0)), maxReserved)), true
 }
 
 // WithMargin returns the response time, in milliseconds, that may be predicted at most so that nine of ten windows stay within the

@@ -27,7 +27,7 @@ func ProcessorsOf(o *quell.Observation, chance float64) (use ProcessorUse, ok bo
 	if !ok {
 		return use, false
 	}
-	if busy, told := busyByWaiting(o, chance); told && o.Sched.RunS >= leastRun {
+	if busy, told := busyByWaiting(o, chance); told && o.Sched.RunS >= minRun {
 		alone := itself(o.Sched) / (o.Sched.Cores * o.WindowS)
 		use.Hidden = math.Max(use.Hidden, busy-math.Max(0, use.Own-alone))
 	}

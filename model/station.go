@@ -82,8 +82,8 @@ var (
 const (
 	// besideEnd is the slope of a neighbour's stretch beyond besidePoints.
 	besideEnd = 10
-	// mostUse bounds the use of a group in predictions, so that they are finite.
-	mostUse = 0.99
+	// maxUse bounds the use of a group in predictions, so that they are finite.
+	maxUse = 0.99
 )
 
 // station returns the law with its corrections for a metric; nil if the metric was not learned.
@@ -128,7 +128,7 @@ func (l *line) rise() {
 
 // slowness returns the logarithm of the slowness of an instance.
 func (s *Station) slowness(q *Queue, c Crowd) float64 {
-	return s.exponent * q.log1p(min(s.pooling*c.Use+(1-s.pooling)*c.Own, mostUse))
+	return s.exponent * q.log1p(min(s.pooling*c.Use+(1-s.pooling)*c.Own, maxUse))
 }
 
 // ResponseMS predicts the metric of the response time, in milliseconds, of an instance whose neighbours use the part taken of its resource.
@@ -150,7 +150,7 @@ func (s *Station) TakenExplaining(q *Queue, c Crowd, ms float64) float64 {
 	if !ok {
 		return 0
 	}
-	return min(max(taken, 0), mostUse)
+	return min(max(taken, 0), maxUse)
 }
 
 // UnloadedMS returns the metric of the response time without load and neighbours, in milliseconds.
@@ -178,21 +178,21 @@ func (s *Station) Held() float64 { return s.held }
 
 // Queue is a table of how long requests wait in groups of one size (WaitFactor), by the use of the group. Computing that anew for each of
 // thousands of instances would take longer than all the rest of a decision.
-type Queue struct{ logs []float64 } // log(1 + waiting factor), at equal steps of log(1/(1-use)), from a use of 0 to mostUse
+type Queue struct{ logs []float64 } // log(1 + waiting factor), at equal steps of log(1/(1-use)), from a use of 0 to maxUse
 
 // queueStep is the step of the table. With one server the logarithm is a straight line, and with more it is nearly one where they are busy.
 const queueStep = 0.05
 
 // NewQueue returns the table of a number of servers; see Station.Servers.
 func NewQueue(servers float64) *Queue {
-	q, last := &Queue{}, -math.Log1p(-mostUse)
+	q, last := &Queue{}, -math.Log1p(-maxUse)
 	for i := 0; float64(i-1)*queueStep < last; i++ {
 		q.logs = append(q.logs, math.Log1p(WaitFactor(servers, -math.Expm1(-float64(i)*queueStep))))
 	}
 	return q
 }
 
-// log1p returns log(1 + waiting factor) at a use of at most mostUse.
+// log1p returns log(1 + waiting factor) at a use of at most maxUse.
 func (q *Queue) log1p(use float64) float64 {
 	at := max(-math.Log1p(-use), 0) / queueStep
 	i := min(int(at), len(q.logs)-2)
@@ -215,5 +215,5 @@ func (q *Queue) UseAt(waiting float64) float64 {
 
 // Servers returns how many servers a group of a size is like.
 func (s *Station) Servers(size float64) float64 {
-	return min(math.Pow(max(size, 1), s.pooling), mostServers)
+	return min(math.Pow(max(size, 1), s.pooling), maxServers)
 }

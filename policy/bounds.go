@@ -360,12 +360,12 @@ func (gd *guarded) explainStep(list []fraction, shares []float64, give eased) {
 		if math.Abs(shares[i]-list[i].Want) <= quell.SumTolerance || math.Abs(shares[i]-gd.base[i]) < step*sizes[i]-quell.SumTolerance {
 			continue
 		}
-		if count++; count <= mostNamed {
+		if count++; count <= maxNamed {
 			named = append(named, fmt.Sprintf("%s %.3f", m.ID, list[i].Want))
 		}
 	}
-	if count > mostNamed {
-		named = append(named, fmt.Sprintf("%d more", count-mostNamed))
+	if count > maxNamed {
+		named = append(named, fmt.Sprintf("%d more", count-maxNamed))
 	}
 	if count > 0 {
 		gd.reason(stepReason, "", "no share moves by more than %.3f%s at once; on the way to %s", step, gd.relatively(),

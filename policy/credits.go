@@ -109,8 +109,8 @@ type TokenBucket struct {
 	Fresh    float64 // balance of a new instance; 0: none, or not known
 }
 
-// MostForeseen is the longest time of which a plan says how long credits last.
-const MostForeseen = 365 * 24 * time.Hour
+// MaxForeseen is the longest time of which a plan says how long credits last.
+const MaxForeseen = 365 * 24 * time.Hour
 
 // BalanceOf is what a plan says of a balance.
 func BalanceOf(f credit.Forecast, baseline float64) quell.Balance {
@@ -122,7 +122,7 @@ func BalanceOf(f credit.Forecast, baseline float64) quell.Balance {
 
 // foreseen returns a time in seconds, or nil if it is too far away to be worth a forecast.
 func foreseen(seconds *float64) *float64 {
-	if seconds == nil || *seconds > MostForeseen.Seconds() {
+	if seconds == nil || *seconds > MaxForeseen.Seconds() {
 		return nil
 	}
 	return seconds

@@ -65,7 +65,7 @@ func (g *Group) errors(in *Input) (off float64, known bool) {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || ms <= 0 || m.Observation.LatencyMS.N < LeastSample {
+		if !has || ms <= 0 || m.Observation.LatencyMS.N < MinSample {
 			continue
 		}
 		predicted, _ := m.Predict(in)

@@ -11,7 +11,7 @@ const (
 	Exactly       = exactly
 	FailedFor     = failedFor
 	ForgivenAfter = forgivenAfter
-	LeastScale    = leastScale
+	MinScale      = minScale
 	MutedFor      = mutedFor
 	SmallGroup    = smallGroup
 	UnmeasuredFor = unmeasuredFor

@@ -14,10 +14,10 @@ type Following struct {
 }
 
 const (
-	apartFor      = 5   // windows in a row until it is said
-	leastApart    = 0.1 // the least part of all requests that goes elsewhere than the weights say
-	apartBeyond   = 4   // and this many times as much as chance explains
-	leastFollowed = 50  // the least number of requests in a window
+	apartFor    = 5   // windows in a row until it is said
+	minApart    = 0.1 // the least part of all requests that goes elsewhere than the weights say
+	apartBeyond = 4   // and this many times as much as chance explains
+	minFollowed = 50  // the least number of requests in a window
 )
 
 // unfollowed returns whether it is said that requests do not follow the weights.
@@ -30,10 +30,10 @@ func (f Following) Follow(g *Group, rule quell.Scheduling) Following {
 	}
 	list, requests := g.sharing()
 	apart, chance, part := distances(list, requests)
-	if requests < leastFollowed {
+	if requests < minFollowed {
 		return f
 	}
-	if apart < leastApart || apart < apartBeyond*chance {
+	if apart < minApart || apart < apartBeyond*chance {
 		return Following{}
 	}
 	f.Apart++
@@ -72,7 +72,7 @@ func distances(list []*Member, requests float64) (apart, chance, part float64) {
 		chance += math.Sqrt(w*(1-w)/requests) / 2
 		along, all = along+(s-even)*(w-even), all+(w-even)*(w-even)
 	}
-	if all < leastApart*leastApart {
+	if all < minApart*minApart {
 		return apart, chance, 1
 	}
 	return apart, chance, math.Min(1, math.Max(0, along/all))

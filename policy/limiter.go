@@ -23,7 +23,7 @@ func (m *Member) limitedBy(in *Input) string {
 		return LimitedByCredits
 	case m.Bound().Own-m.Bound().Others > TracesOfUse:
 		return ownWork
-	case m.Bound().Others >= leastOwnWork:
+	case m.Bound().Others >= minOwnWork:
 		return otherServices
 	case !in.Several():
 		return ""
@@ -70,19 +70,19 @@ func (m *Member) predictBy(in *Input, i int) float64 {
 }
 
 const (
-	// leastOwnWork is the least use, as a fraction of the resource, that counts as own work.
-	leastOwnWork = 0.1
+	// minOwnWork is the least use, as a fraction of the resource, that counts as own work.
+	minOwnWork = 0.1
 	// TracesOfUse is below any use that can be measured.
 	TracesOfUse = 1e-9
 	// clearlyOwn is the use of own work that needs no second window.
 	clearlyOwn = 0.25
-	// leastOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
+	// minOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
 	// usual deviation.
-	leastOverRequests, overSpread = 0.3, 3
+	minOverRequests, overSpread = 0.3, 3
 	// fewestForCost is how many requests a window must have to tell what one costs.
 	fewestForCost = 20
-	// leastSeen is the part of own work that the agent must have seen another user of the processors do.
-	leastSeen = 0.5
+	// minSeen is the part of own work that the agent must have seen another user of the processors do.
+	minSeen = 0.5
 	// costGrows is the factor by which the usual cost grows in a window with own work. So dearer requests of one instance alone, which look
 	// like own work, are taken for what they are within minutes to hours.
 	costGrows = 1.002

@@ -324,8 +324,8 @@ func (f *Felt) take(in *Input, c *Contended, o *quell.Observation) (otherwise, c
 	return false, clear
 }
 
-// leastEvidence is the least evidence of a reading without interference, so that an instance without load gets some load again.
-const leastEvidence = 0.1
+// minEvidence is the least evidence of a reading without interference, so that an instance without load gets some load again.
+const minEvidence = 0.1
 
 // evidence returns how much a reading without interference says against interference that was found before, from 0 to 1. A disk that
 // neighbours use in part answers single operations as fast as a free one: what shows the neighbours is the queue behind the instance's own
@@ -334,7 +334,7 @@ func (f *Felt) evidence(r quell.Resource) float64 {
 	if r != quell.Disk || *f.Utilization >= f.FoundAt {
 		return 1
 	}
-	return max(leastEvidence, *f.Utilization/f.FoundAt)
+	return max(minEvidence, *f.Utilization/f.FoundAt)
 }
 
 const (

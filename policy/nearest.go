@@ -5,8 +5,8 @@ import "math"
 // fraction is one instance's part of the traffic: the wanted value and its bounds.
 type fraction struct{ Want, Low, High float64 }
 
-// leastScale is a multiple of an equal fraction. Wanted fractions below it weigh as if they were that large in nearest.
-const leastScale = 1e-9
+// minScale is a multiple of an equal fraction. Wanted fractions below it weigh as if they were that large in nearest.
+const minScale = 1e-9
 
 // Tolerances: how near to 1 a sum must be when searching, and how far bounds or wanted values may be off without a
 // correction, because such differences are rounding.
@@ -27,7 +27,7 @@ func nearest(fractions []fraction) ([]float64, bool) {
 		return nil, false
 	}
 	x := make([]float64, len(fractions))
-	least := leastScale / float64(len(fractions))
+	least := minScale / float64(len(fractions))
 	from, to := 0.0, 0.0
 	for _, f := range fractions {
 		scale := math.Max(f.Want, least)

@@ -24,7 +24,7 @@ func byExchange(fractions []policy.Fraction) []float64 {
 		x[i] += more
 		rest -= more
 	}
-	scale := func(i int) float64 { return math.Max(fractions[i].Want, policy.LeastScale/float64(n)) }
+	scale := func(i int) float64 { return math.Max(fractions[i].Want, policy.MinScale/float64(n)) }
 	slope := func(i int) float64 { return (x[i] - fractions[i].Want) / scale(i) }
 	for range 200_000 {
 		up, down := -1, -1
@@ -99,7 +99,7 @@ func TestNearestIsNearest(t *testing.T) {
 			if x[i] < f.Low || x[i] > f.High {
 				t.Fatalf("%v is not within %+v", x[i], f)
 			}
-			scale := math.Max(f.Want, policy.LeastScale/float64(len(fractions)))
+			scale := math.Max(f.Want, policy.MinScale/float64(len(fractions)))
 			distance += (x[i] - f.Want) * (x[i] - f.Want) / scale
 			least += (want[i] - f.Want) * (want[i] - f.Want) / scale
 		}

@@ -145,9 +145,9 @@ const (
 	moreThanUsual = 2
 )
 
-// LeastUse is how many processors a group must want, on average over the window, before its waiting is reported. In an idle group, the
+// MinUse is how many processors a group must want, on average over the window, before its waiting is reported. In an idle group, the
 // sums of waiting and running decay at the same rate, so their ratio would never change.
-const LeastUse = 0.01
+const MinUse = 0.01
 
 // Origin says for whom an instance waits for processors, without any training: its own load, its own quota, neighbours or the hypervisor.
 // It needs Sched, and a waiting time or pressure. It returns false if these are missing or the instance was idle. usual may be nil.
@@ -193,7 +193,7 @@ func origin(o *quell.Observation) (w Waited, hidden *float64, ok bool) {
 		hidden = &others
 	}
 	w = machine.Split(&own)
-	return w, hidden, w.Wanted() > 0 && w.Wanted() >= LeastUse*o.WindowS
+	return w, hidden, w.Wanted() > 0 && w.Wanted() >= MinUse*o.WindowS
 }
 
 // noteOrigins reports the instances that wait long for others, and learns what the rest usually waits for. It returns the usual waits by

@@ -140,7 +140,7 @@ func (u *consumed) evident(own float64) bool {
 	if u.resource == quell.Network || u.resource == quell.Disk {
 		return true
 	}
-	return u.in.Observation.Top[u.resource].Use >= own*leastSeen
+	return u.in.Observation.Top[u.resource].Use >= own*minSeen
 }
 
 // peers returns what one request costs on the instances like that at position i, itself included: the lower median, so that one or several
@@ -175,7 +175,7 @@ func (c requestCost) after(u *consumed, others float64, told bool, learned float
 	}
 	explained := per * (rate + u.open)
 	c.Own = u.use - explained
-	least := math.Max(leastOwnWork, explained*math.Max(leastOverRequests, overSpread*c.Spread))
+	least := math.Max(minOwnWork, explained*math.Max(minOverRequests, overSpread*c.Spread))
 	if told && (learned > 0 || c.N >= KnownMean) && c.Own > least && u.evident(c.Own) {
 		c.Over++
 		c.Per *= costGrows
@@ -226,7 +226,7 @@ func noteOwnWork(g *Group, plan *quell.Plan) {
 		for _, r := range slices.Sorted(maps.Keys(m.Observation.OwnWork)) {
 			use, _ := m.Observation.ForRequests(r)
 			others := m.Observation.Others[r]
-			if others >= leastOwnWork {
+			if others >= minOwnWork {
 				AddReason(plan, otherServices, m.ID, "requests of other services use %.3f of its %s, and its own %.3f: these can use less of it",
 					others, r, use)
 			}

@@ -45,9 +45,9 @@ func perceive(in *Input, remembered map[string]InstanceState, probed map[string]
 	return g
 }
 
-// leastPart is a fraction of the use of the first resource. If the use of another resource is below it, that resource limits nothing,
+// minPart is a fraction of the use of the first resource. If the use of another resource is below it, that resource limits nothing,
 // because requests hardly need it.
-const leastPart = 1e-6
+const minPart = 1e-6
 
 // used sums the use of each resource over the instances that reported every resource.
 func (g *Group) used(in *Input) (sum [MaxContended]float64) {
@@ -96,7 +96,7 @@ func exchange(in *Input, used [MaxContended]float64) []float64 {
 		case i == 0:
 			rates[i] = 1
 		case used[0] > 0:
-			rates[i] = used[0] / math.Max(used[i], leastPart*used[0])
+			rates[i] = used[0] / math.Max(used[i], minPart*used[0])
 		default:
 			rates[i] = trainedRate(&in.Contended[0], &in.Contended[i])
 		}
@@ -114,7 +114,7 @@ func trainedRate(first, other *Contended) float64 {
 	if !knowsA || !knowsB {
 		return 1
 	}
-	return a / math.Max(b, leastPart*a)
+	return a / math.Max(b, minPart*a)
 }
 
 // carries sets an instance's load (use) in units of the first resource. If the first resource was not reported or nobody

@@ -377,7 +377,7 @@ func (l *limits) check(t *rapid.T, plan quell.Plan) bool {
 		if x < f.Low-1e-6 || x > f.High+1e-6 {
 			t.Fatalf("%s has %v, beyond %+v", l.ids[i], x, f)
 		}
-		scale := math.Max(f.Want, policy.LeastScale/float64(len(l.ids)))
+		scale := math.Max(f.Want, policy.MinScale/float64(len(l.ids)))
 		distance += (x - f.Want) * (x - f.Want) / scale
 		least += (nearest[i] - f.Want) * (nearest[i] - f.Want) / scale
 	}

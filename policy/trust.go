@@ -66,10 +66,10 @@ const (
 	worse = 1.05
 	// plainly is the factor at which one period is enough; else two are needed.
 	plainly = 1.3
-	// LeastSample is how many response times an instance needs to be judged by them.
-	LeastSample = 10
-	// leastMove is the smallest change of a share, as a part of an equal one, that is watched.
-	leastMove = 0.05
+	// MinSample is how many response times an instance needs to be judged by them.
+	MinSample = 10
+	// minMove is the smallest change of a share, as a part of an equal one, that is watched.
+	minMove = 0.05
 	// busier is the factor by which requests may increase while a change is watched, and disturbed is by how much the mean severity may. More
 	// of either explains longer response times, so such a period is not judged.
 	busier, disturbed = 1.1, 0.3
@@ -105,7 +105,7 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || m.Observation.LatencyMS.N < LeastSample {
+		if !has || m.Observation.LatencyMS.N < MinSample {
 			continue
 		}
 		expected := 1.0
@@ -268,7 +268,7 @@ func (c *Change) overtaken(g *Group) bool {
 }
 
 // leastShift is how far a share must be from what it was before a change to count as moved by it.
-func leastShift(g *Group) float64 { return leastMove / 2 / float64(max(1, len(g.Ready))) }
+func leastShift(g *Group) float64 { return minMove / 2 / float64(max(1, len(g.Ready))) }
 
 func (w *watched) rate() float64 {
 	if r := w.in.Snapshot.ArrivalRate; r != nil {
@@ -353,7 +353,7 @@ func (w *watched) unjudged() string {
 	if w.Known {
 		return ""
 	}
-	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", LeastSample)
+	return fmt.Sprintf(" (this period is not judged: that takes a prediction and at least %d response times at one instance)", MinSample)
 }
 
 func (w *watched) setShares(shares map[string]float64) {
@@ -432,7 +432,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 	if plan.Group != nil {
 		removed = plan.Group.Remove
 	}
-	least := leastMove / float64(len(w.group.Ready))
+	least := minMove / float64(len(w.group.Ready))
 	for _, m := range w.group.Ready {
 		if m.IsNew() {
 			return t // shares move because an instance joins

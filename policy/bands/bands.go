@@ -24,12 +24,12 @@ const (
 )
 
 const (
-	leastSpread   = 0.1  // a measured deviation below this counts as this
+	minSpread     = 0.1  // a measured deviation below this counts as this
 	unknownSpread = 0.35 // the same, until Known windows were seen
 	usualErrors   = 0.01
 	surely        = 1e-6 // errors in one window are enough if their probability by chance is below this
 	probably      = 1e-3 // errors in two windows are enough if the probability of each is below this
-	mostPooled    = 5    // the most windows with too few requests that are taken together
+	maxPooled     = 5    // the most windows with too few requests that are taken together
 )
 
 // Settings say what is outside a band. Shares are fractions.
@@ -138,7 +138,7 @@ func finished(o *quell.Observation, errors float64) float64 {
 }
 
 // responseTime returns the instance's response time in milliseconds, in the objective's statistic, and whether this window gives a new one.
-// Windows with too few requests are taken together; if mostPooled of them are still too few, the time is unknown (0). If fewer than half of
+// Windows with too few requests are taken together; if maxPooled of them are still too few, the time is unknown (0). If fewer than half of
 // the requests that arrived were answered, the time comes from the open requests by Little's law, as the slow ones are still open. That
 // needs some instance that answers, and leaves connections out that requests do not explain.
 func (j *Judgement) responseTime(o *quell.Observation, mem *Memory) (ms float64, tells bool) {
@@ -162,7 +162,7 @@ func (j *Judgement) responseTime(o *quell.Observation, mem *Memory) (ms float64,
 	case whole.Requests >= j.set.Requests:
 		mem.Pool = Pool{}
 		return whole.SumMS / float64(whole.Requests), true
-	case whole.Windows >= mostPooled:
+	case whole.Windows >= maxPooled:
 		mem.Pool = Pool{}
 		return 0, false
 	}
@@ -252,7 +252,7 @@ func (j *Judgement) compareTimes(w *Window) {
 // band returns the mean and the deviation of an instance's usual ratio. The mean is limited to most, the ratio at which an instance is cut,
 // so that slowness never becomes usual.
 func (mem *Memory) band(most float64) (usual, spread float64) {
-	least := leastSpread
+	least := minSpread
 	if mem.Windows < Known {
 		least = unknownSpread
 	}

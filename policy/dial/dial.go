@@ -138,8 +138,8 @@ func (d *plan) offered() (sum float64) {
 	return sum
 }
 
-// leastMixed is a utilisation. Below it, what a machine does besides its requests would count as theirs.
-const leastMixed = 0.05
+// minMixed is a utilisation. Below it, what a machine does besides its requests would count as theirs.
+const minMixed = 0.05
 
 // blend updates what a request uses of each resource. Only instances without neighbours count; older windows fade so that the mean covers
 // about MixRequests requests. If an instance uses one resource enough, its window counts for all known ones: requests may have stopped
@@ -152,9 +152,9 @@ func (d *plan) blend() {
 			continue
 		}
 		requests += rate * m.Observation.WindowS
-		busy := slices.ContainsFunc(slices.Collect(maps.Values(m.Observation.Utilization)), func(use float64) bool { return use >= leastMixed })
+		busy := slices.ContainsFunc(slices.Collect(maps.Values(m.Observation.Utilization)), func(use float64) bool { return use >= minMixed })
 		for r, use := range m.Observation.Utilization {
-			if _, known := d.mem.Mix[r]; use >= leastMixed || known && busy {
+			if _, known := d.mem.Mix[r]; use >= minMixed || known && busy {
 				fresh[r] = mixed{fresh[r].Use + use, fresh[r].Rate + rate}
 			}
 		}
@@ -184,11 +184,11 @@ func (d *plan) fills() float64 {
 	if most == 0 {
 		return d.model.PeakRate
 	}
-	return math.Min(math.Max(1/most, d.model.PeakRate/mostChanged), d.model.PeakRate*mostChanged)
+	return math.Min(math.Max(1/most, d.model.PeakRate/maxChanged), d.model.PeakRate*maxChanged)
 }
 
-// mostChanged is how many times as much or as little as in training a request needs at most, so that absurd readings have no absurd effect.
-const mostChanged = 100
+// maxChanged is how many times as much or as little as in training a request needs at most, so that absurd readings have no absurd effect.
+const maxChanged = 100
 
 // perRequest returns what one request per second uses of a resource, or 0 if it is unknown.
 func (d *plan) perRequest(r quell.Resource) float64 {

@@ -311,7 +311,7 @@ func TestDialReturnsGradually(t *testing.T) {
 		t.Fatalf("the lost part of its capacity is %.3f", loads)
 	}
 	for i, load := range loads[1:] {
-		if load > 0 && load < loads[i]*leastKept-1e-9 || load == 0 && loads[i] > 2*leastHidden {
+		if load > 0 && load < loads[i]*minKept-1e-9 || load == 0 && loads[i] > 2*minHidden {
 			t.Errorf("the lost part falls from %.3f to %.3f in one period: %.3f", loads[i], load, loads)
 		}
 	}

@@ -39,13 +39,13 @@ func memoryOf(m *policy.Member) *instance { return policy.MemoryOf[instance](m) 
 
 // Constants of the estimate.
 const (
-	leastJudged = 20   // requests that an estimate needs
-	mostJudged  = 5    // windows after which an estimate is made from fewer requests
-	poolKept    = 0.7  // weight of a window in the pool as a fraction of the next one\'s
-	mostShifted = 0.5  // change of the rate of requests, as a fraction, after which older windows no longer count
-	manyJudged  = 1e6  // a window counts as at most this many requests, so that no sum overflows
-	leastHidden = 0.02 // neighbours that use less count as none
-	leastKept   = 0.5  // part of the hidden load that remains at least after one estimate
+	minJudged  = 20   // requests that an estimate needs
+	maxJudged  = 5    // windows after which an estimate is made from fewer requests
+	poolKept   = 0.7  // weight of a window in the pool as a fraction of the next one\'s
+	maxShifted = 0.5  // change of the rate of requests, as a fraction, after which older windows no longer count
+	manyJudged = 1e6  // a window counts as at most this many requests, so that no sum overflows
+	minHidden  = 0.02 // neighbours that use less count as none
+	minKept    = 0.5  // part of the hidden load that remains at least after one estimate
 )
 
 // isNew returns whether the instance has a window that was not judged before.
@@ -168,10 +168,10 @@ func isClear(e model.Excess) bool { return e.Clear }
 func (d *plan) estimate(m *policy.Member, p90, rate float64) {
 	mem, n := memoryOf(m), m.Observation.LatencyMS.N
 	if n < 1 {
-		n = leastJudged // nobody said how many there were
+		n = minJudged // nobody said how many there were
 	}
 	w, was := math.Min(float64(n), manyJudged), mem.Pool
-	if math.Abs(rate-was.Rate) > mostShifted*was.Rate {
+	if math.Abs(rate-was.Rate) > maxShifted*was.Rate {
 		was = pooled{} // a queue that was full says little about one that is not
 	}
 	own := d.own(m.Observation, d.model.Over(mem.Cause), rate)
@@ -181,12 +181,12 @@ func (d *plan) estimate(m *policy.Member, p90, rate float64) {
 		mem.Pool.MS = (earlier*d.carried(mem.Cause, was, own, rate) + w*mem.Pool.MS) / mem.Pool.Requests
 	}
 	p := mem.Pool
-	if p.Requests < leastJudged && p.Windows < mostJudged {
+	if p.Requests < minJudged && p.Windows < maxJudged {
 		return
 	}
 	hidden, ok := d.model.HiddenLoad(mem.Cause, p.MS, int(p.Requests), d.trained(rate), own)
 	if !ok { // it counts as one without neighbours, gradually if it had others before
-		if mem.Load *= leastKept; mem.Load < leastHidden {
+		if mem.Load *= minKept; mem.Load < minHidden {
 			mem.Load = 0
 		}
 		if mem.Within = policy.Consecutive(mem.Within, mem.Run == 0); mem.Within > d.set.Confirm {
@@ -230,7 +230,7 @@ func (d *plan) own(o *quell.Observation, r quell.Resource, rate float64) float64
 // This is the condition for going back to equal shares, because an instance is often fast only as long as its load is taken away. Without
 // neighbours the prediction is the calm response time, which is always within the bound, however badly Eq. 1 fits.
 func (d *plan) unnoticed(m *policy.Member, hidden, perRequest float64) bool {
-	if d.model.Lost(memoryOf(m).Cause, hidden) < leastHidden {
+	if d.model.Lost(memoryOf(m).Cause, hidden) < minHidden {
 		return true
 	}
 	rate := d.arrivals / float64(len(d.group.Ready))
@@ -251,7 +251,7 @@ func (d *plan) settle(m *policy.Member) {
 	if mem.Within > d.set.Confirm {
 		wanted = 0
 	}
-	if mem.Load = math.Max(wanted, leastKept*mem.Load); mem.Load < leastHidden {
+	if mem.Load = math.Max(wanted, minKept*mem.Load); mem.Load < minHidden {
 		mem.Load = 0
 	}
 	if mem.Within > d.set.Confirm && mem.Load == 0 {

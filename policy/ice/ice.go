@@ -34,13 +34,13 @@ type Parameter struct {
 	Min, Max float64
 }
 
-// Parameters are up to mostParameters parameters. They are an array, because settings of policies must be comparable.
-type Parameters [mostParameters]Parameter
+// Parameters are up to maxParameters parameters. They are an array, because settings of policies must be comparable.
+type Parameters [maxParameters]Parameter
 
-// mostParameters is the largest number of parameters that are changed.
-const mostParameters = 8
+// maxParameters is the largest number of parameters that are changed.
+const maxParameters = 8
 
-// ParametersOf returns the listed parameters, at most mostParameters.
+// ParametersOf returns the listed parameters, at most maxParameters.
 func ParametersOf(list []Parameter) (p Parameters) {
 	copy(p[:], list)
 	return p
@@ -91,7 +91,7 @@ var Spec = policy.Spec[Settings]{
 			setting.Opt("calm", setting.Duration(&s.Calm).Between(time.Second, time.Hour),
 				"time without signs of neighbours before a share grows again; longer after each premature return"),
 			setting.Opt("parameters", setting.ListOf(&parameters, Parameter{}, func(p *Parameter) setting.Value { return parameterKeys(p) }).
-				AtMost(mostParameters).Into(func(list []Parameter) { s.Parameters = ParametersOf(list) }),
+				AtMost(maxParameters).Into(func(list []Parameter) { s.Parameters = ParametersOf(list) }),
 				"server parameters that are changed if interference lasts"),
 			setting.Opt("after", setting.Duration(&s.After).Between(time.Second, 24*time.Hour),
 				"how long interference lasts before parameters are changed"),
@@ -180,15 +180,15 @@ type means struct {
 }
 
 const (
-	mostRepeats  = 5    // how often the time of calm is doubled at most
-	offPoint     = 0.1  // a cut changes only if the use is off the set point by this,
-	takenAway    = 0.8  // or the instance gets less than this part of the requests that the cut left, because the main policy acted;
-	cutDeadband  = 0.2  // and only if what it leaves changes by this fraction, except for the first cut by the estimator
-	mostSeen     = 5    // windows that count in means
-	growsBy      = 2    // factor by which a share grows in one step
-	nearlyWhole  = 0.99 // a share that is this part of the whole one is whole
-	againFactor  = 0.5  // what another cut leaves if an instance is still slow, and how busy its resource is is not known
-	leastRequest = 1e-3 // requests per second; less is none
+	maxRepeats  = 5    // how often the time of calm is doubled at most
+	offPoint    = 0.1  // a cut changes only if the use is off the set point by this,
+	takenAway   = 0.8  // or the instance gets less than this part of the requests that the cut left, because the main policy acted;
+	cutDeadband = 0.2  // and only if what it leaves changes by this fraction, except for the first cut by the estimator
+	maxSeen     = 5    // windows that count in means
+	growsBy     = 2    // factor by which a share grows in one step
+	nearlyWhole = 0.99 // a share that is this part of the whole one is whole
+	againFactor = 0.5  // what another cut leaves if an instance is still slow, and how busy its resource is is not known
+	minRequest  = 1e-3 // requests per second; less is none
 )
 
 // plan is the state of one decision.
@@ -321,7 +321,7 @@ func (p *plan) follow(m *policy.Member, s sign, found bool) {
 	begins := mem.Since.IsZero()
 	switch {
 	case mem.Growing, begins && rest <= p.set.Calm<<mem.Repeats: // the share came back too early
-		mem.Repeats = min(mem.Repeats+1, mostRepeats)
+		mem.Repeats = min(mem.Repeats+1, maxRepeats)
 	case begins && rest > 8*p.set.Calm:
 		mem.Repeats = 0
 	}
@@ -334,7 +334,7 @@ func (p *plan) follow(m *policy.Member, s sign, found bool) {
 }
 
 func (x *means) add(s sign) {
-	x.N = min(x.N+1, mostSeen)
+	x.N = min(x.N+1, maxSeen)
 	part := 1 / float64(x.N)
 	x.Own, x.Hidden = x.Own+part*(s.own-x.Own), x.Hidden+part*(s.hidden-x.Hidden)
 	x.Rate += part * (s.rate - x.Rate)
@@ -380,7 +380,7 @@ func (p *plan) estimate(mem *instance, s sign, point float64) float64 {
 	e, rate := p.model.Estimator, s.rate
 	use := e.Use(s.previous, rate, s.signal)
 	switch {
-	case rate < leastRequest:
+	case rate < minRequest:
 		return 1
 	case use <= point && mem.Cut > 0:
 		return math.Max(1, mem.Aim/rate)
@@ -399,10 +399,10 @@ func (p *plan) estimate(mem *instance, s sign, point float64) float64 {
 func (p *plan) asShare(m *policy.Member, part float64) float64 {
 	all := p.rate
 	now, _ := m.Requests()
-	if all <= now || now < leastRequest {
+	if all <= now || now < minRequest {
 		return part
 	}
-	odds := func(x float64) float64 { return x / math.Max(1-x, leastRequest) }
+	odds := func(x float64) float64 { return x / math.Max(1-x, minRequest) }
 	return odds(math.Min(part*now/all, 1)) / odds(now/all)
 }
 

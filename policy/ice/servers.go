@@ -41,8 +41,8 @@ type tunedValue struct {
 // Constants of the second level.
 const (
 	muchWorse = 1.1            // a median that is this many times as long as before is worse; the inverse is better
-	mostRise  = 4.0            // a rise counts as at most this many times
-	leastTurn = 0.1            // a parameter changes only by at least this part of itself
+	maxRise   = 4.0            // a rise counts as at most this many times
+	minTurn   = 0.1            // a parameter changes only by at least this part of itself
 	givenUp   = 24 * time.Hour // after this time, a value of before that is not in force is forgotten
 	foreign   = 3              // windows in a row with a value that nobody ordered show that somebody else set it
 )
@@ -158,7 +158,7 @@ func (t *changedParameters) judge() {
 	case t.Helped:
 		t.Vain = 0
 	case t.InForce && t.Before > 0:
-		t.Vain = min(t.Vain+1, mostRepeats)
+		t.Vain = min(t.Vain+1, maxRepeats)
 	}
 }
 
@@ -179,9 +179,9 @@ func (p *plan) change(m *policy.Member) {
 		if last, shown := t.Shown[parameter.Name]; !shown || last != inForce {
 			continue // it may be the count of a moment, as while nginx reloads
 		}
-		value, least := inForce/rise(t.Use, mem.Usual.Busy), inForce*(1-leastTurn)
+		value, least := inForce/rise(t.Use, mem.Usual.Busy), inForce*(1-minTurn)
 		if parameter.Change == Raise {
-			value, least = inForce*rise(t.MS, mem.Usual.MS), inForce*(1+leastTurn)
+			value, least = inForce*rise(t.MS, mem.Usual.MS), inForce*(1+minTurn)
 		}
 		value = math.Min(math.Max(math.Round(value), parameter.Min), parameter.Max)
 		if parameter.Change == Lower && value <= least && value < inForce || parameter.Change == Raise && value >= least && value > inForce {
@@ -195,12 +195,12 @@ func (p *plan) change(m *policy.Member) {
 	}
 }
 
-// rise returns how many times its usual mean a mean is, from 1 to mostRise.
+// rise returns how many times its usual mean a mean is, from 1 to maxRise.
 func rise(now, usual band) float64 {
 	if now.N == 0 || usual.N == 0 || usual.Mean <= 0 {
 		return 1
 	}
-	return math.Min(math.Max(now.Mean/usual.Mean, 1), mostRise)
+	return math.Min(math.Max(now.Mean/usual.Mean, 1), maxRise)
 }
 
 // undo orders the values of before.

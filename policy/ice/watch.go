@@ -29,13 +29,13 @@ type sign struct {
 // Constants of the signs that need no training. A band is the mean of what an instance shows without neighbours, give or take its
 // deviation.
 const (
-	leastHiddenSign = 0.1  // others' use of the processors that is a sign
+	minHiddenSign   = 0.1  // others' use of the processors that is a sign
 	clearHiddenSign = 0.25 // others' use that is a clear one
 	usuallyHidden   = 0.25 // more than this is never usual
 	spreadHidden    = 0.02 // a deviation of that use below this counts as this,
 	spreadUnknown   = 0.12 // or, until bands.Known windows were seen, as this
 	spreadSignal    = 0.1  // the same for logarithms of other values,
-	leastSlower     = 1.3  // and how many times the usual value is a sign
+	minSlower       = 1.3  // and how many times the usual value is a sign
 	clearSlower     = 2.0
 	chancePerRoot   = 2.0 // relative error of the mean over n requests, times the root of n: response times differ more than exponential ones
 	fullestOwn      = 0.9 // an own use above this counts as this
@@ -191,7 +191,7 @@ func (p *plan) crowded(m *policy.Member) (s sign, found bool) {
 		spread = spreadUnknown
 	}
 	over := use.Hidden - usual
-	if !known || over < math.Max(leastHiddenSign, bands.Width*spread) {
+	if !known || over < math.Max(minHiddenSign, bands.Width*spread) {
 		return s, false
 	}
 	return sign{
@@ -245,7 +245,7 @@ func (p *plan) costly(m *policy.Member) (s sign, found bool) {
 	over := off - bands.MedianOfOthers(p.costs, off, true)
 	spread := memoryOf(m).Usual.Signal.spread(spreadSignal)
 	chance := math.Log(1 + chanceOf(m.Observation))
-	if math.Min(off, over) < math.Max(math.Log(leastSlower), bands.Width*spread)+chance {
+	if math.Min(off, over) < math.Max(math.Log(minSlower), bands.Width*spread)+chance {
 		return s, false
 	}
 	return sign{
@@ -266,7 +266,7 @@ func (p *plan) probed(m *policy.Member, r quell.Resource) (s sign, found bool) {
 	probe, own := m.Observation.Probe[r], m.Observation.Utilization[r]
 	chance := chancePerRoot * probe.StddevMS / (probe.MeanMS * math.Sqrt(float64(probe.N)))
 	over, spread := math.Log(ms)-band.Mean, band.spread(spreadSignal)
-	if over < math.Max(math.Log(leastSlower), bands.Width*spread)+chance {
+	if over < math.Max(math.Log(minSlower), bands.Width*spread)+chance {
 		return s, false
 	}
 	return sign{
@@ -290,7 +290,7 @@ func (p *plan) slower(m *policy.Member) (s sign, found bool) {
 func (u *usual) learn(m *policy.Member, f *facts) {
 	o := m.Observation
 	if use, ok := model.ProcessorsOf(o, waitingChance(o, f.use.Own)); ok {
-		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+leastHiddenSign))
+		u.Hidden = u.Hidden.with(math.Min(use.Hidden, u.Hidden.Mean+minHiddenSign))
 	}
 	if f.used {
 		u.Busy = u.Busy.with(f.use.Busy())

@@ -341,7 +341,7 @@ func (b *burst) choose() {
 
 // untilSpent is how long the first credits last.
 func untilSpent(c credit.Choice) time.Duration {
-	return time.Duration(math.Min(*c.Depleted, policy.MostForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
+	return time.Duration(math.Min(*c.Depleted, policy.MaxForeseen.Seconds()) * float64(time.Second)).Round(time.Second)
 }
 
 // steady returns the choice for the resource that is limited at present, if its credits last nearly as long as under the best choice, or

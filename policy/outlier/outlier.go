@@ -53,8 +53,8 @@ var Spec = policy.Spec[Settings]{
 }
 
 const (
-	mostRepeats = 5 // number of repeated cuts after which the time of a cut no longer grows
-	failedHold  = 3 // a cut that leaves nothing stays this many times as long, because each attempt to end it costs failed requests
+	maxRepeats = 5 // number of repeated cuts after which the time of a cut no longer grows
+	failedHold = 3 // a cut that leaves nothing stays this many times as long, because each attempt to end it costs failed requests
 )
 
 // instance is what outlier remembers of an instance.
@@ -159,7 +159,7 @@ func (p *plan) hold(mem *instance, cut float64) {
 	mem.Cut, mem.Until, mem.Trial = cut, p.now.Add(hold), false
 }
 
-func (mem *instance) repeat() { mem.Repeats = min(mem.Repeats+1, mostRepeats) }
+func (mem *instance) repeat() { mem.Repeats = min(mem.Repeats+1, maxRepeats) }
 
 // release lets shares grow again if the time of their cut is over, and writes the present cuts into the plan.
 func (p *plan) release(g *policy.Group) {

@@ -277,7 +277,7 @@ func divideByCredits(set *policy.CreditSettings, members []*policy.Member, load,
 	for i, m := range sharing {
 		m.Carry = loads[i]
 	}
-	return time.Duration(math.Min(seconds, policy.MostForeseen.Seconds()) * float64(time.Second)), lasts, true
+	return time.Duration(math.Min(seconds, policy.MaxForeseen.Seconds()) * float64(time.Second)), lasts, true
 }
 
 // divideAmong sets what each kept instance carries when the others are gone. Before, the load was divided over all.

@@ -54,7 +54,7 @@ func missedPart(g *policy.Group, in *policy.Input) (part float64, known bool) {
 			continue
 		}
 		ms, has := m.Observation.LatencyMS.Of(metric)
-		if !has || m.Observation.LatencyMS.N < policy.LeastSample {
+		if !has || m.Observation.LatencyMS.N < policy.MinSample {
 			continue
 		}
 		n := float64(m.Observation.LatencyMS.N)

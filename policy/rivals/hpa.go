@@ -59,7 +59,7 @@ func hpaTargets(s HPASettings) (list []policy.VariantOf[HPASettings]) {
 const (
 	hpaTolerance        = 0.1
 	stabilisedPeriods   = 20
-	mostAdded           = 4 // largest number of instances added at once; if the group is larger, its size
+	maxAdded            = 4 // largest number of instances added at once; if the group is larger, its size
 	unknownWhenShort    = 0.0
 	unknownWhenInExcess = 1.0
 )
@@ -151,7 +151,7 @@ func grow(g *policy.Group, in *policy.Input, plan *quell.Plan, current, wanted i
 		policy.AddReason(plan, "overload", "", "%d instance(s) would bring the mean utilisation to %.0f%%, and %s", wanted, target*100,
 			g.Limit(in))
 	}
-	wanted = min(wanted, most, max(2*current, current+mostAdded))
+	wanted = min(wanted, most, max(2*current, current+maxAdded))
 	if wanted > current {
 		plan.Group = &quell.GroupChange{Add: wanted - current}
 		policy.AddReason(plan, "utilization", "", "%d instance(s) bring the mean utilisation to %.0f%%: adding %d", wanted, target*100,

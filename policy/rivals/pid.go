@@ -48,10 +48,10 @@ func pidOf(m *policy.Member) *pidInstance { return policy.MemoryOf[pidInstance](
 
 // Bounds of the controllers.
 const (
-	mostOff    = 1.0 // a deviation counts as at most this
-	mostSum    = 2.0 // so does the sum, because it grows while a share cannot move
-	mostMoved  = 0.5 // a share changes by at most this part of itself at once
-	leastQueue = 1.0 // requests in flight are compared with their mean, or with this if the mean is less
+	maxOff   = 1.0 // a deviation counts as at most this
+	maxSum   = 2.0 // so does the sum, because it grows while a share cannot move
+	maxMoved = 0.5 // a share changes by at most this part of itself at once
+	minQueue = 1.0 // requests in flight are compared with their mean, or with this if the mean is less
 )
 
 // pid is like Dropbox's Robinhood: for every instance a PID controller compares its load with the mean load of all, and changes the
@@ -81,7 +81,7 @@ func pid(_ *policy.Input, set PIDSettings, g *policy.Group, _ *policy.State) que
 // reading, or whose share a person set, is 0 and does not count.
 func evenness(g *policy.Group) (loads []float64, mean float64) {
 	use := multiples(g, 0, func(m *policy.Member) (float64, bool) { return m.Use, m.HasUse })
-	queue := multiples(g, leastQueue, func(m *policy.Member) (float64, bool) {
+	queue := multiples(g, minQueue, func(m *policy.Member) (float64, bool) {
 		if m.Observation.InFlight == nil {
 			return 0, false
 		}
@@ -130,12 +130,12 @@ func controlled(g *policy.Group, m *policy.Member, set PIDSettings, load, mean f
 	if load == 0 || m.Observation.At.Equal(mem.At) {
 		return m.Planned
 	}
-	off := math.Max(-mostOff, 1-load/mean)
+	off := math.Max(-maxOff, 1-load/mean)
 	rises := off - mem.Off
 	if mem.At.IsZero() {
 		rises = 0
 	}
-	mem.At, mem.Off, mem.Sum = m.Observation.At, off, math.Min(mostSum, math.Max(-mostSum, mem.Sum+off))
+	mem.At, mem.Off, mem.Sum = m.Observation.At, off, math.Min(maxSum, math.Max(-maxSum, mem.Sum+off))
 	by := set.Proportional*off + set.Integral*mem.Sum + set.Derivative*rises
-	return math.Max(m.Planned*(1+math.Min(mostMoved, math.Max(-mostMoved, by))), exploring*equal)
+	return math.Max(m.Planned*(1+math.Min(maxMoved, math.Max(-maxMoved, by))), exploring*equal)
 }

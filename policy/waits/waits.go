@@ -91,7 +91,7 @@ func (mem *memory) plan(s *quell.Snapshot, set Settings) quell.Plan {
 	blind := 0
 	for _, in := range s.Instances {
 		w := mem.Groups[in.ID]
-		if w.Wanted() < policy.LeastUse*set.Window.Seconds() {
+		if w.Wanted() < policy.MinUse*set.Window.Seconds() {
 			w.Cause = ""
 			mem.Groups[in.ID] = w
 			continue
