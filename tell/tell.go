@@ -239,9 +239,9 @@ func resourceNames[V any](of map[quell.Resource]V) (names []string) {
 	return names
 }
 
-// Reasons returns why the group, an empty id, or instances are as they are, what needs attention first.
-func (w Words) Reasons(ids ...string) []quell.Reason {
-	about := slices.DeleteFunc(slices.Clone(w.why), func(r quell.Reason) bool { return !slices.Contains(ids, r.Instance) })
+// Reasons returns why an instance, or the group if the id is empty, is as it is, what needs attention first.
+func (w Words) Reasons(id string) []quell.Reason {
+	about := slices.DeleteFunc(slices.Clone(w.why), func(r quell.Reason) bool { return r.Instance != id })
 	rank := func(r quell.Reason) int {
 		return slices.Index([]quell.Severity{quell.Warning, quell.Notice, quell.Routine}, r.Kind().Severity)
 	}

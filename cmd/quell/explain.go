@@ -149,7 +149,12 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		}
 		return nil, userErrorf("service %s has no instance %q (there are: %s)", s.Service, id, strings.Join(known, ", "))
 	}
-	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: tell.Of(s, clock).Reasons(id, "")}
+	e := &explanation{Service: s.Service, At: s.At, SLO: s.SLO, Instance: s.Instances[i], Reasons: []quell.Reason{}}
+	for _, r := range slices.Concat(s.FastReasons, s.Reasons) {
+		if r.Instance == id || r.Instance == "" {
+			e.Reasons = append(e.Reasons, r)
+		}
+	}
 	sharing := 0
 	for _, row := range s.Instances {
 		if row.Weight != nil {
@@ -219,7 +224,7 @@ func (e *explanation) write(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(row.Settings)) {
 		line("setting", fmt.Sprintf("%s: %.15g", name, row.Settings[name]))
 	}
-	for _, r := range e.Reasons {
+	for _, r := range quell.ShownReasons(e.Reasons, e.At) {
 		line("reason", r.Code+": "+r.Text)
 	}
 	line("not applied", e.Idle)
