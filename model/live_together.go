@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/stats"
 )
 
-// Together says what the instances of a group carry behind their balancer: the law of Station, fitted to the windows of the running service and
-// corrected where there is data.
+// Together says what the instances of a group carry behind their balancer: the law of Station, fitted to the windows of the running service
+// and corrected where there is data.
 type Together struct {
 	Metric    quell.Metric `json:"metric"`
 	R0MS      float64      `json:"r0_ms"`     // mean response time without load and neighbours
