@@ -247,6 +247,10 @@ func (c *Conn) refused(err error) error {
 	if !errors.Is(err, nats.ErrAuthorization) {
 		return userErrorf("the bus at %s refused the connection; check bus.credentials and bus.tls on both ends: %w", c.where, err)
 	}
+	if own.Role == auth.Join {
+		return userErrorf("the bus at %s refused the join token %s: it was revoked, has expired, or is another controller's; make another with "+
+			"`quell join-token create` on the controller's machine: %w", c.where, own.ID, err)
+	}
 	if own.Role != "" {
 		return userErrorf("the bus at %s refused the credential of %s: it was revoked, has expired, or is another controller's (its log says "+
 			"which); "+

@@ -223,6 +223,9 @@ func checkCredentials(d *setting.Decoder, f *File) {
 	if f.Bus.Credentials != "" && d.Sound("bus.credentials") {
 		checkPrivate(d, "bus.credentials", strings.ReplaceAll(f.values["bus.credentials"], serviceHolder, f.Service.Name), f.Bus.Credentials)
 	}
+	if f.Bus.Join != "" && d.Sound("bus.join") {
+		checkPrivate(d, "bus.join", strings.ReplaceAll(f.values["bus.join"], serviceHolder, f.Service.Name), f.Bus.Join)
+	}
 }
 
 // checkTokenFile checks a file that holds a token; written is the file's name as the configuration has it.

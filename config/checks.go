@@ -67,9 +67,13 @@ func checkShared(d *setting.Decoder, f *File) {
 			d.Refuse(fmt.Sprintf("services[%d]", i), "keep one of them", "%s is listed twice", path)
 		}
 	}
-	if c := f.Bus.Credentials; c != "" && len(f.Services) > 1 && !strings.Contains(c, serviceHolder) && d.Sound("bus.credentials") {
-		d.Refuse("bus.credentials", "write "+serviceHolder+" in its name, as in /etc/quell/"+serviceHolder+".creds",
-			"a credential is for one service, and there are %d", len(f.Services))
+	for _, one := range []struct{ key, path, what, ending string }{
+		{"bus.credentials", f.Bus.Credentials, "credential", ".creds"}, {"bus.join", f.Bus.Join, "join token", ".join"},
+	} {
+		if one.path != "" && len(f.Services) > 1 && !strings.Contains(one.path, serviceHolder) && d.Sound(one.key) {
+			d.Refuse(one.key, "write "+serviceHolder+" in its name, as in /etc/quell/"+serviceHolder+one.ending,
+				"a %s is for one service, and there are %d", one.what, len(f.Services))
+		}
 	}
 }
 

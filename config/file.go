@@ -83,6 +83,7 @@ type Bus struct {
 	URL           string
 	Listen        string // address of the controller's own server
 	Credentials   string // file of this process's credential; empty: the one in Keyring, if any
+	Join          string // file of a join token, with which an agent gets its credential
 	Token         string
 	TokenFile     string
 	TokenCommands bool // whether a client with the token may also send an operator's commands

@@ -79,6 +79,9 @@ func busKeys(b *Bus) setting.Table {
 		setting.Opt("credentials", setting.Text(&b.Credentials),
 			"file with this process's credential, made by `quell credentials` on the controller's machine; {service} in it stands for the "+
 				"service's name").Or("on that machine: found in data"),
+		setting.Opt("join", setting.Text(&b.Join),
+			"file with a join token, made by `quell join-token create` on the controller's machine: an agent without a credential gets its own "+
+				"with it; {service} in it stands for the service's name").ReadBy(atStart(AgentProcess)),
 		setting.Opt("token", setting.Text(&b.Token),
 			"secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		setting.Opt("token_file", setting.Text(&b.TokenFile), "file that holds the token"),

@@ -167,6 +167,7 @@ func (f *File) resolve(folder string) {
 	}
 	if len(f.Services) == 0 {
 		f.Bus.Credentials = strings.ReplaceAll(f.Bus.Credentials, serviceHolder, f.Service.Name)
+		f.Bus.Join = strings.ReplaceAll(f.Bus.Join, serviceHolder, f.Service.Name)
 	}
 	for _, path := range f.paths() {
 		if *path != "" && !filepath.IsAbs(*path) {
@@ -179,8 +180,8 @@ func (f *File) resolve(folder string) {
 // absolute.
 func (f *File) paths() []*string {
 	paths := []*string{
-		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Agent.Root, &f.Agent.Probing.Folder, &f.Agent.Policy.Records,
-		&f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile, &f.Web,
+		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Bus.Join, &f.Agent.Root, &f.Agent.Probing.Folder,
+		&f.Agent.Policy.Records, &f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile, &f.Web,
 	}
 	if f.Trained() != "" {
 		paths = append(paths, &f.Models)

@@ -76,7 +76,8 @@ func TestFullFile(t *testing.T) {
 		Page: Page{Hosts: []string{"quell.example.org"}}, Web: "/etc/quell/web.yml",
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
-			Credentials: "/etc/quell/secrets/controller.creds", TokenCommands: true, Keyring: "/var/lib/quell/credentials",
+			Credentials: "/etc/quell/secrets/controller.creds", Join: "/etc/quell/secrets/shop.join",
+			TokenCommands: true, Keyring: "/var/lib/quell/credentials",
 			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
 		},
 		Balancer: Balancer{

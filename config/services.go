@@ -307,6 +307,7 @@ func (f *File) inherit(shared *File) {
 	f.Web = shared.Web
 	f.Bus.Own = name
 	f.Bus.Credentials = strings.ReplaceAll(f.Bus.Credentials, serviceHolder, name)
+	f.Bus.Join = strings.ReplaceAll(f.Bus.Join, serviceHolder, name)
 }
 
 // RestartsOwn is Restarts without keys of the shared sections.

@@ -107,6 +107,8 @@ func TestMistakesOfAFleet(t *testing.T) {
 			"quell.yaml:1:20: services[1]: a.yaml is listed twice"},
 		"one credential for two": {map[string]string{"quell.yaml": strings.Replace(sharedFile, "bus: {", "bus: {credentials: x, ", 1)},
 			"quell.yaml:3:20: bus.credentials: a credential is for one service, and there are 2"},
+		"one join token for two": {map[string]string{"quell.yaml": strings.Replace(sharedFile, "bus: {", "bus: {join: x, ", 1)},
+			"quell.yaml:3:13: bus.join: a join token is for one service, and there are 2"},
 		"itself": {map[string]string{"quell.yaml": strings.Replace(sharedFile, "sub/b", "./quell", 1)},
 			"quell.yaml:1:20: services[1]: quell.yaml names itself (name the file of a service"},
 		"no such file": {map[string]string{"quell.yaml": strings.Replace(sharedFile, "sub/b", "c", 1)}, "c.yaml: "},

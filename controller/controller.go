@@ -234,6 +234,11 @@ func (c *Controller) Reload(service quell.Service, models *model.Models, learn b
 // Knows returns whether an instance belongs to the service. Until the first snapshot it returns true for every instance.
 func (c *Controller) Knows(instance string) bool { return c.gather.knows(instance) }
 
+// Reports returns whether an agent has reported of an instance in the last three sampling periods.
+func (c *Controller) Reports(instance string) bool {
+	return c.gather.reports(instance, c.now().Add(-3*c.sampling()))
+}
+
 // Alive returns an error if the loop of Run hangs: if it has not come round for longer than any step may take.
 func (c *Controller) Alive() error {
 	period := c.sampling()

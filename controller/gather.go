@@ -141,6 +141,13 @@ func (g *gather) knows(instance string) bool {
 	return g.alive == nil || g.alive[instance]
 }
 
+// reports returns whether an agent's reading of an instance came after a time.
+func (g *gather) reports(instance string, after time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.ContainsFunc(g.readings[instance], func(r life.Received) bool { return r.Source == quell.FromAgent && r.At.After(after) })
+}
+
 // reject counts a bad reading and logs the first one with each kind of mistake.
 func (g *gather) reject(err error) {
 	g.mu.Lock()

@@ -169,7 +169,8 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	if err := startLingerer(file, p.path, log, &r.stop); err != nil {
 		return nil, err
 	}
-	if err := attach(ctx, file, r.Controller, r.page, conn, log, &r.stop); err != nil {
+	joining := newKeeper(ctx, file, r.Controller, r.lease, log)
+	if err := attach(ctx, file, r.Controller, r.page, joining, conn, log, &r.stop); err != nil {
 		return nil, err
 	}
 	if r.meter.Meter, err = measure(file, driver, r.Controller, log, &r.stop); err != nil {
@@ -423,7 +424,8 @@ func holder(file *config.File) string {
 
 // attach connects the controller with the bus for readings and commands, and starts its prober if the balancer has none.
 func attach(
-	ctx context.Context, file *config.File, c *controller.Controller, shown *page.Server, conn *bus.Conn, log *slog.Logger, stop *cleanups,
+	ctx context.Context, file *config.File, c *controller.Controller, shown *page.Server, joining bus.Doorkeeper, conn *bus.Conn,
+	log *slog.Logger, stop *cleanups,
 ) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
@@ -435,6 +437,11 @@ func attach(
 		return err
 	}
 	stop.add(func() error { unserve(); return nil })
+	unjoin, err := conn.ServeJoins(file.Service.Name, joining)
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { unjoin(); return nil })
 	if file.Probe.From != config.FromController {
 		return nil
 	}

@@ -71,6 +71,10 @@ func identify(file *config.File, g auth.Grant) (id auth.Identity, err error) {
 			return id, badCredential(file.Bus.Credentials, id.Credential, g)
 		}
 	}
+	if joins(file, g.Role) {
+		id.Credential, err = readJoined(file, g)
+		return id, err
+	}
 	ring := keyringOf(file)
 	if file.Bus.URL == "" || ring.External() {
 		id.Credential, err = ring.Find(g)

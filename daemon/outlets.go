@@ -105,6 +105,7 @@ type outlet struct {
 	service string
 	fast    bool // its fast policy uses what agents measure
 	conn    *bus.Conn
+	leave   func() // ends the renewing of its credential
 	order   func(context.Context, bus.Orders) error
 	unserve func() // nil: orders are not received yet
 	who     string // the instance
@@ -116,7 +117,7 @@ func (r *reporter) connect(files []*config.File) error {
 		r.reports.Serve(serviceNames(files))
 	}
 	return r.outlets.serve(files, func(file *config.File) (*outlet, error) {
-		conn, err := join(file, nil, auth.Sensor, r.instance, r.log)
+		conn, leave, err := r.enter(file)
 		if err != nil {
 			return nil, err
 		}
@@ -128,8 +129,41 @@ func (r *reporter) connect(files []*config.File) error {
 			}
 			return carryOut(ctx, r.now.Load(), o)
 		}
-		return &outlet{service: service, conn: conn, who: r.instance, order: order}, nil
+		return &outlet{service: service, conn: conn, leave: leave, who: r.instance, order: order}, nil
 	})
+}
+
+// enter connects for one service. If the machine joins with a token, its credential is renewed until leave is called. The first attempt to
+// get one comes before the connection, which tries again and again if there is none yet.
+func (r *reporter) enter(file *config.File) (conn *bus.Conn, leave func(), err error) {
+	if !joins(file, auth.Sensor) {
+		conn, err = join(file, nil, auth.Sensor, r.instance, r.log)
+		return conn, func() {}, err
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	connected, first := make(chan struct{}), make(chan struct{})
+	var opened *bus.Conn // set before connected is closed
+	once := sync.OnceFunc(func() { close(first) })
+	go newEnrolment(file, r.instance, r.log).run(ctx, func() {
+		once()
+		select {
+		case <-connected:
+			if err := opened.Refresh(); err != nil {
+				r.log.Warn("connecting with the new credential", "error", err)
+			}
+		default:
+		}
+	})
+	select {
+	case <-first:
+	case <-time.After(askingTime):
+	}
+	if opened, err = join(file, nil, auth.Sensor, r.instance, r.log); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	close(connected)
+	return opened, leave, nil
 }
 
 // serve makes the list that of these services. If a new one cannot be connected, the list stays as it is.
@@ -202,6 +236,7 @@ func (o *outlet) close() {
 	if o.unserve != nil {
 		o.unserve()
 	}
+	o.leave()
 	o.conn.Close()
 }
 

@@ -186,7 +186,19 @@ func (g *Authenticator) credential(claim, signature string, nonce []byte) (clien
 	if err != nil {
 		return client{}, time.Time{}, fmt.Errorf("the credential of %s is refused: %w", c.Grant, err)
 	}
-	return client{grant: c.Grant, generation: c.generation}, c.expires, nil
+	return client{grant: c.Grant, generation: c.generation}, c.deadline(time.Now()), nil
+}
+
+// joinTime is how long a connection with a join token may last, so that held connections do not keep others from joining.
+const joinTime = 30 * time.Second
+
+// deadline returns when a connection must end, zero for never.
+func (c *Credential) deadline(now time.Time) time.Time {
+	last := now.Add(joinTime)
+	if c.Grant.Role != Join || !c.expires.IsZero() && c.expires.Before(last) {
+		return c.expires
+	}
+	return last
 }
 
 // enter registers a connection. It refuses a grant that is revoked, temporarily shut out, or has too many

@@ -131,6 +131,16 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 	if err != nil {
 		return nil, "", err
 	}
+	claim, err := encodeClaim(signer, g, public, generation, expires)
+	if err != nil {
+		return nil, "", err
+	}
+	text, err = jwt.FormatUserConfig(claim, seed)
+	return text, public, err
+}
+
+// encodeClaim signs a claim for the holder of a key.
+func encodeClaim(signer nkeys.KeyPair, g Grant, public string, generation int, expires time.Time) (string, error) {
 	s := g.subjects()
 	claims := jwt.NewUserClaims(public)
 	claims.Name = g.ID
@@ -142,12 +152,7 @@ func signClaim(signer nkeys.KeyPair, g Grant, generation int, expires time.Time)
 	if !expires.IsZero() {
 		claims.Expires = expires.Unix()
 	}
-	claim, err := claims.Encode(signer)
-	if err != nil {
-		return nil, "", err
-	}
-	text, err = jwt.FormatUserConfig(claim, seed)
-	return text, public, err
+	return claims.Encode(signer)
 }
 
 // sameSubjects returns whether a claim allows exactly the subjects that its role may use in this version of Quell.

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -33,6 +34,7 @@ const (
 	accountFile  = "account.nk"    // signs credentials
 	operatorFile = "operator.nk"   // signs the account for an external NATS; made when first needed
 	systemFile   = "system.nk"     // of that NATS's system account
+	tokensFile   = "tokens.json"   // the join tokens
 	revokedFile  = "revoked.json"  // the lowest valid generation of each grant
 	issuedFile   = "issued.jsonl"  // a record of the credentials that were made
 	ringLock     = "keyring.lock"  // held while files change
@@ -149,7 +151,10 @@ type Issued struct {
 	Key     string    `json:"key"` // public
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked bool      `json:"revoked,omitempty"` // set by List
-	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine; otherwise a person made it
+	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine
+	Token   string    `json:"token,omitempty"`   // the join token with which a machine got it; then Expires is not set: it is renewed
+	Gone    bool      `json:"gone,omitempty"`    // revoked because its instance had left the service
+	// With neither Found nor Token, a person made it.
 
 	Generation int `json:"generation"`
 }
@@ -392,13 +397,20 @@ func (k Keyring) revocations() (jwt.RevocationList, error) {
 	if err != nil {
 		return nil, err
 	}
-	revoked := jwt.RevocationList{}
-	for _, i := range list {
-		if i.Revoked {
+	revoked, again := jwt.RevocationList{}, map[string]bool{} // a machine that left may have joined again with its key
+	for _, i := range slices.Backward(list) {
+		again[i.Key] = again[i.Key] || !i.Revoked
+		if i.Revoked && !again[i.Key] {
 			revoked.Revoke(i.Key, time.Now())
 		}
 	}
-	return revoked, nil
+	tokens, err := k.Tokens()
+	for _, t := range tokens {
+		if t.Revoked {
+			revoked.Revoke(t.Key, time.Now())
+		}
+	}
+	return revoked, err
 }
 
 func natsConfig(operator, system, account nkeys.KeyPair, revoked jwt.RevocationList) (string, error) {

@@ -15,8 +15,9 @@ import (
 // used twice, and readings of unknown instances are dropped.
 const mostRetired = 1000
 
-// Retire revokes and removes the credentials that Find made for the sensors of removed instances, and returns the ids. It keeps
-// credentials made after the given time, because their instances may not be known yet, and those of ids for which a person made one.
+// Retire revokes the credentials of removed instances' sensors that Find made or that machines got with a join token, removes those that
+// are stored here, and returns the ids. It keeps credentials made after the given time, because their
+// instances may not be known yet, and those of ids for which a person made one.
 func (k Keyring) Retire(service string, before time.Time, gone func(id string) bool) (ids []string, err error) {
 	if _, err := os.Stat(filepath.Join(k.Dir, issuedFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -43,6 +44,7 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 	}
 	for i, made := range list {
 		list[i].Revoked = made.Generation < revoked[grantKey(made.grant())]
+		list[i].Gone = made.Gone || list[i].Revoked && !made.Revoked
 	}
 	kept := forgetRetired(list, revoked)
 	if err := k.writeRevoked(revoked); err != nil {
@@ -56,15 +58,15 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 	return ids, k.rewrite(kept)
 }
 
-// retirable returns the removed instances whose valid credentials were all made by Find. If a person made a credential for an instance,
-// that instance is left out.
+// retirable returns the removed instances whose valid credentials were all made without a person. If a person made a credential for an
+// instance, that instance is left out.
 func retirable(list []Issued, service string, before time.Time, gone func(id string) bool) (ids []string) {
 	stays := map[string]bool{}
 	for _, made := range list {
 		if made.Role != Sensor || made.Service != service || made.Revoked {
 			continue
 		}
-		stays[made.ID] = stays[made.ID] || !made.Found || !made.At.Before(before)
+		stays[made.ID] = stays[made.ID] || made.byHand() || !made.At.Before(before)
 	}
 	for id, stay := range stays {
 		if !stay && gone(id) {
@@ -75,12 +77,12 @@ func retirable(list []Issued, service string, before time.Time, gone func(id str
 	return ids
 }
 
-// forgetRetired keeps the newest mostRetired revoked credentials that Find made, and removes older ones from the list, with their
-// revocations.
+// forgetRetired keeps the newest mostRetired credentials that were revoked with their instances, and removes older ones from the list, with
+// their revocations.
 func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 	retired := 0
 	for _, made := range slices.Backward(list) {
-		if made.Found && made.Revoked {
+		if made.Revoked && (made.Found || made.Gone) {
 			if retired++; retired > mostRetired {
 				continue
 			}
@@ -99,6 +101,8 @@ func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 	}
 	return kept
 }
+
+func (i Issued) byHand() bool { return !i.Found && i.Token == "" }
 
 func (i Issued) grant() Grant { return Grant{i.Role, i.Service, i.ID} }
 

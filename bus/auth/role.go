@@ -23,10 +23,11 @@ const (
 	Controller Role = "controller" // everything
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
+	Join       Role = "join"       // ask for the credential of a sensor, and nothing else; see Token
 	Shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status
 )
 
-// Roles lists the roles that a credential can have.
+// Roles lists the roles that a person can make a credential for. A join token is made by MakeToken.
 var Roles = []Role{Sensor, Balancer, Controller, Operator, Leaf}
 
 // Grant is a role with its holder: the instance of a sensor, or the name of a balancer or of a person.
@@ -42,7 +43,7 @@ func (g Grant) String() string { return string(g.Role) + " " + g.ID }
 const MaxID = 64
 
 func (g Grant) check() error {
-	if !slices.Contains(Roles, g.Role) {
+	if !slices.Contains(Roles, g.Role) && g.Role != Join {
 		return fault("unknown role %q; there are %s", g.Role, roleNames())
 	}
 	if g.ID == "" {
@@ -86,7 +87,10 @@ func (g Grant) subjects() rights {
 	inbox := g.Inbox() + ".>"
 	switch g.Role {
 	case Sensor:
-		return rights{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*"}, []string{svc + ".agent." + id + ".>", inbox}}
+		return rights{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*", svc + ".renew." + id},
+			[]string{svc + ".agent." + id + ".>", inbox}}
+	case Join:
+		return rights{[]string{svc + ".join." + id}, []string{inbox}}
 	case Balancer:
 		return rights{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id},
 			[]string{svc + ".balancer." + id + ".>", inbox}}
@@ -94,8 +98,9 @@ func (g Grant) subjects() rights {
 		return rights{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
 	case Leaf:
 		return rights{
-			[]string{svc + ".reading.>", svc + ".answer.>"},
-			[]string{svc + ".agent.>", svc + ".balancer.>", Inboxes + "." + string(Sensor) + ".>", Inboxes + "." + string(Balancer) + ".>"},
+			[]string{svc + ".reading.>", svc + ".answer.>", svc + ".join.>", svc + ".renew.>"},
+			[]string{svc + ".agent.>", svc + ".balancer.>", Inboxes + "." + string(Sensor) + ".>", Inboxes + "." + string(Balancer) + ".>",
+				Inboxes + "." + string(Join) + ".>"},
 		}
 	case Controller:
 		return rights{[]string{">"}, []string{">"}}
@@ -138,6 +143,8 @@ func (r Role) limits() limits {
 	switch r {
 	case Sensor:
 		return limits{connections: 8, messages: 1000, bytes: 4 << 20, shutOut: true}
+	case Join:
+		return limits{connections: 128, messages: 10, bytes: 64 << 10}
 	case Operator:
 		return limits{connections: 64, messages: 1000, bytes: 4 << 20, shutOut: true}
 	case Balancer:

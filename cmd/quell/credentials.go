@@ -149,6 +149,9 @@ func listCredentials() *cobra.Command {
 				if !i.Expires.IsZero() {
 					expires = i.Expires.Local().Format(time.DateTime)
 				}
+				if i.Token != "" {
+					expires = "renewed"
+				}
 				switch {
 				case i.Revoked:
 					state = "revoked"

@@ -40,6 +40,7 @@ var commandGroups = []struct {
 		{"authority", "set how far the policy may go"},
 		{"release", "put the balancer back as it was before Quell"},
 		{"credentials", "make and revoke credentials for the bus"},
+		{"join-token", "let machines get their credentials by themselves"},
 	}},
 	{"Learn:", []listed{
 		{"redline", "find how much load one instance carries within the objective"},

@@ -91,7 +91,7 @@ func newRoot(reached *bool) *cobra.Command {
 		statusCommand(), topCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(),
 		forgetCommand(), overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(),
 		endsAtOnce(journalCommand()), endsAtOnce(reportCommand()), compareCommand(), limitsCommand(), runCommand(), creditsCommand(),
-		credentialsCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(), fitCommand(),
+		credentialsCommand(), joinTokenCommand(), initCommand(), doctorCommand(), configCommand(), adviseCommand(), trainCommand(), fitCommand(),
 		modelCommand(), endsAtOnce(planCommand()), labCommand(), versionCommand(), manualCommand(), pageCommand(),
 	)
 	arrange(root)

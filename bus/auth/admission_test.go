@@ -1,0 +1,244 @@
+package auth
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nkeys"
+)
+
+// door is a keyring with admissions of the service video and a join token.
+type door struct {
+	*Admissions
+	t   *testing.T
+	now time.Time
+}
+
+func newDoor(t *testing.T, token Token, good time.Duration) *door {
+	t.Helper()
+	ring := Keyring{Dir: filepath.Join(t.TempDir(), "credentials")}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	token.Service, token.Name, token.LifetimeS = "video", "web", 3600
+	if _, err := ring.MakeToken(token, good); err != nil {
+		t.Fatal(err)
+	}
+	return &door{NewAdmissions(ring, "video"), t, time.Now()}
+}
+
+func newKey(t *testing.T) string {
+	t.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return public
+}
+
+// wants checks that an instance joins, or is refused with these words.
+func (d *door) wants(instance, key, refusal string) Admitted {
+	d.t.Helper()
+	a, err := d.Join("web", instance, key, d.now)
+	d.check(err, refusal)
+	if refusal == "" {
+		c, claims, err := parseClaim(a.Claim)
+		if err != nil || c.Grant != (Grant{Sensor, "video", instance}) || claims.Subject != key || c.expires.IsZero() {
+			d.t.Errorf("the claim %+v, %v", c, err)
+		}
+	}
+	return a
+}
+
+func (d *door) check(err error, refusal string) {
+	d.t.Helper()
+	var refused *Refusal
+	switch {
+	case refusal == "" && err != nil:
+		d.t.Errorf("refused: %v", err)
+	case refusal != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), refusal)):
+		d.t.Errorf("%v, not %q", err, refusal)
+	}
+}
+
+func (d *door) used() int {
+	d.t.Helper()
+	list, err := d.ring.Tokens()
+	if err != nil || len(list) != 1 {
+		d.t.Fatal(list, err)
+	}
+	return list[0].Used
+}
+
+func TestANameBelongsToTheKeyThatJoined(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	own, other := newKey(t), newKey(t)
+	if !d.wants("i1", own, "").New || d.wants("i1", own, "").New {
+		t.Error("only the first time is new")
+	}
+	d.wants("i1", other, "has joined already, with another key")
+	d.now = d.now.Add(1000 * time.Hour) // also long after its credential ended
+	d.wants("i1", other, "has joined already, with another key")
+	d.wants("i1", own, "")
+	if n := d.used(); n != 1 {
+		t.Errorf("%d uses", n)
+	}
+	again := NewAdmissions(d.ring, "video") // a restarted controller
+	_, err := again.Join("web", "i1", other, d.now)
+	d.check(err, "has joined already")
+	_, err = again.Renew("i1", own, d.now)
+	d.check(err, "")
+	_, err = again.Renew("i1", other, d.now)
+	d.check(err, "another key")
+	_, err = again.Renew("i2", other, d.now)
+	d.check(err, "has not joined")
+	_, err = NewAdmissions(d.ring, "shop").Join("web", "i1", other, d.now)
+	d.check(err, "there is no join token web here")
+}
+
+func TestANameThatIsTakenOtherwise(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	if _, err := d.ring.Keep(Grant{Sensor, "video", "made"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ring.Find(Grant{Sensor, "video", "found"}); err != nil {
+		t.Fatal(err)
+	}
+	d.wants("made", newKey(t), "a credential that was not got by joining")
+	d.wants("found", newKey(t), "a credential that was not got by joining")
+	d.Reports = func(instance string) bool { return instance == "shared" }
+	d.wants("shared", newKey(t), "readings of shared arrive already")
+	d.wants("free", newKey(t), "")
+	for _, bad := range []string{"", strings.Repeat("x", 300), "a\x1b[2J"} {
+		d.wants(bad, newKey(t), " ")
+	}
+	d.wants("i9", "no key", "no key of its own")
+	if n := d.used(); n != 1 {
+		t.Errorf("%d uses", n)
+	}
+}
+
+func TestATokenEnds(t *testing.T) {
+	used := newDoor(t, Token{Uses: 2}, 0)
+	first := newKey(t)
+	used.wants("i1", first, "")
+	used.wants("i2", newKey(t), "")
+	used.wants("i3", newKey(t), "used up")
+	used.wants("i1", first, "") // it has joined already
+
+	d := newDoor(t, Token{}, time.Hour)
+	own := newKey(t)
+	d.wants("i1", own, "")
+	d.now = d.now.Add(2 * time.Hour)
+	d.wants("i2", newKey(t), "expired")
+	d.now = d.now.Add(-100 * time.Hour) // a clock that is set back does not revive it, nor does a restart
+	d.wants("i2", newKey(t), "expired")
+	d.Admissions = NewAdmissions(d.ring, "video")
+	d.wants("i2", newKey(t), "expired")
+	if _, err := d.Renew("i1", own, d.now); err != nil {
+		t.Errorf("those that joined are not affected: %v", err)
+	}
+
+	d = newDoor(t, Token{}, 0)
+	d.wants("i1", own, "")
+	if err := d.ring.RevokeToken("video", "web"); err != nil {
+		t.Fatal(err)
+	}
+	d.wants("i2", newKey(t), "revoked")
+	if _, err := d.Renew("i1", own, d.now); err != nil {
+		t.Errorf("those that joined are not affected: %v", err)
+	}
+	if err := d.ring.RevokeToken("video", "wbe"); err == nil {
+		t.Error("a token that does not exist was revoked")
+	}
+	if _, err := d.ring.MakeToken(Token{Name: "web", Service: "video", LifetimeS: 3600}, 0); err == nil {
+		t.Error("a name was used twice")
+	}
+}
+
+// A person's revocation shuts a machine out until it has a new key; an instance that only left may come back.
+func TestWhoWasRevokedStaysOut(t *testing.T) {
+	d := newDoor(t, Token{Uses: 3}, 0)
+	bad, left := newKey(t), newKey(t)
+	d.wants("i1", bad, "")
+	d.wants("i2", left, "")
+	if err := d.ring.Revoke(Grant{Sensor, "video", "i1"}); err != nil {
+		t.Fatal(err)
+	}
+	d.wants("i1", bad, "was revoked")
+	_, err := d.Renew("i1", bad, d.now)
+	d.check(err, "was revoked")
+	ids, err := d.ring.Retire("video", time.Now().Add(time.Hour), func(id string) bool { return id == "i2" })
+	if err != nil || len(ids) != 1 || ids[0] != "i2" {
+		t.Fatal(ids, err)
+	}
+	_, err = d.Renew("i2", left, d.now)
+	d.check(err, "has not joined")
+	d.wants("i2", left, "")
+	d.wants("i1", bad, "was revoked")
+	d.wants("i1", newKey(t), "used up") // the third use was that of i2
+}
+
+func TestBadTokens(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	for _, bad := range []Token{
+		{Name: "", LifetimeS: 3600}, {Name: strings.Repeat("x", 65), LifetimeS: 3600}, {Name: "short", LifetimeS: 59},
+		{Name: "long", LifetimeS: 1e9}, {Name: "uses", LifetimeS: 3600, Uses: -1},
+	} {
+		bad.Service = "video"
+		if _, err := d.ring.MakeToken(bad, 0); err == nil {
+			t.Errorf("%+v was made", bad)
+		}
+	}
+}
+
+// A machine stores a credential only if it is one for its own key and name.
+func TestAMachineKeepsItsKey(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	h := Holding{filepath.Join(t.TempDir(), "joined", "i1.creds")}
+	key, err := h.Key()
+	if again, err2 := h.Key(); err != nil || err2 != nil || again != key {
+		t.Fatal(key, again, err, err2)
+	}
+	a := d.wants("i1", key, "")
+	if err := h.Store(a.Claim, Grant{Sensor, "video", "i1"}); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []struct {
+		claim string
+		of    Grant
+	}{{a.Claim, Grant{Sensor, "video", "i2"}}, {d.wants("i3", newKey(t), "").Claim, Grant{Sensor, "video", "i3"}}, {"x", Grant{}}} {
+		if err := h.Store(wrong.claim, wrong.of); err == nil {
+			t.Errorf("a claim of %v was stored", wrong.of)
+		}
+	}
+}
+
+// A controller that cannot record who joins, as on a full disk, gives no credential and uses nothing up.
+func TestNothingIsGivenWithoutARecord(t *testing.T) {
+	d := newDoor(t, Token{Uses: 1}, 0)
+	issued := filepath.Join(d.ring.Dir, issuedFile)
+	if err := os.Mkdir(issued, 0o700); err != nil { // cannot be appended to
+		t.Fatal(err)
+	}
+	var err error
+	if d.stamp, err = d.look(); err != nil {
+		t.Fatal(err)
+	}
+	d.names = map[string][]Issued{} // it was read before
+	if a, err := d.Join("web", "i1", newKey(t), d.now); err == nil {
+		t.Errorf("joined: %+v", a)
+	}
+	if err := os.Remove(issued); err != nil {
+		t.Fatal(err)
+	}
+	d.wants("i1", newKey(t), "")
+}
