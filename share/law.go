@@ -80,9 +80,9 @@ func (l *law) row(perS map[string]float64) (row []float64, total float64) {
 	}
 	row = make([]float64, len(l.Services)+1)
 	row[0] = 1
-	for service, r := range perS {
-		row[l.column(service)] = r
-		total += r
+	for _, service := range sortedKeys(perS) {
+		row[l.column(service)] = perS[service]
+		total += perS[service]
 	}
 	return row, total
 }
@@ -117,12 +117,12 @@ func (l *law) fade(factor float64) {
 // explain returns what requests explain of a machine's use: those of all services, and those of all but one.
 func (l *law) explain(rates map[string]rate, but string) (all, others float64) {
 	costs := l.solved()
-	for service, r := range rates {
+	for _, service := range sortedKeys(rates) {
 		i := slices.Index(l.Services, service)
 		if i < 0 || i+1 >= len(costs) {
 			continue
 		}
-		use := costs[i+1] * r.perS
+		use := costs[i+1] * rates[service].perS
 		all += use
 		if service != but {
 			others += use

@@ -103,7 +103,7 @@ func (m *machine) others(l *Ledger, service string, in *quell.Instance) map[quel
 		}
 		explained, others := known.explain(m.rates, service)
 		if explained > use && explained > 0 { // this machine is faster than others of its kind
-			others *= use / explained
+			others = min(use, others*use/explained)
 		}
 		if others > 0 {
 			if uses == nil {
