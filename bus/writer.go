@@ -97,14 +97,19 @@ func (w *Writer) store(ctx context.Context, l *recordLog, record []byte, until t
 	return w.hand(ctx, &writing{what: l.name, size: int(space(msgs)), do: func(ctx context.Context) error { return l.store(ctx, msgs) }})
 }
 
-// Put stores a value. It replaces a value of the same key that still waits, because only the newest counts.
+// Put stores a value. It replaces a value of the same key that still waits, because only the newest counts. As with records, it does not
+// wait if the store already lags behind.
 func (w *Writer) Put(ctx context.Context, key string, value []byte) error {
 	w.mu.Lock()
 	_, waits := w.values[key]
 	w.values[key] = &value
 	for i, x := range w.queue {
 		if waits && i > 0 && x.what == "state "+key {
+			behind := w.behind()
 			w.mu.Unlock()
+			if behind {
+				return w.lags()
+			}
 			return w.await(ctx, x)
 		}
 	}
@@ -151,7 +156,7 @@ func (w *Writer) Get(ctx context.Context, key string) ([]byte, error) {
 func (w *Writer) hand(ctx context.Context, x *writing) error {
 	x.done = make(chan struct{})
 	w.mu.Lock()
-	lags := len(w.queue) > 0 && time.Since(w.begun) >= writerWait
+	behind := w.behind()
 	if len(w.queue) == 0 {
 		w.begun = time.Now()
 	}
@@ -163,11 +168,14 @@ func (w *Writer) hand(ctx context.Context, x *writing) error {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	if lags {
+	if behind {
 		return w.lags()
 	}
 	return w.await(ctx, x)
 }
+
+// behind returns whether the store lags behind. The caller holds w.mu.
+func (w *Writer) behind() bool { return len(w.queue) > 0 && time.Since(w.begun) >= writerWait }
 
 // makeRoom drops the oldest records when too many wait.
 func (w *Writer) makeRoom() {

@@ -113,17 +113,21 @@ func (s *away) write(n int) *writing {
 	}}
 }
 
-// TestDecisionsGoOnWhileTheStoreIsAway makes a decision every 300 ms for a minute in which the store does not answer.
+// TestDecisionsGoOnWhileTheStoreIsAway makes a decision every 300 ms for a minute in which the store does not answer. Each has a record and a
+// value, which replaces the one that waits.
 func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const period, decisions = 300 * time.Millisecond, 190
 		began := time.Now()
 		store := &away{until: began.Add(time.Minute)}
-		w := newWriter(&Writer{})
+		w := newWriter(&Writer{holds: func() bool { return false }})
 		var want []int
 		for n := range decisions {
 			if err := w.hand(t.Context(), store.write(n)); !errors.Is(err, ErrLater) {
 				t.Errorf("decision %d: %v", n, err)
+			}
+			if err := w.Put(t.Context(), "memory", []byte{byte(n)}); !errors.Is(err, ErrLater) {
+				t.Errorf("value %d: %v", n, err)
 			}
 			want = append(want, n)
 			time.Sleep(period)
