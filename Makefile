@@ -42,9 +42,10 @@ site:
 demo: build
 	bin/quell demo
 
-# The last line says which pages measured an older version; it never fails.
+# Many tests wait for programs that they started, so three packages at a time keep two cores busy. The last line says which pages measured
+# an older version; it never fails.
 test: programs guest envoy axe kube lint
-	$(GO) test ./...
+	$(GO) test -p 3 ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
 
