@@ -113,8 +113,8 @@ func (s *away) write(n int) *writing {
 	}}
 }
 
-// TestDecisionsGoOnWhileTheStoreIsAway makes a decision every 300 ms for a minute in which the store does not answer. Each has a record and a
-// value, which replaces the one that waits.
+// TestDecisionsGoOnWhileTheStoreIsAway makes a decision every 300 ms for a minute in which the store does not answer. Each has a record
+// and a value, which replaces the one that waits.
 func TestDecisionsGoOnWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const period, decisions = 300 * time.Millisecond, 190
