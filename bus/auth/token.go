@@ -77,7 +77,7 @@ func (k Keyring) MakeToken(t Token, good time.Duration) ([]byte, error) {
 		return nil, err
 	}
 	if l := t.Lifetime(); l < LeastLifetime || l > MostLifetime {
-		return nil, fault("credentials with a lifetime of %s: allowed are %s to %s", l, LeastLifetime, MostLifetime)
+		return nil, fault("credentials with a lifetime of %s: allowed are a minute to 30 days", l)
 	}
 	if t.Uses < 0 || good < 0 {
 		return nil, fault("neither the uses nor the time of a join token can be negative")

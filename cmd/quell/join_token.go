@@ -46,7 +46,7 @@ func createJoinToken() *cobra.Command {
 	var good, lifetime time.Duration
 	var uses int
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Make a join token; a name is used once", Args: cobra.ExactArgs(1),
+		Use: "create NAME", Short: "Make a join token; a name is used once", Args: named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ring, file, err := tokenRing(cmd, path)
 			if err != nil {
@@ -154,7 +154,7 @@ func listJoinTokens() *cobra.Command {
 func revokeJoinToken() *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use: "revoke NAME", Short: "End a join token; instances that joined with it keep their credentials", Args: cobra.ExactArgs(1),
+		Use: "revoke NAME", Short: "End a join token; instances that joined with it keep their credentials", Args: named("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ring, file, err := tokenRing(cmd, path)
 			if err != nil {
