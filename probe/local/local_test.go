@@ -314,15 +314,15 @@ func TestTheBudgetFollowsTheQuota(t *testing.T) {
 	}
 	f.allowance.pay(1)
 	was := f.allowance
-	machine["sys/fs/cgroup/web/cpu.max"] = &fstest.MapFile{Data: []byte("200000 100000\n")}
+	machine["sys/fs/cgroup/web/cpu.max"] = &fstest.MapFile{Data: []byte("50000 100000\n")}
 	f.budget(now.Add(reckon - 1))
 	if f.allowance != was {
 		t.Errorf("%+v, too early", f.allowance)
 	}
 	f.budget(now.Add(reckon))
-	was.perSecond = MostBudget * 2
+	was.perSecond = MostBudget / 2
 	if f.allowance != was {
-		t.Errorf("%+v with two cores, want %+v", f.allowance, was)
+		t.Errorf("%+v with half a core, want %+v", f.allowance, was)
 	}
 }
 
