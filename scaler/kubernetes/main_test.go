@@ -22,7 +22,10 @@ import (
 	"github.com/quellhq/quell/scaler/kubernetes/controlplane"
 )
 
-func TestMain(m *testing.M) { controlplane.Main(m) }
+func TestMain(m *testing.M) {
+	quiet() // before other clients run
+	controlplane.Main(m)
+}
 
 var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
