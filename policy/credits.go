@@ -67,7 +67,8 @@ func (t Table) TypeOf(p quell.Policy, listed string) (credit.Type, bool) {
 	return s.TypeOf(cmp.Or(s.Type, listed))
 }
 
-// Unslowed returns whether an instance's processors are not slowed down without credits. sold is what was seen of that, if anything.
+// Unslowed returns whether an instance's processors run at full speed without credits, too, because more are sold. If the settings do not
+// say so, it is what was seen (sold; nil if nothing was), and else what the table of types says.
 func (s *CreditSettings) Unslowed(instanceType string, sold *bool) bool {
 	switch {
 	case s.Unlimited != nil:

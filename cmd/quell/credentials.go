@@ -109,18 +109,37 @@ func makeCredential(w io.Writer, ring auth.Keyring, g auth.Grant, good time.Dura
 		_, err := w.Write(text)
 		return err
 	}
-	file, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	write, err := reserve(out, "credential")
 	if err != nil {
-		return fmt.Errorf("write the credential: %w", err)
-	}
-	if _, err := file.Write(text); err != nil {
-		file.Close()
 		return err
 	}
-	if err := file.Close(); err != nil {
+	if err := write(text); err != nil {
 		return err
 	}
 	return saidWhere(w, out, g)
+}
+
+// reserve creates the file of a secret, which must not exist, before the secret is written.
+func reserve(path, what string) (write func([]byte) error, err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("write the %s: %w", what, err)
+	}
+	return func(text []byte) error {
+		if _, err := file.Write(text); err != nil {
+			file.Close()
+			return fmt.Errorf("write the %s: %w", what, err)
+		}
+		return file.Close()
+	}, nil
+}
+
+// expiry is a time in a list, "never" for none.
+func expiry(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.Local().Format(time.DateTime)
 }
 
 func saidWhere(w io.Writer, path string, g auth.Grant) error {
@@ -145,10 +164,7 @@ func listCredentials() *cobra.Command {
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "MADE\tROLE\tID\tEXPIRES\tSTATE\tKEY")
 			for _, i := range list {
-				expires, state := "never", "good"
-				if !i.Expires.IsZero() {
-					expires = i.Expires.Local().Format(time.DateTime)
-				}
+				expires, state := expiry(i.Expires), "good"
 				if i.Token != "" {
 					expires = "renewed"
 				}

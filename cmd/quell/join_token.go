@@ -58,7 +58,7 @@ func createJoinToken() *cobra.Command {
 			token := auth.Token{Name: args[0], Service: file.Service.Name, Uses: uses, LifetimeS: lifetime.Seconds()}
 			write := func([]byte) error { return nil }
 			if out = cmp.Or(out, args[0]+".join"); out != "-" {
-				if write, err = reserve(out); err != nil {
+				if write, err = reserve(out, "join token"); err != nil {
 					return err
 				}
 			}
@@ -87,21 +87,6 @@ func createJoinToken() *cobra.Command {
 	durationFlag(cmd.Flags(), &lifetime, "lifetime", 6*time.Hour,
 		"how long the credential of an instance is valid; it is renewed after half of that")
 	return cmd
-}
-
-// reserve creates the file of a token, which must not exist, before the token is made.
-func reserve(path string) (write func([]byte) error, err error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("write the join token: %w", err)
-	}
-	return func(text []byte) error {
-		if _, err := file.Write(text); err != nil {
-			file.Close()
-			return fmt.Errorf("write the join token: %w", err)
-		}
-		return file.Close()
-	}, nil
 }
 
 func saidToken(w io.Writer, path string, t auth.Token, good time.Duration) error {
@@ -133,15 +118,12 @@ func listJoinTokens() *cobra.Command {
 			t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "MADE\tNAME\tSERVICE\tEXPIRES\tUSED\tLIFETIME\tSTATE")
 			for _, i := range list {
-				expires, used := "never", fmt.Sprint(i.Used)
-				if !i.Expires.IsZero() {
-					expires = i.Expires.Local().Format(time.DateTime)
-				}
+				used := fmt.Sprint(i.Used)
 				if i.Uses > 0 {
 					used += fmt.Sprintf(" of %d", i.Uses)
 				}
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", i.At.Local().Format(time.DateTime), terminal.Printable(i.Name, longestText),
-					terminal.Printable(i.Service, longestText), expires, used, setting.FormatDuration(i.Lifetime()), i.State(time.Now()))
+					terminal.Printable(i.Service, longestText), expiry(i.Expires), used, setting.FormatDuration(i.Lifetime()), i.State(time.Now()))
 			}
 			return t.Flush()
 		},
