@@ -79,30 +79,6 @@ func (c *Controller) firstLook(members []quell.Member, states []quell.BackendSta
 	c.log.Info("scaler and balancer answer", "instances", len(members), "backends", len(states))
 }
 
-// tend does what is needed between decisions. An instance that became ready is added to the balancer without traffic, so that health checks
-// and probes can begin. An instance that has drained is stopped. Backends that the balancer lost, or that somebody changed, are restored.
-func (c *Controller) tend(ctx context.Context) {
-	c.work.Lock()
-	defer c.release()
-	defer c.endDrained(ctx)
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	if c.leading {
-		_ = c.lead(limited) // c.lead itself counts an error
-	}
-	c.expire(limited)
-	if !c.acting() && !c.first {
-		return
-	}
-	v, err := c.look(limited)
-	if err != nil {
-		c.failed("look", err)
-		return
-	}
-	c.judge(limited, v)
-	c.keep(limited, v)
-}
-
 // keep makes sure that the last plan stays in force, if this controller may act.
 func (c *Controller) keep(ctx context.Context, v view) {
 	if !c.acting() {

@@ -329,51 +329,6 @@ func (c *Controller) limit(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
-// Step makes one step of the loop: gather readings, decide, apply the plan, record it.
-func (c *Controller) Step(ctx context.Context) {
-	c.work.Lock()
-	defer c.release()
-	defer c.endDrained(ctx)
-	c.forgive()
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	_ = c.lead(limited) // c.lead itself counts an error
-	c.watchClock(limited)
-	c.watchMeter()
-	c.putBack(limited)
-	c.expire(limited)
-	view, err := c.look(limited)
-	if err != nil {
-		c.failed("look", err)
-		return
-	}
-	c.askScaler()
-	c.judgeMissing(limited, &view)
-	c.judge(limited, view)
-	c.replaceNext(limited, &view)
-	snapshot := c.gather.snapshot(c.now(), view)
-	if c.opts.Shared != nil {
-		c.opts.Shared.Enter(&snapshot)
-	}
-	c.freed(&snapshot)
-	c.noteStates(&snapshot)
-	view.snapshot = &snapshot
-	c.spoil(&snapshot)
-	plan, state := c.decide(&snapshot)
-	c.mem.State = state
-	c.totals.decided(&plan)
-	c.account(limited, &snapshot, &plan)
-	c.finish(ctx, limited, &view, &plan)
-}
-
-// noteStates keeps the states of a snapshot's instances until the next one.
-func (c *Controller) noteStates(s *quell.Snapshot) {
-	c.last = make(map[string]quell.State, len(s.Instances))
-	for i := range s.Instances {
-		c.last[s.Instances[i].ID] = s.Instances[i].State
-	}
-}
-
 // finish carries out a plan within the time limit, and records the outcome.
 func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
 	pending := c.pending(view)

@@ -61,6 +61,8 @@ type fakeBalancer struct {
 	foreign  bool                  // the backends were there before Quell
 	base     map[string]float64    // the weights that people gave them
 	applied  [][]quell.Backend
+	amid     func(*fakeBalancer) // called when State is asked for the second time
+	asked    int                 // since amid was set
 }
 
 func (b *fakeBalancer) Apply(ctx context.Context, backends []quell.Backend) error {
@@ -77,6 +79,9 @@ func (b *fakeBalancer) Apply(ctx context.Context, backends []quell.Backend) erro
 func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.asked++; b.asked == 2 && b.amid != nil {
+		b.amid(b)
+	}
 	if err := b.fault.strike(ctx); err != nil {
 		return nil, err
 	}

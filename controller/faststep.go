@@ -25,42 +25,6 @@ func (c *Controller) nextFastStep(last time.Time) (time.Time, bool) {
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle), true
 }
 
-// FastStep runs the fast policy once. It applies the policy's cuts at once, to the last decision's weights. It also does what tend does
-// between two decisions.
-func (c *Controller) FastStep(ctx context.Context) {
-	c.work.Lock()
-	defer c.release()
-	defer c.endDrained(ctx)
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	if c.leading {
-		_ = c.lead(limited) // c.lead itself counts an error
-	}
-	c.expire(limited)
-	if c.fast == nil || !c.leading || c.handedBack() {
-		return
-	}
-	view, err := c.look(limited)
-	if err != nil {
-		c.failed("look", err)
-		return
-	}
-	c.judge(limited, view)
-	snapshot := c.gather.fastSnapshot(c.now(), view)
-	view.snapshot = &snapshot
-	snapshot.Set(c.overrides())
-	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
-	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
-	before := c.mem.Factors
-	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, withTimes(wanted.Reasons, c.fastReasons, snapshot.At)
-	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
-		c.composed = outcome{}
-		c.keep(limited, view)
-		return
-	}
-	c.compose(ctx, limited, &view, &wanted, differ(before, wanted.Factor))
-}
-
 // compose applies the cuts and the server parameters that the fast policy asks for. It records what changed, what would have been changed,
 // and what failed, if that is news.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
