@@ -318,9 +318,31 @@ type acsFigures struct {
 	Troubles              []string
 	Gains, WindowRows     []acsMapRow
 	MapMixes              int
-	PairsKernel, PairsACS float64         // mean unfairness of the pairs
+	PairsKernel, PairsACS float64 // mean unfairness of the pairs
+	PairSlowdowns         []acsPairMean
 	PairsRelated          float64         // correlation of slowdown and waiting, over both tenants of the pairs under the kernel's sharing
 	Real                  *acsLiveFigures // nil: not measured yet
+}
+
+// acsPairMean is the mean slowdown over the pairs, of the first or the second tenant.
+type acsPairMean struct {
+	Tenant                             string
+	Kernel, ACS, PaperKernel, PaperACS float64
+}
+
+// newACSPairMeans compares with the means of Tables 10 and 11. The second tenant's are those of Tables 12 and 13, and Figure 11.
+func newACSPairMeans(pairs []acsPair) []acsPairMean {
+	means := []acsPairMean{
+		{Tenant: "first", PaperKernel: 1.20, PaperACS: 1.67},
+		{Tenant: "second, the paper's milc", PaperKernel: 2.06, PaperACS: 1.41},
+	}
+	for i := range means {
+		for _, p := range pairs {
+			means[i].Kernel += p.Kernel[i] / float64(len(pairs))
+			means[i].ACS += p.ACS[i] / float64(len(pairs))
+		}
+	}
+	return means
 }
 
 // acsTable has the rows of a number of tenants.
@@ -380,6 +402,7 @@ func newACSFigures(d acsData) acsFigures {
 		f.PairsKernel += unfair(p.Kernel) / float64(len(d.Pairs))
 		f.PairsACS += unfair(p.ACS) / float64(len(d.Pairs))
 	}
+	f.PairSlowdowns = newACSPairMeans(d.Pairs)
 	f.PairsRelated = stat.Correlation(waits, slowdowns, nil)
 	if d.Live != nil {
 		f.Real = newACSLiveFigures(d.Live)

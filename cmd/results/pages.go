@@ -28,6 +28,7 @@ var functions = template.FuncMap{
 	"micro":    func(seconds float64) string { return fmt.Sprintf("%.1f µs", seconds*1e6) },
 	"millions": func(v float64) float64 { return v / 1e6 },
 	"percent":  percent,
+	"ratio":    func(a, b float64) float64 { return a / b },
 	"phase":    newPhase,
 	"share":    func(digits int, v float64) string { return fmt.Sprintf("%.*f%%", digits, 100*v) },
 }
