@@ -76,17 +76,15 @@ type burstData struct {
 // collect replaces live figures by those of the records, if there are any.
 func (d *burstData) collect() error {
 	for _, e := range burstExperiments {
-		live, err := e.collect()
+		of := &d.Live
+		if e.set.Service == burstStore {
+			of = &d.Store
+		}
+		live, err := e.collect(*of)
 		if err != nil {
 			return err
 		}
-		switch {
-		case live == nil:
-		case e.set.Service == burstStore:
-			d.Store = live
-		default:
-			d.Live = live
-		}
+		*of = live
 	}
 	return nil
 }
@@ -103,11 +101,11 @@ func mrburstPagePart(ctx context.Context, dir, part string) error {
 	if _, err := readJSON(path, &d); err != nil {
 		return err
 	}
-	e, pieces, again, live := burstPiecesOf(part)
+	work, live := burstWorkOf(part)
 	var err error
 	switch {
 	case live:
-		if err = e.play(ctx, pieces, again); err == nil {
+		if err = work.play(ctx); err == nil {
 			err = d.collect()
 		}
 	case part == "simulated":

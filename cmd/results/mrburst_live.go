@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -85,6 +88,28 @@ type burstExperiment struct {
 	records burstRecords
 }
 
+// burstSeeds is how many runs a row of the page is to have.
+const burstSeeds = 3
+
+// seeded are the settings of a seed: the same numbers of users in another order. The first seed has the order of the settings.
+func (s burstSettings) seeded(seed int) burstSettings {
+	s.Users = slices.Clone(s.Users)
+	if seed > 1 {
+		rand.New(rand.NewPCG(uint64(seed), 0)).Shuffle(len(s.Users), func(i, k int) { s.Users[i], s.Users[k] = s.Users[k], s.Users[i] })
+	}
+	return s
+}
+
+// profiled are the records with the profile of a seed: its own, or that of the seed before.
+func (e burstExperiment) profiled(seed int) burstRecords {
+	for ; seed > 1; seed-- {
+		if _, err := os.Stat(e.records.of(seed).profile()); err == nil {
+			return e.records.of(seed)
+		}
+	}
+	return e.records
+}
+
 // burstExperiments are all of them.
 var burstExperiments = []burstExperiment{
 	{"live", burstFiles, burstRecords(filepath.Join(labDir, "mrburst"))},
@@ -155,25 +180,40 @@ func (s burstSettings) pieces() []burstPiece {
 		burstPiece{name: "replace-mrburst", mode: burstAll, replaces: true})
 }
 
-// burstPiecesOf returns the experiment and the pieces with this name: live-mrburst is a piece of live, live are all.
-func burstPiecesOf(part string) (e burstExperiment, list []burstPiece, again, ok bool) {
+// burstWork is what a part of the page has to be played for.
+type burstWork struct {
+	burstExperiment
+	seed   int
+	pieces []burstPiece
+	again  bool // also those that have a record
+}
+
+// burstWorkOf returns the work with a name: live-mrburst is a piece of live, live are all, live-2 and live-2-mrburst those of seed 2.
+func burstWorkOf(part string) (w burstWork, ok bool) {
 	for _, e := range burstExperiments {
 		name, of := strings.CutPrefix(part, e.part)
-		all := e.set.pieces()
-		i := slices.IndexFunc(all, func(p burstPiece) bool { return "-"+p.name == name })
+		w = burstWork{burstExperiment: e, seed: 1, pieces: e.set.pieces()}
+		for seed := 2; seed <= burstSeeds; seed++ {
+			if rest, found := strings.CutPrefix(name, fmt.Sprintf("-%d", seed)); found {
+				w.seed, name = seed, rest
+			}
+		}
+		i := slices.IndexFunc(w.pieces, func(p burstPiece) bool { return "-"+p.name == name })
 		switch {
 		case of && name == "":
-			return e, all, false, true
+			return w, true
 		case of && i >= 0:
-			return e, all[i : i+1], true, true
+			w.pieces, w.again = w.pieces[i:i+1], true
+			return w, true
 		}
 	}
-	return e, nil, false, false
+	return w, false
 }
 
 // burstRun is one run, as its record has it.
 type burstRun struct {
 	Piece      string          `json:"piece"`
+	Seed       int             `json:"seed"`
 	LastedS    float64         `json:"lasted_s"`
 	DepletedS  *float64        `json:"depleted_s,omitempty"` // when the first instance was slowed down for lack of credits; absent: never
 	Windows    []burstWindow   `json:"windows"`
@@ -211,6 +251,14 @@ type burstForecast struct {
 // burstRecords is a folder with a record of each piece that was played, and the profile.
 type burstRecords string
 
+// of is the folder of a seed.
+func (r burstRecords) of(seed int) burstRecords {
+	if seed == 1 {
+		return r
+	}
+	return burstRecords(filepath.Join(string(r), fmt.Sprintf("seed-%d", seed)))
+}
+
 func (r burstRecords) file(piece string) string { return filepath.Join(string(r), piece+".json") }
 
 func (r burstRecords) read(piece string) (run burstRun, found bool, err error) {
@@ -237,56 +285,95 @@ func (r burstRecords) rows() (rows []credit.ProfileRow, err error) {
 	return rows, nil
 }
 
-// play plays pieces: those that have no record, or, if again, all of them.
-func (e burstExperiment) play(ctx context.Context, pieces []burstPiece, again bool) (err error) {
-	if err := os.MkdirAll(string(e.records), 0o755); err != nil {
+// play plays the pieces and records each.
+func (w burstWork) play(ctx context.Context) (err error) {
+	records := w.records.of(w.seed)
+	if err := os.MkdirAll(string(records), 0o755); err != nil {
 		return err
 	}
-	rig, err := newBurstRig(filepath.Join("bin", "quell"), e.set, e.records)
+	rig, err := newBurstRig(filepath.Join("bin", "quell"), w.burstExperiment, w.seed)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rig.close()) }()
-	for _, p := range pieces {
-		if _, found, err := e.records.read(p.name); err != nil {
+	for _, p := range w.pieces {
+		if _, found, err := records.read(p.name); err != nil {
 			return err
-		} else if found && !again {
+		} else if found && !w.again {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "mrburst: %s-%s, at most %v\n", e.part, p.name, e.set.Longest+time.Minute)
-		run, err := rig.play(ctx, p)
+		fmt.Fprintf(os.Stderr, "mrburst: %s-%s, seed %d, at most %v\n", w.part, p.name, w.seed, w.set.Longest+time.Minute)
+		run, err := rig.playPiece(ctx, p)
 		if err != nil {
-			return fmt.Errorf("%s-%s: %w", e.part, p.name, err)
+			return fmt.Errorf("%s-%s, seed %d: %w", w.part, p.name, w.seed, err)
 		}
-		if err := writeJSON(e.records.file(p.name), run); err != nil {
+		run.Seed = w.seed
+		if err := writeJSON(records.file(p.name), run); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// collect reads the records of what was played; nil if there are none.
-func (e burstExperiment) collect() (*burstLiveData, error) {
+// collect adds the records of what was played here to the figures that are stored, in place of those of the same piece and seed. Stored
+// figures of other settings are dropped. It returns nil if nothing was ever played.
+func (e burstExperiment) collect(old *burstLiveData) (*burstLiveData, error) {
 	live := &burstLiveData{Machine: here().Machine, Settings: e.set}
-	for _, p := range e.set.pieces() {
-		run, found, err := e.records.read(p.name)
+	if old != nil && reflect.DeepEqual(old.Settings, e.set) {
+		live = old
+	}
+	for seed := 1; seed <= burstSeeds; seed++ {
+		runs, err := e.runs(seed)
 		if err != nil {
 			return nil, err
 		}
-		if found {
-			live.Runs = append(live.Runs, run)
+		if len(runs) == 0 {
+			continue
+		}
+		live.Machine = here().Machine
+		for _, r := range runs {
+			live.Runs = slices.DeleteFunc(live.Runs, func(l burstRun) bool { return l.Piece == r.Piece && l.Seed == seed })
+		}
+		live.Runs = append(live.Runs, runs...)
+		if err := e.judgeProfile(live, seed); err != nil {
+			return nil, err
 		}
 	}
 	if len(live.Runs) == 0 {
 		return nil, nil
 	}
-	rows, err := e.records.rows()
+	slices.SortStableFunc(live.Runs, func(a, b burstRun) int { return cmp.Compare(a.Seed, b.Seed) })
+	return live, nil
+}
+
+// runs reads the records of a seed.
+func (e burstExperiment) runs(seed int) (runs []burstRun, err error) {
+	for _, p := range e.set.pieces() {
+		run, found, err := e.records.of(seed).read(p.name)
+		if err != nil {
+			return nil, err
+		}
+		if found {
+			run.Seed = seed
+			runs = append(runs, run)
+		}
+	}
+	return runs, nil
+}
+
+// judgeProfile enters how far off the predictions of a seed's profile are.
+func (e burstExperiment) judgeProfile(live *burstLiveData, seed int) error {
+	rows, err := e.profiled(seed).rows()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	profile, err := credit.NewProfile(rows)
-	if err == nil {
-		live.Off = live.off(profile)
+	if err != nil {
+		return err
 	}
-	return live, err
+	live.Off = slices.DeleteFunc(live.Off, func(o burstOff) bool { return o.Seed == seed })
+	if off := live.off(profile, seed); off != nil {
+		live.Off = append(live.Off, *off)
+	}
+	return nil
 }

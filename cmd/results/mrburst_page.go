@@ -22,23 +22,42 @@ type burstLiveData struct {
 	Machine  string        `json:"machine"`
 	Settings burstSettings `json:"settings"`
 	Runs     []burstRun    `json:"runs"`
-	Off      *burstOff     `json:"off,omitempty"` // of the profile's predictions; absent: too few windows
+	Off      []burstOff    `json:"off,omitempty"` // of the profile's predictions, of each seed with enough windows
 }
 
 // burstOff is how wrong predicted response times are, as fractions of the measured ones.
 type burstOff struct {
+	Seed int     `json:"seed"`
 	N    int     `json:"n"`    // windows
 	Mean float64 `json:"mean"` // of the errors' magnitudes
 	Bias float64 `json:"bias"` // of the errors
 }
 
-// run returns the run of a piece.
-func (l *burstLiveData) run(name string) (burstRun, bool) {
-	i := slices.IndexFunc(l.Runs, func(r burstRun) bool { return r.Piece == name })
+// run returns the run of a piece with a seed.
+func (l *burstLiveData) run(name string, seed int) (burstRun, bool) {
+	i := slices.IndexFunc(l.Runs, func(r burstRun) bool { return r.Piece == name && r.Seed == seed })
 	if i < 0 {
 		return burstRun{}, false
 	}
 	return l.Runs[i], true
+}
+
+// runs are the runs of a piece, in order of the seeds.
+func (l *burstLiveData) runs(name string) (list []burstRun) {
+	for _, r := range l.Runs {
+		if r.Piece == name {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// lasted is for how long a run had credits, in seconds: at least, if they were never spent.
+func (r burstRun) lasted() float64 {
+	if r.DepletedS != nil {
+		return *r.DepletedS
+	}
+	return r.LastedS
 }
 
 // before returns the windows that ended before the instance was slowed down.
@@ -49,10 +68,14 @@ func (r burstRun) before(window time.Duration) []burstWindow {
 	return slices.DeleteFunc(slices.Clone(r.Windows), func(w burstWindow) bool { return w.AtS+window.Seconds() > *r.DepletedS })
 }
 
-// off compares the profile's predictions with windows before depletion, in which there was one limit, and as many users as before.
-func (l *burstLiveData) off(p *credit.Profile) *burstOff {
+// off compares the profile's predictions with a seed's windows before depletion, in which there was one limit, and as many users as
+// before.
+func (l *burstLiveData) off(p *credit.Profile, seed int) *burstOff {
 	var errs, magnitudes []float64
 	for _, r := range l.Runs {
+		if r.Seed != seed {
+			continue
+		}
 		windows := r.before(l.Settings.Window)
 		fixed := l.Settings.fixed(r.Piece)
 		for i, w := range windows {
@@ -72,38 +95,57 @@ func (l *burstLiveData) off(p *credit.Profile) *burstOff {
 	if len(errs) < 5 {
 		return nil
 	}
-	return &burstOff{N: len(errs), Mean: stat.Mean(magnitudes, nil), Bias: stat.Mean(errs, nil)}
+	return &burstOff{Seed: seed, N: len(errs), Mean: stat.Mean(magnitudes, nil), Bias: stat.Mean(errs, nil)}
 }
 
-// burstRow is a run on the page.
+// pooledOff is how far off the predictions are in the windows of all seeds.
+func (l *burstLiveData) pooledOff() *burstOff {
+	if len(l.Off) == 0 {
+		return nil
+	}
+	var all burstOff
+	for _, o := range l.Off {
+		n := float64(o.N)
+		all.N, all.Mean, all.Bias = all.N+o.N, all.Mean+n*o.Mean, all.Bias+n*o.Bias
+	}
+	all.Mean, all.Bias = all.Mean/float64(all.N), all.Bias/float64(all.N)
+	return &all
+}
+
+// burstRow is what all seeds of a piece have shown, on the page.
 type burstRow struct {
-	Title, Depleted, Times, Kept string
-	Windows, Failed, Replaced    int
+	Title, Depleted, Times, Kept, Replaced string
+	Seeds, Windows, Failed                 int
 }
 
-func (l *burstLiveData) row(p burstPiece, r burstRun) burstRow {
-	windows := r.Windows
-	if !p.replaces {
-		windows = r.before(l.Settings.Window)
-	}
-	row := burstRow{Title: p.Title(), Windows: len(windows), Replaced: len(r.Replaced), Depleted: fmt.Sprintf("not in %.0f s", r.LastedS),
-		Kept: "-", Times: "-"}
-	for _, w := range r.Windows {
-		row.Failed += w.Failed
-	}
-	if len(windows) > 0 {
-		row.Kept = percent(l.kept(windows))
-	}
-	lasted := r.LastedS
-	if r.DepletedS != nil {
-		lasted = *r.DepletedS
-		row.Depleted = fmt.Sprintf("%.0f s", lasted)
-	}
-	if standard, ok := l.run("default"); ok && standard.DepletedS != nil {
-		row.Times = fmt.Sprintf("%.2f", lasted / *standard.DepletedS)
-		if r.DepletedS == nil {
-			row.Times = "more than " + row.Times
+func (l *burstLiveData) row(p burstPiece, runs []burstRun) burstRow {
+	row := burstRow{Title: p.Title(), Seeds: len(runs), Kept: "-", Times: "-"}
+	var judged []burstWindow
+	var depleted, times, replaced []string
+	for _, r := range runs {
+		windows := r.Windows
+		if !p.replaces {
+			windows = r.before(l.Settings.Window)
 		}
+		judged = append(judged, windows...)
+		for _, w := range r.Windows {
+			row.Failed += w.Failed
+		}
+		text, more := fmt.Sprintf("%.0f s", r.lasted()), ""
+		if r.DepletedS == nil {
+			text, more = "not in "+text, "more than "
+		}
+		depleted, replaced = append(depleted, text), append(replaced, fmt.Sprint(len(r.Replaced)))
+		if standard, ok := l.run("default", r.Seed); ok && standard.DepletedS != nil {
+			times = append(times, fmt.Sprintf("%s%.2f", more, r.lasted() / *standard.DepletedS))
+		}
+	}
+	row.Windows, row.Depleted, row.Replaced = len(judged), strings.Join(depleted, ", "), strings.Join(replaced, ", ")
+	if len(judged) > 0 {
+		row.Kept = percent(l.kept(judged))
+	}
+	if len(times) > 0 {
+		row.Times = strings.Join(times, ", ")
 	}
 	return row
 }
@@ -138,7 +180,10 @@ type burstFigures struct {
 }
 
 // burstSaid is a forecast, and what came true.
-type burstSaid struct{ AtS, SaidS, TrueS float64 }
+type burstSaid struct {
+	Seed              int
+	AtS, SaidS, TrueS float64
+}
 
 // Error is |estimated - real| / real, as in MRburst, Table 2.
 func (s burstSaid) Error() float64 { return math.Abs(s.SaidS-s.TrueS) / s.TrueS }
@@ -152,26 +197,28 @@ func newBurstFigures(part string, l *burstLiveData) *burstFigures {
 		FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
 		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: setting.FormatDuration(s.Each),
 		Objective: setting.FormatDuration(s.Objective), Window: setting.FormatDuration(s.Window),
-		Longest: setting.FormatDuration(s.Longest), Off: l.Off,
+		Longest: setting.FormatDuration(s.Longest), Off: l.pooledOff(),
 		Best: l.best()}
 	var missing []string
 	for _, p := range l.Settings.pieces() {
-		r, ok := l.run(p.name)
-		f.Others = math.Max(f.Others, r.Others)
+		runs := l.runs(p.name)
+		for _, r := range runs {
+			f.Others = math.Max(f.Others, r.Others)
+		}
 		switch {
-		case !ok:
+		case len(runs) == 0:
 			missing = append(missing, "`mrburst:"+part+"-"+p.name+"`")
 		case p.mode == burstProfile:
-			f.Profile = "    " + strings.ReplaceAll(strings.TrimSpace(r.Profile), "\n", "\n    ")
+			f.Profile = "    " + strings.ReplaceAll(strings.TrimSpace(runs[len(runs)-1].Profile), "\n", "\n    ")
 		case p.users > 0:
-			f.Constant, f.Forecasts = p.users, r.said()
+			f.Constant, f.Forecasts = p.users, said(runs)
 		case p.replaces:
-			f.Replacing = append(f.Replacing, l.row(p, r))
+			f.Replacing = append(f.Replacing, l.row(p, runs))
 		default:
-			f.Rows = append(f.Rows, l.row(p, r))
+			f.Rows = append(f.Rows, l.row(p, runs))
 		}
-		if p.name == "default" {
-			f.Operations = r.Operations
+		if p.name == "default" && len(runs) > 0 {
+			f.Operations = runs[0].Operations
 		}
 	}
 	f.Missing = strings.Join(missing, ", ")
@@ -187,50 +234,47 @@ func listed(numbers []int) string {
 	return strings.Join(texts[:last], ", ") + " and " + texts[last]
 }
 
-// said are forecasts, one about every 20 s. The first 10 s are left out, in which the use is not known yet.
-func (r burstRun) said() (list []burstSaid) {
-	if r.DepletedS == nil {
-		return nil
-	}
+// said are forecasts of each run, one about every 20 s. The first 10 s are left out, in which the use is not known yet.
+func said(runs []burstRun) (list []burstSaid) {
 	const every, first = 20.0, 10.0
-	next := first
-	for _, f := range r.Forecasts {
-		if f.AtS >= next && f.AtS < *r.DepletedS {
-			list = append(list, burstSaid{f.AtS, f.SaidS, *r.DepletedS})
-			next = f.AtS + every
+	for _, r := range runs {
+		next := first
+		for _, f := range r.Forecasts {
+			if r.DepletedS != nil && f.AtS >= next && f.AtS < *r.DepletedS {
+				list = append(list, burstSaid{r.Seed, f.AtS, f.SaidS, *r.DepletedS})
+				next = f.AtS + every
+			}
 		}
 	}
 	return list
 }
 
-// best compares mrburst with the best limit of the search: the one whose credits last longest among those that keep the objective.
+// best compares mrburst with the best limit of the search: the one whose credits last longest among those that keep the objective. A limit
+// is compared over the seeds that both were played with.
 func (l *burstLiveData) best() string {
-	own, ok := l.run("mrburst")
-	var found *burstRow
-	longest := 0.0
+	var title string
+	var longest, own, most float64
 	for _, p := range l.Settings.pieces() {
-		r, played := l.run(p.name)
-		if p.mode != burstFixed || !played {
+		if p.mode != burstFixed {
 			continue
 		}
-		lasted := r.LastedS
-		if r.DepletedS != nil {
-			lasted = *r.DepletedS
+		var windows []burstWindow
+		var lasted, ours []float64
+		for _, r := range l.runs(p.name) {
+			if mrburst, ok := l.run("mrburst", r.Seed); ok {
+				windows = append(windows, r.before(l.Settings.Window)...)
+				lasted, ours = append(lasted, r.lasted()), append(ours, mrburst.lasted())
+			}
 		}
-		if windows := r.before(l.Settings.Window); len(windows) > 0 && l.kept(windows) >= 0.99 && lasted > longest {
-			row := l.row(p, r)
-			found, longest = &row, lasted
+		if len(windows) > 0 && l.kept(windows) >= 0.99 && stat.Mean(lasted, nil) > longest {
+			title, longest, own, most = p.Title(), stat.Mean(lasted, nil), stat.Mean(ours, nil), float64(len(lasted))
 		}
 	}
-	if !ok || found == nil {
+	if title == "" {
 		return ""
 	}
-	lasted := own.LastedS
-	if own.DepletedS != nil {
-		lasted = *own.DepletedS
-	}
-	return fmt.Sprintf("Of the constant limits that keep the objective in 99%% of the windows, credits last longest with %s: %.0f s. With "+
-		"mrburst they last %.2f times as long.", found.Title, longest, lasted/longest)
+	return fmt.Sprintf("Of the constant limits that keep the objective in 99%% of the windows, credits last longest with %s: %.0f s (seeds: "+
+		"%.0f). With mrburst they last %.2f times as long.", title, longest, most, own/longest)
 }
 
 // plot draws response times relative to the objective over time, and the number of users.
@@ -240,7 +284,7 @@ func (l *burstLiveData) plot(path string) error {
 	drawn.Legend.Top, drawn.Y.Min, drawn.Y.Max = true, 0, 4
 	var lines []any
 	for _, name := range []string{"default", "cpu", "mrburst"} {
-		r, ok := l.run(name)
+		r, ok := l.run(name, 1)
 		var line plotter.XYs
 		for _, w := range r.Windows {
 			if w.P95MS != nil {

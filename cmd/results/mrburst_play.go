@@ -48,7 +48,7 @@ type burstPlay struct {
 }
 
 // play plays a piece.
-func (r *burstRig) play(ctx context.Context, piece burstPiece) (run burstRun, err error) {
+func (r *burstRig) playPiece(ctx context.Context, piece burstPiece) (run burstRun, err error) {
 	p := &burstPlay{rig: r, piece: piece}
 	p.run.Piece = piece.name
 	if p.log, err = os.Create(filepath.Join(r.dir, "users.log")); err != nil {
@@ -301,5 +301,5 @@ func (p *burstPlay) keepProfile(err error, said, out string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(p.rig.records.profile(), data, 0o644)
+	return os.WriteFile(p.rig.records.of(p.rig.seed).profile(), data, 0o644)
 }

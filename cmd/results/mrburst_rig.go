@@ -28,9 +28,9 @@ type burstRig struct {
 	dir     string
 	program string // of quell
 	prefix  string
-	set     burstSettings
-	records burstRecords
-	lab     *kernel.Lab
+	burstExperiment
+	seed int
+	lab  *kernel.Lab
 
 	// Agents hold the one end of a pipe, and this process the other one. So they end when this process is killed.
 	pipe, end *os.File
@@ -39,7 +39,8 @@ type burstRig struct {
 // burstHosts are the machines. They take turns.
 var burstHosts = []string{"h1", "h2"}
 
-func newBurstRig(program string, set burstSettings, records burstRecords) (r *burstRig, err error) {
+func newBurstRig(program string, e burstExperiment, seed int) (r *burstRig, err error) {
+	e.set = e.set.seeded(seed)
 	program, err = filepath.Abs(program)
 	if err == nil {
 		_, err = os.Stat(program)
@@ -47,7 +48,7 @@ func newBurstRig(program string, set burstSettings, records burstRecords) (r *bu
 	if err != nil {
 		return nil, fmt.Errorf("the live part needs the program (make build): %w", err)
 	}
-	r = &burstRig{program: program, prefix: fmt.Sprintf("qb%d", os.Getpid()), set: set, records: records}
+	r = &burstRig{program: program, prefix: fmt.Sprintf("qb%d", os.Getpid()), burstExperiment: e, seed: seed}
 	if r.pipe, r.end, err = os.Pipe(); err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func newBurstRig(program string, set burstSettings, records burstRecords) (r *bu
 	}
 	var hosts []kernel.Host
 	for _, id := range burstHosts {
-		hosts = append(hosts, kernel.Host{ID: id, Network: set.Link, Cores: 1})
+		hosts = append(hosts, kernel.Host{ID: id, Network: e.set.Link, Cores: 1})
 	}
 	if r.lab, err = kernel.New(kernel.Options{Prefix: r.prefix, Dir: filepath.Join(r.dir, "lab"), Hosts: hosts}); err != nil {
 		return nil, errors.Join(err, r.close())
@@ -301,7 +302,7 @@ func (a *burstAgent) stop() error {
 
 // writeProfile writes some of the profile's rows.
 func (r *burstRig) writeProfile(path string, wanted func(credit.ProfileRow) bool) error {
-	rows, err := r.records.rows()
+	rows, err := r.profiled(r.seed).rows()
 	if err != nil {
 		return err
 	}

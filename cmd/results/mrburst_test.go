@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +33,7 @@ func someMRburst() *mrburstFigures {
 
 // someBurstRun is a run in which every download takes so long, until the credits are spent; afterwards the objective is missed.
 func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burstRun {
-	r := burstRun{Piece: piece, LastedS: depleted + 20, DepletedS: &depleted, Others: 0.05, Operations: 150, Downloads: 900}
+	r := burstRun{Piece: piece, Seed: 1, LastedS: depleted + 20, DepletedS: &depleted, Others: 0.05, Operations: 150, Downloads: 900}
 	for at := 0.0; at < r.LastedS; at += 10 {
 		own := ms
 		if at >= depleted {
@@ -44,9 +47,9 @@ func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burs
 
 func someBurst(set burstSettings) *burstLiveData {
 	network := burstLimit{quell.Network, 45e6}
-	l := &burstLiveData{Machine: somewhere.Machine, Settings: set, Off: &burstOff{N: 12, Mean: 0.04, Bias: 0.01}}
+	l := &burstLiveData{Machine: somewhere.Machine, Settings: set, Off: []burstOff{{Seed: 1, N: 12, Mean: 0.04, Bias: 0.01}}}
 	l.Runs = []burstRun{
-		{Piece: "profile", Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
+		{Piece: "profile", Seed: 1, Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
 		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100),
 		someBurstRun("search-30", 2800, 150), someBurstRun("constant", 2100, 150, network),
 	}
@@ -78,22 +81,24 @@ func TestMRburstPageBeforeMeasuring(t *testing.T) {
 // Pieces are chosen by name, and each lasts for at most five minutes.
 func TestBurstPieces(t *testing.T) {
 	for _, e := range burstExperiments {
-		if of, list, again, ok := burstPiecesOf(e.part); !ok || again || len(list) != len(e.set.pieces()) || of.part != e.part {
-			t.Errorf("%s: %d pieces of %s, again %t", e.part, len(list), of.part, again)
-		}
-		for _, p := range e.set.pieces() {
-			name := e.part + "-" + p.name
-			if of, list, again, ok := burstPiecesOf(name); !ok || !again || len(list) != 1 || list[0] != p || of.part != e.part {
-				t.Errorf("%s: %v of %s, again %t", name, list, of.part, again)
+		for seed, prefix := range map[int]string{1: e.part, 2: e.part + "-2", 3: e.part + "-3"} {
+			if w, ok := burstWorkOf(prefix); !ok || w.again || len(w.pieces) != len(e.set.pieces()) || w.part != e.part || w.seed != seed {
+				t.Errorf("%s: %+v", prefix, w)
+			}
+			for _, p := range e.set.pieces() {
+				name := prefix + "-" + p.name
+				if w, ok := burstWorkOf(name); !ok || !w.again || len(w.pieces) != 1 || w.pieces[0] != p || w.part != e.part || w.seed != seed {
+					t.Errorf("%s: %+v", name, w)
+				}
 			}
 		}
 		if most := e.set.Longest + burstAfter; most > 5*time.Minute {
 			t.Errorf("a piece of %s takes %v", e.part, most)
 		}
 	}
-	for _, bad := range []string{"", "lives", "live-", "live-none", "default", "store-none"} {
-		if _, _, _, ok := burstPiecesOf(bad); ok {
-			t.Errorf("%q is a piece", bad)
+	for _, bad := range []string{"", "lives", "live-", "live-none", "default", "store-none", "live-1", "live-4-default", "live-2-"} {
+		if w, ok := burstWorkOf(bad); ok {
+			t.Errorf("%q is %+v", bad, w)
 		}
 	}
 	for at, want := range map[time.Duration]int{-time.Second: 50, 0: 50, 29 * time.Second: 50, 30 * time.Second: 20, 180 * time.Second: 50} {
@@ -101,6 +106,78 @@ func TestBurstPieces(t *testing.T) {
 			t.Errorf("%d users at %v, want %d", got, at, want)
 		}
 	}
+}
+
+// Each seed has the same numbers of users, in an order of its own that stays.
+func TestBurstSeeds(t *testing.T) {
+	seen := map[string]bool{}
+	for seed := 1; seed <= burstSeeds; seed++ {
+		s := burstFiles.seeded(seed)
+		if order := fmt.Sprint(s.Users); seen[order] || order != fmt.Sprint(burstFiles.seeded(seed).Users) {
+			t.Errorf("seed %d: %v again, or not the same twice", seed, s.Users)
+		} else {
+			seen[order] = true
+		}
+		if !slices.Equal(slices.Sorted(slices.Values(s.Users)), slices.Sorted(slices.Values(burstFiles.Users))) {
+			t.Errorf("seed %d: %v", seed, s.Users)
+		}
+	}
+	if !slices.Equal(burstFiles.seeded(1).Users, []int{50, 20, 35, 10, 45, 25}) {
+		t.Error("the first seed has another order than the settings")
+	}
+}
+
+// Records of one seed replace the stored runs of that seed and piece only. Stored runs of other settings go.
+func TestBurstCollect(t *testing.T) {
+	e := burstExperiment{"live", burstFiles, burstRecords(t.TempDir())}
+	if err := os.MkdirAll(string(e.records.of(2)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	profile := burstLines(t, someBurstProfile())
+	if err := os.WriteFile(e.records.of(2).profile(), profile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []burstRun{someBurstRun("default", 1100, 51), someBurstRun("mrburst", 2100, 150)} {
+		if err := writeJSON(e.records.of(2).file(r.Piece), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := someBurst(burstFiles)
+	stale := someBurstRun("default", 1100, 99)
+	stale.Seed = 2
+	old.Runs = append(old.Runs, stale)
+	got, err := e.collect(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newBurstFigures("live", got)
+	if r := f.Rows[0]; r.Seeds != 2 || r.Depleted != "41 s, 51 s" || r.Times != "1.00, 1.00" {
+		t.Errorf("default: %+v", r)
+	}
+	if r := f.Rows[1]; r.Seeds != 2 || r.Depleted != "190 s, 150 s" || r.Times != "4.63, 2.94" || r.Windows != 19+15 {
+		t.Errorf("mrburst: %+v", r)
+	}
+	if len(got.Off) != 2 || f.Off.N != got.Off[0].N+got.Off[1].N {
+		t.Errorf("errors of the profiles: %+v, together %+v", got.Off, f.Off)
+	}
+	if w := e.profiled(3); w != e.records.of(2) {
+		t.Errorf("seed 3 without a profile of its own uses that of %s", w)
+	}
+	other := someBurst(burstObjects)
+	if got, err = e.collect(other); err != nil || len(got.runs("default")) != 1 {
+		t.Errorf("runs of other settings are kept: %v, %v", got, err)
+	}
+}
+
+func burstLines(t *testing.T, rows []credit.ProfileRow) []byte {
+	t.Helper()
+	var lines bytes.Buffer
+	for _, row := range rows {
+		if err := json.NewEncoder(&lines).Encode(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lines.Bytes()
 }
 
 // What the page concludes from runs.
@@ -111,13 +188,13 @@ func TestBurstFigures(t *testing.T) {
 	if row.Title != "MRburst" || row.Depleted != "190 s" || row.Times != "4.63" || row.Windows != 19 || row.Kept != "100%" {
 		t.Errorf("mrburst: %+v", row)
 	}
-	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s") || !strings.Contains(f.Best, "1.90 times") {
+	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s (seeds: 1)") || !strings.Contains(f.Best, "1.90 times") {
 		t.Errorf("the best constant limit: %s", f.Best)
 	}
 	if len(f.Forecasts) != 7 || math.Abs(f.Forecasts[0].Error()-5.0/150) > 1e-9 || f.Forecasts[0].AtS != 10 {
 		t.Errorf("forecasts %+v", f.Forecasts)
 	}
-	if r := f.Replacing[0]; r.Replaced != 2 || r.Windows != 32 {
+	if r := f.Replacing[0]; r.Replaced != "2" || r.Windows != 32 {
 		t.Errorf("replacements: %+v", r)
 	}
 	if !strings.Contains(f.Missing, "live-cpu") || strings.Contains(f.Missing, "live-default") {
@@ -128,7 +205,7 @@ func TestBurstFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	// At 45 Mbit/s, users wait for users * 2.1 Mbit / 45 Mbit/s; the runs say 2.1 s whatever the number of users.
-	if off := l.off(profile); off == nil || off.N < 20 || off.Mean < 0.1 {
+	if off := l.off(profile, 1); off == nil || off.N < 20 || off.Mean < 0.1 {
 		t.Errorf("off by %+v", off)
 	}
 	for i, r := range l.Runs {
@@ -143,7 +220,7 @@ func TestBurstFigures(t *testing.T) {
 			*l.Runs[i].Windows[k].P95MS = 1000 * float64(w.Users) * 8 * float64(burstFiles.File) / link
 		}
 	}
-	if off := l.off(profile); off == nil || off.N < 20 || off.Mean > 0.02 {
+	if off := l.off(profile, 1); off == nil || off.N < 20 || off.Mean > 0.02 {
 		t.Errorf("off by %+v where all is as profiled", off)
 	}
 }
@@ -183,16 +260,10 @@ func TestBurstOnThisMachine(t *testing.T) {
 	set := burstFiles
 	set.Credits, set.Users, set.Each, set.Window, set.Longest = 5*88, []int{10, 5}, 5*time.Second, 2*time.Second, 14*time.Second
 	records := burstRecords(t.TempDir())
-	var lines strings.Builder
-	for _, row := range someBurstProfile() {
-		if err := json.NewEncoder(&lines).Encode(row); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(records.profile(), []byte(lines.String()), 0o600); err != nil {
+	if err := os.WriteFile(records.profile(), burstLines(t, someBurstProfile()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	rig, err := newBurstRig(program, set, records)
+	rig, err := newBurstRig(program, burstExperiment{"live", set, records}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,14 +275,14 @@ func TestBurstOnThisMachine(t *testing.T) {
 			t.Errorf("left: %v, %v", left, err)
 		}
 	}()
-	free, err := rig.play(t.Context(), burstPiece{name: "default", mode: burstDefault})
+	free, err := rig.playPiece(t.Context(), burstPiece{name: "default", mode: burstDefault})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if free.DepletedS == nil || free.Downloads == 0 || len(free.Windows) < 3 {
 		t.Errorf("default: %+v", free)
 	}
-	limited, err := rig.play(t.Context(), burstPiece{name: "mrburst", mode: burstAll})
+	limited, err := rig.playPiece(t.Context(), burstPiece{name: "mrburst", mode: burstAll})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +295,7 @@ func TestBurstOnThisMachine(t *testing.T) {
 		t.Errorf("credits last for %v s, without a limit for %v s", *limited.DepletedS, *free.DepletedS)
 	}
 	rig.set.Objective = time.Nanosecond // each window misses it
-	replaced, err := rig.play(t.Context(), burstPiece{name: "replace-default", mode: burstDefault, replaces: true})
+	replaced, err := rig.playPiece(t.Context(), burstPiece{name: "replace-default", mode: burstDefault, replaces: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +308,7 @@ func TestBurstOnThisMachine(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	if _, err := rig.play(ctx, burstPiece{name: "cpu", mode: burstCPU}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := rig.playPiece(ctx, burstPiece{name: "cpu", mode: burstCPU}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("interrupted: %v", err)
 	}
 }
