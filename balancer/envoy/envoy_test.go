@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +16,7 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/need"
 )
 
 // Requests follow the shares, over each way in which an Envoy can ask for endpoints, and under each policy.
@@ -298,6 +302,57 @@ func TestMeasuring(t *testing.T) {
 	if failed != 3 || responses != 10 || sum/10 < 5 {
 		t.Errorf("%d failed, %d responses of %v ms in the mean; want 3, 10 and at least 5 ms", failed, responses, sum/float64(responses))
 	}
+}
+
+// While an Envoy is replaced by its successor no request fails, and the successor has the endpoints, also those that come later.
+func TestHotRestart(t *testing.T) {
+	t.Parallel()
+	a, b := newInstance(t, nil), newInstance(t, nil)
+	l := newLab(t)
+	base := filepath.Join(l.dir, "base")
+	l.hot = []string{"--use-dynamic-base-id", "--base-id-path", base}
+	l.start(sotw, "ROUND_ROBIN", "")
+	control := l.control(nil)
+	settle(t, control, backend("a", a, 0.5), backend("b", b, 0.5))
+	l.serves()
+	ctx, stop := context.WithCancel(t.Context())
+	failed := make(chan int, 1)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			n += l.get(1, "/")
+		}
+		failed <- n
+	}()
+	old := l.ended
+	l.admin = need.FreeAddress(t) // of the successor: the old one closes its own late
+	l.hot = []string{"--base-id", id(t, base), "--restart-epoch", "1", "--drain-time-s", "1", "--parent-shutdown-time-s", "2"}
+	l.start(sotw, "ROUND_ROBIN", "")
+	select {
+	case <-old:
+	case <-time.After(patience):
+		t.Error("the old Envoy does not end")
+	}
+	settle(t, control, backend("a", a, 1))
+	stop()
+	if n := <-failed; n > 0 {
+		t.Errorf("%d requests failed", n)
+	}
+	before := b.served.Load()
+	if n := l.get(20, "/"); n > 0 || b.served.Load() > before {
+		t.Errorf("%d failed, and b, which left, got %d", n, b.served.Load()-before)
+	}
+}
+
+// id reads the id that an Envoy has chosen.
+func id(t *testing.T, path string) (text string) {
+	t.Helper()
+	eventually(t, "Envoy has chosen its id", func() bool {
+		data, err := os.ReadFile(path)
+		text = strings.TrimSpace(string(data))
+		return err == nil && text != ""
+	})
+	return text
 }
 
 // The largest group that is tried: each endpoint once, with its weight, in both families of addresses.

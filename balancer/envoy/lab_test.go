@@ -30,8 +30,9 @@ type lab struct {
 	t                     testing.TB
 	program, dir          string
 	traffic, admin, quell string
-	cluster               string // where requests go
-	more                  string // clusters more
+	cluster               string   // where requests go
+	more                  string   // clusters more
+	hot                   []string // arguments of an Envoy that can be replaced while it runs; empty: it cannot
 	running               *exec.Cmd
 	ended                 chan struct{}
 }
@@ -119,14 +120,25 @@ static_resources:
 		l.t.Fatal(err)
 	}
 	defer out.Close()
-	cmd := exec.Command(l.program, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "warning")
+	restarts := l.hot
+	if restarts == nil {
+		restarts = []string{"--disable-hot-restart"}
+	}
+	l.run(append([]string{"-c", config, "--concurrency", "1", "-l", "warning"}, restarts...), out)
+}
+
+func (l *lab) run(args []string, out *os.File) {
+	l.t.Helper()
+	cmd := exec.Command(l.program, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	l.running, l.ended = cmd, make(chan struct{})
-	go func(ended chan struct{}) { _ = cmd.Wait(); close(ended) }(l.ended)
+	ended := make(chan struct{})
+	l.running, l.ended = cmd, ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	l.t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 }
 
 func (l *lab) stop() {
