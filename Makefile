@@ -20,7 +20,7 @@ RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./mi
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check site build demo test lint programs guest envoy axe kube store race soak bench fuzz results clean
+.PHONY: release release-check site build demo test lint programs guest envoy axe moto kube store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -44,7 +44,7 @@ demo: build
 
 # Many tests wait for programs that they started, so three packages at a time keep two cores busy. The last line says which pages measured
 # an older version; it never fails.
-test: programs guest envoy axe kube lint
+test: programs guest envoy axe moto kube lint
 	$(GO) test -p 3 -timeout 30m ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
@@ -88,6 +88,12 @@ axe:
 		apt-get install -q -y --no-install-recommends npm
 	@test -e $(AXE)/package/axe.min.js || ! command -v npm >/dev/null || \
 		{ mkdir -p $(AXE) && cd $(AXE) && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz; }
+
+# moto, a stand-in for AWS with which scaler/aws is tested, in the same folder.
+MOTO = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/moto
+moto:
+	@test -e $(MOTO)/done || { python3 -m venv $(MOTO) && \
+		$(MOTO)/bin/pip install -q --disable-pip-version-check moto==5.2.2 flask==3.1.3 flask-cors==6.0.2 && touch $(MOTO)/done; }
 
 # kube-apiserver and kube-controller-manager, for the tests of scaler/kubernetes, in the same folder. etcd is Debian's.
 KUBE = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/kube/1.37.2

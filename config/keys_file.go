@@ -136,7 +136,7 @@ func (t Drivers) balancerKeys(b *Balancer) setting.Value {
 }
 
 func (t Drivers) scalerKeys(s *Scaler) setting.Value {
-	return setting.ByKind(&s.Kind, &s.Settings, t.Scalers, "aws", "kubernetes")
+	return setting.ByKind(&s.Kind, &s.Settings, t.Scalers)
 }
 
 func probeKeys(p *Probe) setting.Table {

@@ -183,7 +183,32 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 		}
 	}
 	c.finished = append(c.finished, steps.Stop...)
+	c.tellDrained(v)
 	return nil
+}
+
+// Waiter is a scaler whose platform can wait, before it ends an instance, until its open requests have finished.
+type Waiter interface {
+	// Drained says that these instances, which the platform is ending, have no requests. It is called again and again, and must be fast.
+	Drained(ids []string)
+}
+
+// tellDrained tells the scaler which of the instances that the platform is ending have no requests any more.
+func (c *Controller) tellDrained(v view) {
+	waiter, ok := c.opts.Scaler.(Waiter)
+	if !ok {
+		return
+	}
+	var ids []string
+	for _, m := range v.members {
+		b, known := v.backends[m.ID]
+		if m.State == quell.Draining && (!known || b.Draining && b.InFlight == 0) {
+			ids = append(ids, m.ID)
+		}
+	}
+	if len(ids) > 0 {
+		waiter.Drained(ids)
+	}
 }
 
 // endWait limits one attempt to stop instances, and the time in which they are gone from the scaler's list after that. It is long because

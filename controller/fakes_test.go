@@ -160,6 +160,11 @@ type fakeScaler struct {
 	next     int
 	starts   []int
 	stopped  []string
+	drained  []string // that the controller said so of
+}
+
+func (s *fakeScaler) Drained(ids []string) {
+	s.set(func(s *fakeScaler) { s.drained = ids })
 }
 
 func (s *fakeScaler) Members(ctx context.Context) ([]quell.Member, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/scaler/aws"
 	scalercommand "github.com/quellhq/quell/scaler/command"
 	"github.com/quellhq/quell/scaler/dns"
 	"github.com/quellhq/quell/scaler/fixed"
@@ -38,6 +39,7 @@ func Drivers() config.Drivers {
 		},
 		Scalers: []scaler.Kind{
 			fixed.Kind,
+			aws.Kind,
 			dns.Kind,
 			kubernetes.Kind,
 			process.Kind,

@@ -30,14 +30,14 @@ type Instance struct {
 }
 
 // Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it. In this case an
-// earlier controller began the drain, and ended before it could store that.
+// earlier controller began the drain, and ended before it could store that. What the platform itself ends is no orphan.
 func (in *Instance) Orphaned() bool {
-	return in.Known && in.Backend.Draining && !in.Leaving && in.Held == nil && !in.Backend.Held
+	return in.Known && in.Backend.Draining && !in.Leaving && in.Held == nil && !in.Backend.Held && in.Member.State != quell.Draining
 }
 
-// drained returns whether a leaving instance can be stopped. It can if the balancer drains it and has no open request at it, if it never
-// got requests, if it has exited, or if limit is not 0 and it has been leaving for that long.
+// drained returns whether an instance that leaves, or that its platform ends, can be stopped. It can if the balancer drains it and has no
+// open request at it, if it never got requests, if it has exited, or if limit is not 0 and it has been leaving for that long.
 func (in *Instance) drained(now time.Time, limit time.Duration) bool {
-	late := limit > 0 && now.Sub(in.Since) >= limit
+	late := limit > 0 && in.Leaving && now.Sub(in.Since) >= limit
 	return in.Member.State == quell.Failed || !in.Known || late || in.Backend.Draining && in.Backend.InFlight == 0
 }

@@ -24,7 +24,11 @@ const (
 // Next returns the present step of an instance. If the instance leaves, its open requests may take as long as limit; 0 means any time.
 func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	switch {
-	case in.Ending || in.Leaving && in.Member.State == quell.Draining:
+	case in.Ending:
+		return Wait
+	case in.Member.State == quell.Draining && in.Known && !in.drained(now, limit):
+		return Drain // the platform ends it, with open requests
+	case in.Member.State == quell.Draining:
 		return Wait
 	case in.Leaving && in.drained(now, limit):
 		return Stop

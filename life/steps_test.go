@@ -31,6 +31,10 @@ func TestNext(t *testing.T) {
 		in.Backend.Draining = true
 		return in
 	}
+	atBalancer := func(in Instance, open int64) Instance {
+		in.Backend.Draining, in.Backend.InFlight = true, open
+		return in
+	}
 	old := func(in Instance) Instance { in.Since = epoch.Add(-5 * time.Second); return in }
 	ordered := func(in Instance) Instance { in.Held, in.Ordered = &quell.Held{By: "eve"}, true; return in }
 	byHand := func(in Instance) Instance { in.Held = &quell.Held{By: "haproxy"}; return in }
@@ -54,6 +58,11 @@ func TestNext(t *testing.T) {
 		"removed before it served":                 {leaving(unknown(member(quell.Starting)), 0), Stop},
 		"removed and exited":                       {leaving(member(quell.Failed), 3), Stop},
 		"removed, the scaler is ending it already": {draining(member(quell.Draining), 0), Wait},
+		"the platform ends it":                     {member(quell.Draining), Drain},
+		"the platform ends it, requests are open":  {atBalancer(member(quell.Draining), 3), Drain},
+		"the platform ends it, and it is empty":    {atBalancer(member(quell.Draining), 0), Wait},
+		"the platform ends it before it served":    {unknown(member(quell.Draining)), Wait},
+		"removed, ends by itself, requests open":   {draining(member(quell.Draining), 3), Drain},
 		"the scaler was told to end it":            {ending(draining(member(quell.Ready), 0)), Wait},
 		"removed although a person took it out":    {ordered(draining(member(quell.Ready), 1)), Drain},
 	} {
@@ -135,7 +144,7 @@ func TestFollowLosesNobody(t *testing.T) {
 				t.Fatalf("%s is stopped and stays in the balancer", id)
 			case stops && !in.Leaving:
 				t.Fatalf("%s is stopped, though no plan removed it", id)
-			case stays && (in.Leaving || in.Ordered) != b.Draining:
+			case stays && (in.Leaving || in.Ordered || in.Member.State == quell.Draining) != b.Draining:
 				t.Fatalf("%+v: as a backend %+v", in, b)
 			case b.Draining && b.Weight != 0:
 				t.Fatalf("%s drains with a share of %g", id, b.Weight)

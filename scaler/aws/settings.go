@@ -1,0 +1,70 @@
+package aws
+
+import (
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/setting"
+)
+
+// Kind is the scaler whose instances are those of an Auto Scaling group.
+var Kind = scaler.Kind{
+	Name: "aws", About: "instances of an EC2 Auto Scaling group",
+	Defaults: func() scaler.Settings { return &Settings{Every: 5 * time.Second, Use: private} },
+}
+
+// address is which address of an instance is used.
+type address string
+
+const (
+	private address = "private"
+	public  address = "public"
+	ipv6    address = "ipv6"
+)
+
+// Settings are its configuration.
+type Settings struct {
+	Group, Region, Endpoint string
+	Port, ProbePort         int
+	Use                     address
+	Hook                    string // of termination; "": none
+	Every                   time.Duration
+	BesidePolicies          bool
+	StopProtected           bool
+}
+
+// Keys is the table of its keys.
+func (s *Settings) Keys() setting.Table {
+	return setting.Table{
+		setting.Req("group", setting.Text(&s.Group), "name of the Auto Scaling group"),
+		setting.Opt("region", setting.Ident(&s.Region), "its region, as in eu-west-1").Or("from AWS_REGION or this machine's metadata"),
+		setting.Req("port", setting.Whole(&s.Port).Between(1, 65535), "port of the service on each instance"),
+		setting.Opt("probe_port", setting.Whole(&s.ProbePort).Between(1, 65535), "port of the agents' probe servers").Or("none"),
+		setting.Opt("address", setting.OneOf(&s.Use, []address{private, public, ipv6}), "which address of an instance is used"),
+		setting.Opt("hook", setting.Text(&s.Hook),
+			"name of a lifecycle hook of termination, which Quell completes when the instance has drained").Or("none"),
+		setting.Opt("beside_policies", setting.Bool(&s.BesidePolicies),
+			"whether instances are started and stopped although a scaling policy of AWS changes the group, too"),
+		setting.Opt("stop_protected", setting.Bool(&s.StopProtected), "whether instances with scale-in protection are stopped, too"),
+		setting.Opt("every", setting.Duration(&s.Every).Between(time.Second, time.Minute), "how often AWS is asked"),
+		setting.Opt("endpoint", setting.Text(&s.Endpoint).Then(isURL), "address of the services, for tests").Or("those of the region"),
+	}
+}
+
+func isURL(text string) string {
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Sprintf("must be an address as in http://127.0.0.1:5000, is %q", setting.Shorten(text))
+	}
+	return ""
+}
+
+// Check has nothing to add: every key stands for itself.
+func (s *Settings) Check(*setting.Decoder, quell.Service) {}
+
+// New makes the driver.
+func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
+	return New(Options{Settings: *s, Logger: in.Logger}), nil
+}
