@@ -113,6 +113,11 @@ func (p Place) SinglePackets() error { return errNotLinux() }
 // Interfere fails.
 func (m *Machine) Interfere(map[quell.Resource]float64) error { return errNotLinux() }
 
+// Benchmark fails.
+func (m *Machine) Benchmark(context.Context, quell.Resource, time.Duration) (float64, error) {
+	return 0, errNotLinux()
+}
+
 // Work fails.
 func (m *Machine) Work(map[quell.Resource]float64) error { return errNotLinux() }
 
