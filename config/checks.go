@@ -44,6 +44,9 @@ func checkFile(d *setting.Decoder, f *File) {
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.reports", f.Agent.Reports)
 	d.Apart("agent.metrics", f.Agent.Metrics, "agent.reports", f.Agent.Reports)
+	if f.Agent.Secure.Cert != "" && f.Agent.Reports == "" && d.Sound("agent.reports") {
+		d.Refuse("agent.reports_tls", "set agent.reports, or remove it", "is of no use while no address is given for load reports")
+	}
 }
 
 // checkShared checks the sections that services of one controller share.

@@ -187,11 +187,18 @@ type Agent struct {
 	Counters  bool                       // whether to count cycles, instructions and cache misses
 	Metrics   string                     // empty: off
 	Reports   string                     // where balancers get load reports; empty: off
+	Secure    ReportsTLS                 // of that address
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
 	Probing   Probing
 	Policy    AgentPolicy
 	Servers   []middleware.Server // whose parameters plans may set
 	Credits   Credits
+}
+
+// ReportsTLS names files in PEM form. Without a certificate there is no TLS.
+type ReportsTLS struct {
+	Cert, Key string
+	ClientCA  string // empty: clients need no certificate
 }
 
 // Credits configures who shows the machine's balances of credits. Without a kind nobody does.

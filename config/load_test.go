@@ -111,6 +111,7 @@ func TestFullFile(t *testing.T) {
 		},
 		Agent: Agent{
 			Instance: "i1", Interface: "eth0", Cgroup: "self", Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
+			Secure:    ReportsTLS{Cert: "/etc/quell/tls/agent.pem", Key: "/etc/quell/tls/agent.key", ClientCA: "/etc/quell/tls/ca.pem"},
 			DiskBytes: 125_000_000,
 			Capacity:  map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
 			Probing: Probing{

@@ -25,6 +25,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/policy/table"
@@ -163,7 +164,7 @@ func (r *reporter) report(files []*config.File) (stop func(), err error) {
 	r.reports = orca.New(time.Now, r.log)
 	r.reports.Serve(serviceNames(files))
 	r.manager.self.registry.MustRegister(r.reports)
-	return r.reports.Listen(address)
+	return r.reports.Listen(address, certfile.Files(r.started.Agent.Secure))
 }
 
 // publish sends a reading of the machine to each service, and notes its use of resources for load reports.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -96,7 +97,7 @@ func newFront(t *testing.T) *front {
 func (m *machine) listen(t *testing.T) {
 	t.Helper()
 	var err error
-	if m.stop, err = m.Listen(m.at); err != nil {
+	if m.stop, err = m.Listen(m.at, certfile.Files{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/certfile"
 )
 
 // codeAborted is the code of an incomplete response.
@@ -72,11 +73,11 @@ func (m *metrics) registerer(o *Options) prometheus.Registerer {
 }
 
 // follow adds metrics whose values are read from the pool at each scrape.
-func (m *metrics) follow(p *pool, g *connLimiter, cert *certificate, o *Options) {
+func (m *metrics) follow(p *pool, g *connLimiter, cert *certfile.Certificate, o *Options) {
 	if cert != nil {
 		m.registerer(o).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quell_balancer_certificate_expiry_timestamp_seconds", Help: "When the certificate in use expires, in seconds since 1970.",
-		}, func() float64 { return float64(cert.inForce.Load().Leaf.NotAfter.Unix()) }))
+		}, func() float64 { return float64(cert.Expires().Unix()) }))
 	}
 	perInstance := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, []string{"member"}, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
 )
@@ -29,7 +30,7 @@ type Server struct {
 	proxy    *proxy
 	reporter *reporter
 	memory   memory
-	cert     *certificate // nil: without TLS
+	cert     *certfile.Certificate // nil: without TLS
 
 	// applying makes changes of the pool and of its stored state one step. It also guards scheduling, configured and owner.
 	applying   sync.Mutex
@@ -68,10 +69,10 @@ func New(o Options) (*Server, error) {
 	}
 	s.limiter = newConnLimiter(s.files.clients, s.eachClient(&o), clientRulesOf(&o), o.Logger)
 	if o.TLS != nil {
-		if s.cert, err = newCertificate(*o.TLS, o.Logger); err != nil {
+		if s.cert, err = certfile.Open(certfile.Files{Cert: o.TLS.Cert, Key: o.TLS.Key}, "balancer.tls", o.Logger); err != nil {
 			return nil, err
 		}
-		s.limiter.secure = s.cert.config(o.HTTP2)
+		s.limiter.secure = s.cert.Config(protocols(o.HTTP2)...)
 	}
 	s.metrics.follow(s.pool, s.limiter, s.cert, &s.opts)
 	s.proxy = newProxy(s.pool, s.limiter, &s.opts)
@@ -149,7 +150,7 @@ func (s *Server) Start(ctx context.Context) error {
 	s.stopReports = stopReports
 	s.loops.Go(func() { s.reporter.run(reports) })
 	if s.cert != nil {
-		s.loops.Go(func() { s.cert.follow(loops) })
+		s.loops.Go(func() { s.cert.Follow(loops) })
 	}
 	for _, e := range s.endpoints() {
 		s.loops.Go(func() { e.serve(s.opts.Logger) })

@@ -194,50 +194,6 @@ func TestMannersWithTLS(t *testing.T) {
 	}
 }
 
-// A changed certificate is used for new connections. While its files are no pair, the old one stays, and the log says so once.
-func TestACertificateThatChanges(t *testing.T) {
-	var log record
-	files, _ := pairFiles(t)
-	c, err := newCertificate(files, log.logger())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := func() string {
-		pair, _ := c.config(true).GetCertificate(nil)
-		return pair.Leaf.DNSNames[0]
-	}
-	look := func(why, wantName, wantErr string) {
-		t.Helper()
-		for _, want := range []string{wantErr, ""} { // said once
-			err := c.look()
-			if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
-				t.Errorf("%s: %v, want %q", why, err, want)
-			}
-		}
-		if name() != wantName {
-			t.Errorf("%s: %s is in use, want %s", why, name(), wantName)
-		}
-	}
-	look("unchanged", "first", "")
-	cert, key := newPair(t, "second")
-	oldKey, _ := os.ReadFile(files.Key)
-	writePair(t, files, cert, oldKey)
-	look("only the certificate is new", "first", "no pair")
-	writePair(t, files, cert[:100], key)
-	look("half a certificate", "first", "no pair")
-	writePair(t, files, cert, key)
-	look("the whole pair", "second", "")
-	if err := os.Remove(files.Key); err != nil {
-		t.Fatal(err)
-	}
-	look("no key", "second", "key.pem")
-	writePair(t, files, cert, key)
-	look("the key is back", "second", "")
-	if n := strings.Count(log.String(), "the certificate has changed"); n < 1 {
-		t.Errorf("%d changes in %s", n, log.String())
-	}
-}
-
 func TestNewConnectionsGetANewCertificate(t *testing.T) {
 	files, trusts := pairFiles(t)
 	s := start(t, Options{TLS: &files})

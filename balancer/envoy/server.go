@@ -2,12 +2,10 @@ package envoy
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,6 +28,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/grpclimit"
 	"github.com/quellhq/quell/internal/tick"
@@ -66,9 +65,13 @@ type server struct {
 
 // serve listens for Envoys until the meter is stopped.
 func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Reading)) (*server, error) {
-	secure, err := s.credentials()
+	cert, err := s.certificate(d.opts.Logger)
 	if err != nil {
 		return nil, err
+	}
+	var secure []grpc.ServerOption
+	if cert != nil {
+		secure = append(secure, grpc.Creds(credentials.NewTLS(cert.Config("h2"))))
 	}
 	open, err := net.Listen("tcp", s.Listen)
 	if err != nil {
@@ -85,33 +88,21 @@ func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Rea
 	accesslog.RegisterAccessLogServiceServer(v.grpc, v)
 	loadstats.RegisterLoadReportingServiceServer(v.grpc, v)
 	d.watch(ctx, s.Health)
+	if cert != nil {
+		v.running.Go(func() { cert.Follow(ctx) })
+	}
 	v.running.Go(func() { v.accept(ctx) })
 	v.running.Go(func() { v.recorder.Run(ctx, d.instances, v.judge) })
 	v.running.Go(func() { v.refresh(ctx) })
 	return v, nil
 }
 
-// credentials makes the options for TLS.
-func (s *Settings) credentials() ([]grpc.ServerOption, error) {
+// certificate opens the controller's certificate; nil: without TLS.
+func (s *Settings) certificate(log *slog.Logger) (*certfile.Certificate, error) {
 	if s.Cert == "" {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(s.Cert, s.Key)
-	if err != nil {
-		return nil, &quell.UserError{Err: fmt.Errorf("balancer.envoy.cert and key: %w", err)}
-	}
-	c := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if s.ClientCA != "" {
-		text, err := os.ReadFile(s.ClientCA)
-		if err != nil {
-			return nil, &quell.UserError{Err: fmt.Errorf("balancer.envoy.client_ca: %w", err)}
-		}
-		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
-		if !c.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, &quell.UserError{Err: fmt.Errorf("balancer.envoy.client_ca: %s has no certificate in PEM", s.ClientCA)}
-		}
-	}
-	return []grpc.ServerOption{grpc.Creds(credentials.NewTLS(c))}, nil
+	return certfile.Open(certfile.Files{Cert: s.Cert, Key: s.Key, ClientCA: s.ClientCA}, "balancer.envoy", log)
 }
 
 // watch checks the health of all instances until ctx ends.

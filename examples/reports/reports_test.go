@@ -25,6 +25,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent/orca"
 	"github.com/quellhq/quell/examples/reports"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -36,7 +37,7 @@ func agentOf(t *testing.T) (*orca.Reports, orcaservice.OpenRcaServiceClient) {
 	r := orca.New(time.Now, slog.New(slog.DiscardHandler))
 	r.Serve([]string{"shop"})
 	address := need.FreeAddress(t)
-	stop, err := r.Listen(address)
+	stop, err := r.Listen(address, certfile.Files{})
 	if err != nil {
 		t.Fatal(err)
 	}
