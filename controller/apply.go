@@ -79,8 +79,11 @@ func (c *Controller) firstLook(members []quell.Member, states []quell.BackendSta
 	c.log.Info("scaler and balancer answer", "instances", len(members), "backends", len(states))
 }
 
-// keep makes sure that the last plan stays in force, if this controller may act.
+// keep makes sure that the last plan stays in force, if this controller may act. In advise mode it keeps Quell's own balancer in use.
 func (c *Controller) keep(ctx context.Context, v view) {
+	if c.serves() {
+		c.serve(ctx, v)
+	}
 	if !c.acting() {
 		return
 	}

@@ -76,6 +76,7 @@ type Options struct {
 	Listed   bool         // a person wrote the list of instances, so it is not wrong
 	// OwnMembers and OwnBackends mean that nobody but this service's controller can have made the instances and the balancer's backends.
 	OwnMembers, OwnBackends bool
+	OwnBalancer             bool          // the balancer is Quell's own, which has no backends without a controller
 	Drain                   time.Duration // how long open requests of a removed instance may take
 	Shared                  Shared        // what other services use of the instances; nil: there are none
 	Agents                  Agents        // apply limits and settings; nil: a plan that asks for any is an error

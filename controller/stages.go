@@ -96,7 +96,7 @@ func (c *Controller) endIfIdle(r *round) {
 	if r.occasion == fastStep {
 		r.over = c.fast == nil || !c.leading || c.handedBack()
 	} else {
-		r.over = !c.acting() && !c.first
+		r.over = !c.acting() && !c.first && !c.serves()
 	}
 }
 

@@ -297,7 +297,8 @@ func (p *platform) newController(
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: r.meter.err,
 		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
-		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file), Learn: file.Learns(),
+		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file, ownMembers(file)), OwnBalancer: ownBackends(file, false),
+		Learn: file.Learns(),
 	}
 	if p.shares != nil {
 		o.Shared = p.shares
@@ -336,11 +337,11 @@ func stores(
 	return writer, writer
 }
 
-// ownBackends returns whether nobody but this service's controller can have made the balancer's backends. With some balancers
-// backends and weights may be older than the installation of Quell.
-func ownBackends(file *config.File) bool {
+// ownBackends returns whether nobody but this service's controller can have made the balancer's backends, given whether that holds for the
+// instances. With some balancers backends and weights may be older than the installation of Quell.
+func ownBackends(file *config.File, ownMembers bool) bool {
 	b, ok := file.Balancer.Settings.(interface{ OwnBackends(ownMembers bool) bool })
-	return ok && b.OwnBackends(ownMembers(file))
+	return ok && b.OwnBackends(ownMembers)
 }
 
 func newBalancer(

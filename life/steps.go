@@ -111,6 +111,34 @@ func InForce(group []Instance, planned map[string]float64) map[string]float64 {
 	return byBase(group, ready)
 }
 
+// Present returns the shares that ready instances have at the balancer, in the same proportions. One that is new to it gets the mean share.
+func Present(group []Instance) map[string]float64 {
+	shares, fresh, sum := map[string]float64{}, []string{}, 0.0
+	for i := range group {
+		in := &group[i]
+		switch {
+		case in.Member.State != quell.Ready || in.Leaving || in.Held != nil:
+		case in.Known:
+			shares[in.Member.ID] = in.Backend.Weight
+			sum += in.Backend.Weight
+		default:
+			fresh = append(fresh, in.Member.ID)
+		}
+	}
+	if sum == 0 { // nothing is known of their proportions
+		return InForce(group, nil)
+	}
+	mean := sum / float64(len(shares))
+	for _, id := range fresh {
+		shares[id] = mean
+		sum += mean
+	}
+	for id := range shares {
+		shares[id] /= sum
+	}
+	return shares
+}
+
 // byBase returns shares of these instances in proportion to the weights that people gave them.
 func byBase(group []Instance, ids []string) map[string]float64 {
 	weights, sum := make(map[string]float64, len(ids)), 0.0

@@ -1,0 +1,26 @@
+package controller
+
+import (
+	"context"
+
+	"github.com/quellhq/quell/life"
+)
+
+// serves returns whether this controller gives Quell's own balancer the group's instances although it only advises.
+func (c *Controller) serves() bool {
+	code, _ := c.idleness()
+	return c.opts.OwnBalancer && code == "advise" && len(c.mem.Draining) == 0
+}
+
+// serve gives Quell's own balancer the instances that are there, because it has none without a controller: nobody could send requests
+// through it, and there would be nothing to judge. It changes no share for another reason, and stops nothing.
+func (c *Controller) serve(ctx context.Context, v view) {
+	group := v.group()
+	steps := life.Follow(c.now(), group, life.Present(group), c.opts.Drain)
+	if len(v.members) == 0 || !life.Differs(steps.Backends, v.backends) {
+		return
+	}
+	if err := c.opts.Balancer.Apply(ctx, steps.Backends); err != nil {
+		c.failed("apply", err)
+	}
+}
