@@ -66,11 +66,12 @@ var mayImport = map[string][]string{
 	"bus/subjects": {"."},
 
 	// Act.
-	"balancer":         {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},
-	"balancer/*":       {".", "balancer", "setting", "internal/outage"},
-	"balancer/command": {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile", "internal/strictjson"},
-	"balancer/measure": {".", "balancer", "internal/tick"},
-	"balancer/health":  {"setting", "internal/webcheck"},
+	"balancer":              {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},
+	"balancer/*":            {".", "balancer", "setting", "internal/outage"},
+	"balancer/command":      {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile", "internal/strictjson"},
+	"balancer/balancertest": {".", "balancer"},
+	"balancer/measure":      {".", "balancer", "internal/tick"},
+	"balancer/health":       {"setting", "internal/webcheck"},
 	"balancer/builtin": {".", "balancer", "balancer/health", "balancer/measure", "setting", "route", "internal/certfile", "internal/connlimit",
 		"internal/outage", "internal/tick", "internal/atomicfile", "internal/webcheck", "internal/strictjson"},
 	"balancer/haproxy": {".", "balancer", "balancer/measure", "setting", "internal/logsocket", "internal/outage", "internal/tick",
@@ -132,7 +133,7 @@ var mayImport = map[string][]string{
 	"cmd/quell":   {"*"},
 	"cmd/results": {"*"},
 	"examples":    {},
-	"examples/*":  {".", "policy", "setting"},
+	"examples/*":  {".", "balancer", "policy", "setting"},
 	"packaging":   {"internal/need"},
 }
 
@@ -145,7 +146,7 @@ var leaves = map[string][]string{
 }
 
 // forTests are the packages that only tests import.
-var forTests = []string{"policy/policytest", "internal/need", "internal/golden", "internal/guest",
+var forTests = []string{"policy/policytest", "balancer/balancertest", "internal/need", "internal/golden", "internal/guest",
 	"scaler/kubernetes/controlplane"}
 
 type listed struct {

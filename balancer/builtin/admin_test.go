@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/route"
 )
@@ -253,4 +255,20 @@ func FuzzBackends(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestContract(t *testing.T) {
+	path := socketPath(t)
+	start(t, Options{Admin: path})
+	var addresses []string
+	for _, id := range []string{"a", "b", "c"} {
+		addresses = append(addresses, newInstance(t, id, nil).backend(1).Address)
+	}
+	balancertest.Contract(t, func() balancer.Driver {
+		c := NewClient(path)
+		if err := c.Own(t.Context(), quell.Owner{ID: "one", Name: "one"}); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}, addresses, 1e-9)
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 	"github.com/quellhq/quell/balancer/health"
 )
 
@@ -160,4 +162,11 @@ func TestWithoutABus(t *testing.T) {
 	if unknown, err := d.Restore(t.Context()); err != nil || len(unknown) != 1 || !strings.Contains(unknown[0], "3s") {
 		t.Errorf("a release without a controller says %v, %v", unknown, err)
 	}
+}
+
+func TestContract(t *testing.T) {
+	a := &agents{told: map[string]quell.LoadReport{}, silent: map[string]bool{}}
+	memory := filepath.Join(t.TempDir(), "reports.json")
+	open := func() balancer.Driver { return driverOf(t, a, memory) }
+	balancertest.Contract(t, open, []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"}, 0)
 }

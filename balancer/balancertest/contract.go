@@ -1,0 +1,110 @@
+// Package balancertest checks that a driver of a balancer keeps the contract that the controller relies on.
+package balancertest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+)
+
+// Contract tests a driver. open makes a driver for the same balancer and the same files each time, as a controller that starts again does.
+// instances are addresses at which instances answer, at least three. near is how far a share that is read back may differ, because a
+// balancer may have whole weights only.
+func Contract(t *testing.T, open func() balancer.Driver, instances []string, near float64) {
+	t.Helper()
+	c := &contract{t: t, d: open(), near: near}
+	a, b, x := quell.Backend{ID: "a", Address: instances[0]}, quell.Backend{ID: "b", Address: instances[1]},
+		quell.Backend{ID: "c", Address: instances[2]}
+	with := func(b quell.Backend, weight float64) quell.Backend { b.Weight = weight; return b }
+
+	c.apply("two instances", with(a, .75), with(b, .25))
+	c.apply("the same again", with(a, .75), with(b, .25))
+	c.apply("another order and other shares", with(b, .6), with(a, .4))
+	c.apply("one more, without requests", with(a, .5), with(b, .5), x)
+	draining := b
+	draining.Draining = true
+	c.apply("one drains", with(a, .5), draining, with(x, .5))
+	c.apply("it is back", with(a, .4), with(b, .2), with(x, .4))
+	held := b
+	held.Draining, held.Held = true, true
+	c.apply("a person takes it out with quell drain", with(a, .5), held, with(x, .5))
+	c.apply("it is gone", with(a, .5), with(x, .5))
+	moved := x
+	moved.Address = instances[1]
+	c.apply("an instance has another address", with(a, .5), with(moved, .5))
+
+	for what, wrong := range map[string][]quell.Backend{
+		"an id twice":         {with(a, .5), with(a, .5)},
+		"no number":           {with(a, math.NaN())},
+		"a share without end": {with(a, math.Inf(1))},
+		"a negative share":    {with(a, -1)},
+	} {
+		if err := c.d.Apply(t.Context(), wrong); !errors.As(err, new(*quell.InvalidError)) {
+			t.Errorf("%s: %v; want a *quell.InvalidError", what, err)
+		}
+		c.reads(what+" changes nothing", with(a, .5), with(moved, .5))
+	}
+
+	c.d, c.restarted = open(), true
+	c.reads("after a restart of the controller", with(a, .5), with(moved, .5))
+	c.restarted = false
+	c.apply("one is left", with(a, 1))
+	c.apply("none is left")
+}
+
+type contract struct {
+	t         *testing.T
+	d         balancer.Driver
+	near      float64
+	restarted bool // a driver may not know yet whether what was in force still is: then it gives no address, and is told again
+}
+
+// apply sets backends, and reads them back.
+func (c *contract) apply(what string, backends ...quell.Backend) {
+	c.t.Helper()
+	if err := c.d.Apply(c.t.Context(), backends); err != nil {
+		c.t.Errorf("%s: Apply: %v", what, err)
+	}
+	c.reads(what, backends...)
+}
+
+// reads checks that exactly these backends are in force.
+func (c *contract) reads(what string, want ...quell.Backend) {
+	c.t.Helper()
+	states, err := c.d.State(c.t.Context())
+	if err != nil {
+		c.t.Errorf("%s: State: %v", what, err)
+		return
+	}
+	if len(states) != len(want) {
+		c.t.Errorf("%s: %d backends are in force, want %d", what, len(states), len(want))
+	}
+	for _, w := range want {
+		i := slices.IndexFunc(states, func(s quell.BackendState) bool { return s.ID == w.ID })
+		if i < 0 {
+			c.t.Errorf("%s: %s is not in force", what, w.ID)
+		} else if problem := c.differs(&states[i], w); problem != "" {
+			c.t.Errorf("%s: %s %s", what, w.ID, problem)
+		}
+	}
+}
+
+// differs describes how a state differs from what was asked for.
+func (c *contract) differs(s *quell.BackendState, w quell.Backend) string {
+	switch {
+	case s.Address != w.Address && !(c.restarted && s.Address == ""):
+		return fmt.Sprintf("is at %s, want %s", s.Address, w.Address)
+	case s.Draining != w.Draining || s.Held != w.Held:
+		return fmt.Sprintf("drains: %t, held: %t; want %t and %t", s.Draining, s.Held, w.Draining, w.Held)
+	case !w.Draining && math.Abs(s.Weight-w.Weight) > c.near:
+		return fmt.Sprintf("has the share %v, want %v", s.Weight, w.Weight)
+	case s.ByHand != nil:
+		return fmt.Sprintf("counts as taken out by %s", s.ByHand.By)
+	}
+	return ""
+}

@@ -1,0 +1,174 @@
+// Package balancer is an example of a driver outside Quell: docs/write-a-balancer-driver.md walks through it. The balancer is Traefik with
+// its file provider: Traefik watches a file with the addresses and weights of servers.
+package balancer
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/setting"
+)
+
+// Kind is what a configuration names: balancer.kind: traefik.
+var Kind = balancer.Kind{Name: "traefik", About: "a Traefik that watches a file", Defaults: func() balancer.Settings { return &settings{} }}
+
+type settings struct{ file, service string }
+
+func (s *settings) Keys() setting.Table {
+	return setting.Table{setting.Req("traefik", setting.Table{
+		setting.Req("file", setting.Text(&s.file), "file that Traefik watches, which has nothing but this service"),
+		setting.Req("service", setting.Text(&s.service), "name of the service in Traefik"),
+	}, "where Traefik reads its servers")}
+}
+
+func (s *settings) Check(*setting.Decoder) {}
+
+func (s *settings) Where() string { return s.file }
+
+func (s *settings) New(in balancer.Service) (balancer.Driver, error) {
+	return balancer.Made(open(s.file, s.service, in))
+}
+
+// most is the largest weight: Traefik has whole ones.
+const most = 100
+
+// driver writes the file that Traefik reads, and remembers in another one which server stands for which instance.
+type driver struct {
+	file, service string
+	drain         time.Duration
+
+	mu      sync.Mutex
+	memory  balancer.Memory[server]
+	servers []*server
+}
+
+// server stands for an instance.
+type server struct {
+	ID      string    `json:"id"`
+	Address string    `json:"address"`
+	Share   float64   `json:"share"`
+	Drain   bool      `json:"drain,omitempty"`
+	Held    bool      `json:"held,omitempty"`
+	Since   time.Time `json:"since,omitzero"` // when the drain began
+}
+
+// document is what Traefik reads.
+type document struct {
+	HTTP struct {
+		Services map[string]service `yaml:"services"`
+	} `yaml:"http"`
+}
+
+type service struct {
+	LoadBalancer struct {
+		Servers []target `yaml:"servers"`
+	} `yaml:"loadBalancer"`
+}
+
+type target struct {
+	URL    string `yaml:"url"`
+	Weight int    `yaml:"weight"`
+}
+
+// open reads what an earlier controller remembered.
+func open(file, service string, in balancer.Service) (d *driver, err error) {
+	d = &driver{file: file, service: service, drain: in.Drain, memory: balancer.Memory[server]{
+		Path: filepath.Join(in.Data, "traefik.json"), About: "which servers Traefik has", Remedy: "delete it, and the next plan writes it",
+		Valid: func(s *server) bool { return s.ID != "" && s.Address != "" }, Logger: in.Logger,
+	}}
+	d.servers, err = d.memory.Read()
+	return d, err
+}
+
+// Apply writes the file if anything has changed.
+func (d *driver) Apply(_ context.Context, backends []quell.Backend) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := balancer.CheckBackends(backends); err != nil {
+		return err
+	}
+	before := map[string]*server{}
+	for _, s := range d.servers {
+		before[s.ID] = s
+	}
+	next := make([]*server, len(backends))
+	for i, b := range backends {
+		next[i] = &server{ID: b.ID, Address: b.Address, Share: b.Weight, Drain: b.Draining, Held: b.Held}
+		if b.Draining {
+			next[i].Share, next[i].Since = 0, time.Now()
+			if s := before[b.ID]; s != nil && s.Drain {
+				next[i].Since = s.Since
+			}
+		}
+	}
+	if err := d.write(next); err != nil {
+		return err
+	}
+	d.servers = next
+	d.memory.Keep(next)
+	return nil
+}
+
+// write replaces the file in one step, so that Traefik never reads half of it. A server without a share is left out.
+func (d *driver) write(servers []*server) error {
+	shares := make([]float64, len(servers))
+	for i, s := range servers {
+		shares[i] = s.Share
+	}
+	var to service
+	for i, weight := range balancer.Whole(shares, most) {
+		if weight > 0 {
+			to.LoadBalancer.Servers = append(to.LoadBalancer.Servers, target{"http://" + servers[i].Address, weight})
+		}
+	}
+	var all document
+	all.HTTP.Services = map[string]service{d.service: to}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(d.file); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	next := d.file + ".next"
+	if err := os.WriteFile(next, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, d.file)
+}
+
+// State says what was written. Traefik does not tell which requests are open, so a drain takes its whole time; and it does not check
+// servers here, so a connection shows whether one answers.
+func (d *driver) State(ctx context.Context) ([]quell.BackendState, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	states := make([]quell.BackendState, len(d.servers))
+	for i, s := range d.servers {
+		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Weight: s.Share, Draining: s.Drain,
+			Held: s.Held}}
+		if s.Drain && time.Since(s.Since) < d.drain {
+			states[i].InFlight = 1
+		}
+		if err := answers(ctx, s.Address); err != nil {
+			states[i].Healthy, states[i].Health = false, err.Error()
+		}
+	}
+	return states, nil
+}
+
+func answers(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		err = conn.Close()
+	}
+	return err
+}
