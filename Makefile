@@ -20,7 +20,7 @@ RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./mi
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check site build demo test lint programs guest envoy axe moto kube store race soak bench fuzz results clean
+.PHONY: release release-check site build demo test lint programs guest envoy axe moto kube helm store race soak bench fuzz results clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -44,7 +44,7 @@ demo: build
 
 # Many tests wait for programs that they started, so three packages at a time keep two cores busy. The last line says which pages measured
 # an older version; it never fails.
-test: programs guest envoy axe moto kube lint
+test: programs guest envoy axe moto kube helm lint
 	$(GO) test -p 3 -timeout 30m ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
@@ -102,6 +102,14 @@ kube:
 		echo "building kube-apiserver and kube-controller-manager 1.37.2 for tests, once: some minutes (15 of processor time)"; \
 		cd scaler/kubernetes/controlplane/programs && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(KUBE)/ \
 			k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kube-controller-manager; \
+	}
+
+# Helm, with which the chart is tested, in the same folder.
+HELM = $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/quell/helm/4.3.1
+helm:
+	@test -x $(HELM)/helm || { \
+		echo "building helm 4.3.1 for tests, once: some minutes (4 of processor time)"; \
+		cd packaging/helm && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $(HELM)/ helm.sh/helm/v4/cmd/helm; \
 	}
 
 # The object store of the page mrburst, in the same folder. It takes a few minutes to build.

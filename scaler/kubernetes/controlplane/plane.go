@@ -200,7 +200,8 @@ func (p *Plane) apiserver(program, etcd, address string) []string {
 }
 
 func (p *Plane) manager(program string) []string {
-	controllers := []string{"deployment", "replicaset", "statefulset", "disruption", "namespace", "garbage-collector"}
+	controllers := []string{"deployment", "replicaset", "statefulset", "disruption", "namespace", "garbage-collector",
+		"persistentvolumeclaim-protection"}
 	return []string{
 		program, "--kubeconfig=" + p.Kubeconfig(), "--leader-elect=false", "--secure-port=0",
 		"--controllers=" + strings.Join(controllers, "-controller,") + "-controller",

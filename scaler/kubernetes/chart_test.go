@@ -1,0 +1,195 @@
+package kubernetes
+
+import (
+	"cmp"
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/quellhq/quell/internal/need"
+)
+
+var update = flag.Bool("update", false, "write examples/kubernetes/quell.yaml again from the chart")
+
+const (
+	chart   = "../../packaging/chart"
+	example = "../../examples/kubernetes/quell.yaml"
+)
+
+// helm runs Helm in a home of its own, and returns its output and what it says if it fails.
+func helm(t *testing.T, args ...string) (out, problem string) {
+	t.Helper()
+	cmd := exec.Command(need.Helm(t), args...)
+	home := t.TempDir()
+	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), cmp.Or(stderr.String(), err.Error())
+	}
+	return stdout.String(), ""
+}
+
+// rendered is what `helm template` makes of the chart.
+func rendered(t *testing.T, values ...string) (text, problem string) {
+	t.Helper()
+	return helm(t, append([]string{"template", "quell", chart, "--namespace", "shop"}, values...)...)
+}
+
+// The plain manifests are those of the chart.
+func TestManifestsAreTheChart(t *testing.T) {
+	t.Parallel()
+	text, problem := rendered(t, "--set", "config.scaler.target=deployment/web")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	lines := strings.Split(text, "\n")
+	kept := []string{"# Quell beside the Deployment web in the namespace shop, in advise mode, made from packaging/chart.",
+		"# docs/platforms/kubernetes.md explains every part. Apply it with `kubectl apply --server-side -f quell.yaml`."}
+	for _, line := range lines[1:] { // the first one parts nothing
+		if !strings.HasPrefix(line, "# Source: ") && line != "" {
+			kept = append(kept, line)
+		}
+	}
+	want := strings.Join(kept, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(example, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(example); err != nil || string(got) != want {
+		t.Errorf("%s is not what the chart makes (%v): go test ./scaler/kubernetes -run ManifestsAreTheChart -update", example, err)
+	}
+}
+
+// TestChartsValues checks what follows from values, and what is refused.
+func TestChartsValues(t *testing.T) {
+	t.Parallel()
+	const target = "config.scaler.target=deployment/web"
+	for name, tc := range map[string]struct {
+		set         []string
+		has, hasNot string // parts of what is made; has: of the error, if refused
+		refused     bool
+	}{
+		"no target":      {nil, "config.scaler.target is missing", "", true},
+		"no such target": {[]string{"config.scaler.target=web"}, "must be TYPE/NAME", "", true},
+		"another kind": {[]string{"config.scaler.target=rollouts.v1alpha1.argoproj.io/web"}, "resources: [rollouts/scale]", "deployments/scale",
+			false},
+		"without nodes":  {[]string{target, "config.scaler.nodes=false"}, "kind: Role", "kind: ClusterRole", false},
+		"without volume": {[]string{target, "persistence.enabled=false"}, "emptyDir: {}", "PersistentVolumeClaim", false},
+		"with a monitor": {[]string{target, "podMonitor=true"}, "kind: PodMonitor", "x", false},
+		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
+			"name: balancer", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var args []string
+			for _, s := range tc.set {
+				args = append(args, "--set", s)
+			}
+			text, problem := rendered(t, args...)
+			if tc.refused {
+				text = problem
+			}
+			if (problem != "") != tc.refused || !strings.Contains(text, tc.has) || tc.hasNot != "" && strings.Contains(text, "\n"+tc.hasNot) {
+				t.Errorf("%s\n%s", problem, text)
+			}
+		})
+	}
+}
+
+// TestChart installs, upgrades and uninstalls the chart on a real API server that enforces the restricted standard for pods.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	need.Helm(t)
+	r := newRig(t, deployments, 2)
+	ready(t, r.driver(), 2)
+	spaces := r.plane.Client.Resource(namespaces)
+	restrict := []byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	if _, err := spaces.Patch(t.Context(), r.namespace, "application/merge-patch+json", restrict, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	access := r.kubeconfig()
+	do := func(args ...string) {
+		t.Helper()
+		if out, problem := helm(t, append(args, "--kubeconfig", access, "--namespace", r.namespace)...); problem != "" {
+			t.Fatalf("helm %s: %s\n%s", strings.Join(args, " "), problem, out)
+		}
+	}
+	do("install", "quell", chart, "--set", "config.scaler.target=deployment/web")
+	running := func() int {
+		list, err := r.plane.Client.Resource(resource("", "pods")).Namespace(r.namespace).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "app.kubernetes.io/instance=quell", FieldSelector: "status.phase=Running",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list.Items)
+	}
+	until(t, "the pod of Quell runs", func() bool { return running() == 1 })
+	do("upgrade", "quell", chart, "--set", "config.scaler.target=deployment/web,config.mode=act")
+	o, err := r.plane.Client.Resource(resource("", "configmaps")).Namespace(r.namespace).Get(t.Context(), "quell", metav1.GetOptions{})
+	if err != nil || !strings.Contains(fmt.Sprint(o.Object["data"]), "mode: act") {
+		t.Errorf("after the upgrade: %v, %v", o, err)
+	}
+	do("uninstall", "quell")
+	for _, what := range []schema.GroupVersionResource{
+		resource("", "serviceaccounts"), resource("", "configmaps"), resource("", "persistentvolumeclaims"), resource("", "services"),
+		resource("", "secrets"), resource("", "pods"), resource("apps", "deployments"), resource("apps", "replicasets"),
+		resource("rbac.authorization.k8s.io", "roles"), resource("rbac.authorization.k8s.io", "rolebindings"),
+		resource("rbac.authorization.k8s.io", "clusterroles"), resource("rbac.authorization.k8s.io", "clusterrolebindings"),
+	} {
+		until(t, "nothing is left of the "+what.Resource, func() bool {
+			space := r.namespace
+			if strings.HasPrefix(what.Resource, "cluster") {
+				space = ""
+			}
+			list, err := r.plane.Client.Resource(what).Namespace(space).List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range list.Items {
+				if strings.Contains(o.GetName(), "quell") && (space != "" || strings.HasSuffix(o.GetName(), r.namespace)) {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	if n := r.replicas(); n != 2 {
+		t.Errorf("the service has %d pods", n)
+	}
+}
+
+func resource(group, name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}
+}
+
+// kubeconfig writes how the rig's API server is reached.
+func (r *rig) kubeconfig() string {
+	r.t.Helper()
+	authority, err := os.ReadFile(r.plane.Config.CAFile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	path := filepath.Join(r.t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}]
+users: [{name: test, user: {token: %s}}]
+contexts: [{name: test, context: {cluster: test, user: test}}]
+current-context: test
+`, r.plane.Config.Host, base64.StdEncoding.EncodeToString(authority), r.plane.Config.BearerToken)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
