@@ -56,6 +56,8 @@ var mayImport = map[string][]string{
 	"probe/local":      {".", "probe", "sensor", "internal/tick"},
 	"progress":         {"internal/cgroup", "internal/connlimit", "internal/outage"},
 	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
+	"agent/training":   {".", "bus", "sensor"},
+	"interfere":        {".", "internal/lifeline", "internal/tick"},
 	"agent/orca":       {".", "internal/certfile", "internal/connlimit", "internal/grpclimit"},
 	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host": {".", "bus", "policy", "policy/table", "sensor", "internal/connlimit", "internal/lockfile", "internal/outage",

@@ -39,22 +39,27 @@ const (
 
 	Compare CommandName = "compare" // hand control back in random turns for a time; without a time: end that
 
+	Train CommandName = "train" // take an instance out of rotation for a training, or do a part of it; without a time: end it
+
 	Page CommandName = "page" // ask for a log-in to the web page
 )
 
 // commandNames lists every known command.
-var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release, Page, Compare}
+var commandNames = []CommandName{Status, Pause, Resume, Override, Clear, Drain, Undrain, Replace, Authority, Forget, Release, Page, Compare,
+	Train}
 
 // Command is a request to a controller.
 type Command struct {
 	Name     CommandName `json:"name"`
-	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace
+	Instance string      `json:"instance,omitempty"` // override, clear, drain, undrain, replace, train
 	Weight   *float64    `json:"weight,omitempty"`   // override: a fraction of traffic; clear: only if the sender set this one for a time
 	ForS     float64     `json:"for_s,omitempty"`    // the seconds after which what it changes ends by itself; 0: never
 	TurnS    float64     `json:"turn_s,omitempty"`   // compare: the length of a turn, in seconds
 	Seed     uint64      `json:"seed,omitempty"`     // compare: of the order of the turns
-	Force    bool        `json:"force,omitempty"`    // drain: even the last instance in rotation
+	Force    bool        `json:"force,omitempty"`    // drain: the last instance; train: others' capacity is unknown
 	Keep     bool        `json:"keep,omitempty"`     // replace: the old instance goes on running, out of rotation
+
+	Training *Training `json:"training,omitempty"` // train: a part of it; nil: begin, or end
 
 	Level quell.Authority `json:"level,omitempty"` // authority: the level; empty: what the predictions have earned
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
@@ -85,8 +90,8 @@ func (c Command) checkFor() error {
 	switch {
 	case c.ForS == 0:
 		return nil
-	case c.Name != Override && c.Name != Drain && c.Name != Authority && c.Name != Compare:
-		return fmt.Errorf("%s has no end: only override, drain, authority and compare may have one", c.Name)
+	case !slices.Contains([]CommandName{Override, Drain, Authority, Compare, Train}, c.Name):
+		return fmt.Errorf("%s has no end: only override, drain, authority, compare and train may have one", c.Name)
 	case !(c.ForS >= 1 && c.ForS <= Longest.Seconds()):
 		return fmt.Errorf("%s for %v: at least 1s and at most %d days are allowed", c.Name, seconds(c.ForS), int(Longest.Hours()/24))
 	case c.Name == Compare && !(c.TurnS >= 1 && c.TurnS <= Longest.Seconds()):
@@ -115,7 +120,7 @@ func (c Command) Check() error {
 	if !slices.Contains(commandNames, c.Name) {
 		return fmt.Errorf("unknown command %q", c.Name)
 	}
-	if (c.Name == Drain || c.Name == Undrain || c.Name == Replace) && c.Instance == "" {
+	if slices.Contains([]CommandName{Drain, Undrain, Replace, Train}, c.Name) && c.Instance == "" {
 		return fmt.Errorf("%s needs an instance", c.Name)
 	}
 	if len(c.Instance) > maxQuestion {
@@ -123,6 +128,11 @@ func (c Command) Check() error {
 	}
 	if c.Name == Authority && c.Level != "" && !slices.Contains(quell.Authorities, c.Level) {
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", c.Level)
+	}
+	if c.Training != nil {
+		if err := c.Training.check(); err != nil {
+			return fmt.Errorf("train: %w", err)
+		}
 	}
 	if err := c.checkFor(); err != nil || c.Name != Override {
 		return err

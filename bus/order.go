@@ -23,6 +23,8 @@ type Orders struct {
 	Settings []quell.Setting `json:"settings,omitempty"`
 	// Report is what balancers that ask for load reports are told. It comes alone.
 	Report *quell.LoadReport `json:"report,omitempty"`
+	// Training asks for a part of a training. It comes alone.
+	Training *Training `json:"training,omitempty"`
 	// Release asks for all limits and settings as they were before Quell; nothing else is asked for then.
 	Release bool `json:"release,omitempty"`
 }
@@ -33,6 +35,14 @@ const maxOrders = 64 << 10
 // check returns why orders are invalid or not for this instance.
 func (o *Orders) check(instance string) error {
 	switch n := len(o.Limits) + len(o.Settings); {
+	case o.Training != nil:
+		if n > 0 || o.Report != nil || o.Release {
+			return errors.New("an order of a training comes with nothing else")
+		}
+		if err := o.Training.check(); err != nil {
+			return fmt.Errorf("training: %w", err)
+		}
+		return nil
 	case o.Release && (n > 0 || o.Report != nil):
 		return errors.New("a release asks for nothing else")
 	case o.Report != nil && n > 0:
@@ -81,9 +91,12 @@ func instanceSubject(service, what, instance, last string) (string, error) {
 	return "quell." + s + "." + what + "." + i + "." + last, err
 }
 
+// OrderHandler carries out orders. What it returns is the body of the answer; nil: none.
+type OrderHandler = func(context.Context, Orders) (body any, err error)
+
 // ServeOrders carries out the orders for an instance, one at a time. An agent without its own credential receives none, because the
 // bus does not let it subscribe. stop waits a short time for running handlers.
-func (c *Conn) ServeOrders(service, instance string, handle func(context.Context, Orders) error) (stop func(), err error) {
+func (c *Conn) ServeOrders(service, instance string, handle OrderHandler) (stop func(), err error) {
 	subject, err := orderSubject(service, instance)
 	if err != nil {
 		return nil, err
@@ -109,15 +122,19 @@ func (c *Conn) ServeOrders(service, instance string, handle func(context.Context
 	return func() { cancel(); unsubscribe() }, nil
 }
 
-func (c *Conn) answerOrders(ctx context.Context, m *nats.Msg, instance, answers string, handle func(context.Context, Orders) error) error {
+func (c *Conn) answerOrders(ctx context.Context, m *nats.Msg, instance, answers string, handle OrderHandler) error {
 	if !strings.HasPrefix(m.Reply, answers) {
 		return errors.New("they came without a subject for the answer")
 	}
 	orders, err := decodeOrders(m.Data, instance)
+	var body any
 	if err == nil {
-		err = handle(ctx, orders)
+		body, err = handle(ctx, orders)
 	}
 	var reply Reply
+	if err == nil && body != nil {
+		reply.Body, err = json.Marshal(body)
+	}
 	if err != nil {
 		reply.Error = err.Error()
 	}
@@ -141,53 +158,59 @@ func decodeOrders(data []byte, instance string) (o Orders, err error) {
 // Order sends orders to the agent of an instance and waits until they are carried out. It returns an error if the agent refuses them or
 // does not answer before ctx ends; in the second case they may have been carried out.
 func (c *Conn) Order(ctx context.Context, service, instance string, orders Orders) error {
+	_, err := c.orderFor(ctx, service, instance, orders)
+	return err
+}
+
+// orderFor is Order, and returns the body of the answer.
+func (c *Conn) orderFor(ctx context.Context, service, instance string, orders Orders) (body json.RawMessage, err error) {
 	if err := orders.check(instance); err != nil {
-		return err
+		return nil, err
 	}
 	subject, err := orderSubject(service, instance)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	inbox, err := answerSubject(service, instance, rand.Text())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, err := json.Marshal(orders)
 	if err != nil {
-		return fmt.Errorf("encode orders: %w", err)
+		return nil, fmt.Errorf("encode orders: %w", err)
 	}
 	ctx, cancel, err := c.bounded(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer cancel()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer c.forget(sub)
 	if err := c.nc.PublishRequest(subject, inbox, data); err != nil {
-		return err
+		return nil, err
 	}
 	return c.awaitAnswer(ctx, sub, instance)
 }
 
-func (c *Conn) awaitAnswer(ctx context.Context, sub *nats.Subscription, instance string) error {
+func (c *Conn) awaitAnswer(ctx context.Context, sub *nats.Subscription, instance string) (json.RawMessage, error) {
 	m, err := sub.NextMsgWithContext(ctx)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("no agent of %s hears orders: does it run, with a credential of this version?", instance)
+		return nil, fmt.Errorf("no agent of %s hears orders: does it run, with a credential of this version?", instance)
 	case err != nil:
-		return fmt.Errorf("the agent of %s did not answer: %w", instance, err)
+		return nil, fmt.Errorf("the agent of %s did not answer: %w", instance, err)
 	}
 	var reply Reply
 	if err := json.Unmarshal(m.Data, &reply); err != nil {
-		return fmt.Errorf("the agent of %s answered what cannot be read: %w", instance, err)
+		return nil, fmt.Errorf("the agent of %s answered what cannot be read: %w", instance, err)
 	}
 	if reply.Error != "" {
-		return fmt.Errorf("the agent of %s: %s", instance, terminal.Printable(reply.Error, maxAnswer))
+		return nil, fmt.Errorf("the agent of %s: %s", instance, terminal.Printable(reply.Error, maxAnswer))
 	}
-	return nil
+	return reply.Body, nil
 }
 
 // maxAnswer limits how much of an agent's answer is shown, in bytes.

@@ -19,12 +19,12 @@ func TestOrdersAreAnswered(t *testing.T) {
 	controller := connect(t, Options{Server: s})
 	agent := connect(t, as(s, ring, auth.Sensor, "i.1"))
 	heard := make(chan Orders, 1)
-	stop, err := agent.ServeOrders("video", "i.1", func(_ context.Context, o Orders) error {
+	stop, err := agent.ServeOrders("video", "i.1", func(_ context.Context, o Orders) (any, error) {
 		heard <- o
 		if len(o.Settings) > 0 {
-			return errors.New("no driver for\x1b[2J apache")
+			return nil, errors.New("no driver for\x1b[2J apache")
 		}
-		return nil
+		return nil, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func TestOrdersAreAnswered(t *testing.T) {
 	wantWords(t, controller.Order(t.Context(), "video", "i.1", limitOrders("i.1")), "no agent of i.1 hears orders")
 
 	again := connect(t, as(s, ring, auth.Sensor, "i.1")) // as if the agent had been restarted
-	if _, err := again.ServeOrders("video", "i.1", func(context.Context, Orders) error { return nil }); err != nil {
+	if _, err := again.ServeOrders("video", "i.1", func(context.Context, Orders) (any, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := controller.Order(t.Context(), "video", "i.1", limitOrders("i.1")); err != nil {
@@ -56,10 +56,10 @@ func TestASilentAgent(t *testing.T) {
 	wantWords(t, controller.Order(t.Context(), "video", "i1", limitOrders("i1")), "no agent of i1 hears orders")
 
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
+	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) (any, error) {
 		close(entered)
 		<-release
-		return nil
+		return nil, nil
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -74,9 +74,9 @@ func TestASilentAgent(t *testing.T) {
 func TestOrdersForTheWrongInstance(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	controller := connect(t, Options{Server: s})
-	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) error {
+	_, err := connect(t, as(s, ring, auth.Sensor, "i1")).ServeOrders("video", "i1", func(context.Context, Orders) (any, error) {
 		t.Error("carried out")
-		return nil
+		return nil, nil
 	})
 	if err != nil {
 		t.Fatal(err)

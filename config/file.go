@@ -185,6 +185,7 @@ type Agent struct {
 	Root      string                     // folder below which sensors find /proc and /sys
 	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
 	Counters  bool                       // whether to count cycles, instructions and cache misses
+	Training  bool                       // whether quell train --on may use this machine
 	Metrics   string                     // empty: off
 	Reports   string                     // where balancers get load reports; empty: off
 	Secure    ReportsTLS                 // of that address

@@ -173,6 +173,9 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 		setting.Opt("counters", setting.Bool(&a.Counters),
 			"whether to count cycles, instructions and cache misses if the processors' counters can be used").
 			ReadBy(atHangUp(AgentProcess)),
+		setting.Opt("training", setting.Bool(&a.Training),
+			"whether `quell train --on` may take this machine out of rotation, load it, and use its resources as a neighbour would").
+			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("metrics", setting.OptionalAddress(&a.Metrics), "address of the agent's metrics; off turns them off"),
 		setting.Opt("reports", setting.OptionalAddress(&a.Reports),
 			"address at which balancers get load reports (ORCA, gRPC), see docs/balancers/reports.md; off: none"),

@@ -110,7 +110,7 @@ func TestFullFile(t *testing.T) {
 			Timeout: 500 * time.Millisecond, Capacity: 1e9,
 		},
 		Agent: Agent{
-			Instance: "i1", Interface: "eth0", Cgroup: "self", Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
+			Instance: "i1", Interface: "eth0", Cgroup: "self", Training: true, Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
 			Secure:    ReportsTLS{Cert: "/etc/quell/tls/agent.pem", Key: "/etc/quell/tls/agent.key", ClientCA: "/etc/quell/tls/ca.pem"},
 			DiskBytes: 125_000_000,
 			Capacity:  map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
@@ -244,6 +244,7 @@ func TestDefaults(t *testing.T) {
 		"probe.timeout":                 {f.Probe.Timeout, 2 * time.Second},
 		"agent.root":                    {f.Agent.Root, "/"},
 		"agent.counters":                {f.Agent.Counters, true},
+		"agent.training":                {f.Agent.Training, false},
 		"agent.metrics":                 {f.Agent.Metrics, ""},
 		"train.resource":                {f.Train.Resource, quell.Network},
 		"train.plan":                    {f.Train.Plan, QuickPlan},

@@ -25,6 +25,16 @@ type fakeAgents struct {
 	fault  map[string]error // by instance
 	hang   bool             // these agents do not answer before the caller's time limit
 	before func()           // called when an order comes; nil: nothing
+
+	trainings []bus.Training // parts of trainings that were asked for
+	refusal   error          // of trainings
+}
+
+func (a *fakeAgents) Train(_ context.Context, instance string, t bus.Training) (bus.Trained, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.trainings = append(a.trainings, t)
+	return bus.Trained{Feels: []quell.Resource{quell.CPU}}, a.refusal
 }
 
 func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) error {

@@ -122,6 +122,7 @@ type Controller struct {
 	forgot      bool                 // the memory was empty at the start: drains that people set at the balancer are adopted, too
 	begun       bool                 // the group has had instances
 	stepped     time.Time            // when the last step began
+	trained     map[string]time.Time // instances that were trained on, and until when their readings are not used
 	held        map[string]hold      // instances that a person took out of rotation, when scaler and balancer were last asked
 	first       bool                 // the memory was empty: this is a first start, unless own instances are found
 	marked      int                  // orders counted in the stored mark
@@ -167,7 +168,8 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		born: opts.Now(), ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{}, mem: newMemory()}
+		born: opts.Now(), ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{},
+		trained: map[string]time.Time{}, mem: newMemory()}
 	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
 	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {

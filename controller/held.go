@@ -55,6 +55,7 @@ func (c *Controller) noteHolds(ctx context.Context, v *view) {
 		}
 		v.held[m.ID] = h
 	}
+	c.endedTrainings(ctx, v)
 	c.held, c.forgot = v.held, false
 }
 

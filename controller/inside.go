@@ -19,6 +19,8 @@ import (
 type Agents interface {
 	// Order sends orders to an instance's agent. The error says which orders are not in force, and why.
 	Order(ctx context.Context, instance string, orders bus.Orders) error
+	// Train does a part of a training at an instance's agent, which may refuse it.
+	Train(ctx context.Context, instance string, t bus.Training) (bus.Trained, error)
 }
 
 // agentWait limits how long agents may take to carry out orders, so that an agent that hangs delays only a part of one period.

@@ -113,6 +113,7 @@ func (c *Controller) takeSnapshot(r *round) {
 	if c.opts.Shared != nil {
 		c.opts.Shared.Enter(&snapshot)
 	}
+	c.leaveOutTrainings(&snapshot)
 	c.freed(&snapshot)
 	c.noteStates(&snapshot)
 	c.spoil(&snapshot)
@@ -130,6 +131,7 @@ func (c *Controller) noteStates(s *quell.Snapshot) {
 // cutShares applies the fast policy's cuts. If there are none, it keeps the last plan in force.
 func (c *Controller) cutShares(r *round) {
 	snapshot := c.gather.fastSnapshot(c.now(), r.view)
+	c.leaveOutTrainings(&snapshot)
 	r.view.snapshot = &snapshot
 	snapshot.Set(c.overrides())
 	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)

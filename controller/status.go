@@ -95,6 +95,7 @@ func (s *Status) HasModels() bool {
 type InstanceStatus struct {
 	ID          string      `json:"id"`
 	Address     string      `json:"address"`
+	Probe       string      `json:"probe,omitempty"` // address of its probe server
 	State       quell.State `json:"state"`
 	Health      string      `json:"health,omitempty"` // while health checks fail: the last check's request and its answer
 	Stale       bool        `json:"stale,omitempty"`
@@ -264,15 +265,15 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	if len(o.changes) > 0 {
 		s.Changes, s.ChangedAt = o.changes, snapshot.At
 	}
-	addresses := make(map[string]string, len(v.members))
+	members := make(map[string]quell.Member, len(v.members))
 	for _, m := range v.members {
-		addresses[m.ID] = m.Address
+		members[m.ID] = m
 	}
 	reasons, wanted := reasonsByInstance(s.Reasons, s.At), c.mem.State.Wanted(plan)
 	c.totals.predicted(c.status.Instances, snapshot, c.opts.Service.SLO.Metric, o.applied)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
-		row.Address = addresses[row.ID]
+		row.Address, row.Probe = members[row.ID].Address, members[row.ID].Probe
 		if w := entry(wanted, row.ID); w != nil && plan.Would == nil {
 			row.Would = w
 		}
@@ -440,6 +441,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 		return c.drain(ctx, cmd)
 	case bus.Undrain:
 		return c.undrain(ctx, cmd)
+	case bus.Train:
+		return c.train(ctx, cmd)
 	case bus.Replace:
 		return c.replace(ctx, cmd)
 	}

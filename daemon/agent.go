@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/agent/orca"
+	"github.com/quellhq/quell/agent/training"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
@@ -61,6 +62,8 @@ func (r *reporter) live(ctx context.Context, instance string, reload <-chan os.S
 		return err
 	}
 	defer func() { err = errors.Join(err, r.own.close()) }()
+	r.trainee = r.newTrainee()
+	defer r.trainee.Close()
 	if !file.Local() {
 		defer func() { err = errors.Join(err, r.outlets.serve(nil, nil)) }()
 		if err := r.connect(files); err != nil {
@@ -149,6 +152,8 @@ func carryOut(ctx context.Context, a *agent.Agent, o bus.Orders) error {
 	switch {
 	case o.Release:
 		return a.Release(ctx)
+	case o.Training != nil:
+		return errors.New("this is no agent of a whole machine: it cannot be trained on")
 	case o.Report != nil:
 		return errors.New("it reports to no balancers: set agent.reports to an address and restart the agent")
 	}
@@ -181,6 +186,7 @@ type reporter struct {
 	started        *config.File // the configuration at the start; of several services, that of the first
 	outlets        outlets      // the connections of the services
 	own            hostPolicy
+	trainee        *training.Machine
 	reports        *orca.Reports                    // what balancers are told; nil: nothing
 	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
 	setters        map[string]agent.Setter          // by server
@@ -199,6 +205,7 @@ type generation struct {
 	credits  credits.Driver // nil: no provider shows credits
 	sensors  []*sensor.Set  // none: no service
 	probes   *local.Probes
+	server   *probe.Server // nil: no service
 	registry *prometheus.Registry
 	listener *net.TCPListener // kept open when the agent's own listener on the same socket is closed; nil: no service
 }
@@ -324,7 +331,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	return &generation{file, a, loop, balances, sets, probes, registry, listener}, nil
+	return &generation{file, a, loop, balances, sets, probes, server, registry, listener}, nil
 }
 
 // Sensors makes the sensors of a configuration's agent, and its probes; some of the sensors report the results of running probes.
@@ -557,8 +564,8 @@ func Report(ctx context.Context, file *config.File, instance string, sensors age
 	if err != nil {
 		return err
 	}
-	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) error {
-		return carryOut(ctx, a, o)
+	unserve, err := conn.ServeOrders(file.Service.Name, instance, func(ctx context.Context, o bus.Orders) (any, error) {
+		return nil, carryOut(ctx, a, o)
 	})
 	if err != nil {
 		return err

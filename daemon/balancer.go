@@ -374,6 +374,14 @@ func probing(file *config.File) probe.Options {
 	return o
 }
 
+// TrainingProbes returns the options of downloads with which a training probes as live instances are probed.
+func TrainingProbes(file *config.File) (o probe.Options, err error) {
+	o = probing(file)
+	o.Sender = "trainer"
+	o.Token, err = config.Token(file.Probe.Token, file.Probe.TokenFile)
+	return o, err
+}
+
 // Probing returns how instances are probed under this configuration; false if it does not determine that.
 func Probing(file *config.File) (quell.Probing, bool) {
 	prober, err := probe.NewProber(probing(file))

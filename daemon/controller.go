@@ -316,6 +316,10 @@ func (a agents) Order(ctx context.Context, instance string, orders bus.Orders) e
 	return a.conn.Order(ctx, a.service, instance, orders)
 }
 
+func (a agents) Train(ctx context.Context, instance string, t bus.Training) (bus.Trained, error) {
+	return a.conn.Train(ctx, a.service, instance, t)
+}
+
 // tell tells an instance's agent what to report to balancers.
 func (a agents) tell(ctx context.Context, instance string, r quell.LoadReport) error {
 	return a.Order(ctx, instance, bus.Orders{Report: &r})

@@ -106,7 +106,7 @@ type outlet struct {
 	fast    bool // its fast policy uses what agents measure
 	conn    *bus.Conn
 	leave   func() // ends the renewing of its credential
-	order   func(context.Context, bus.Orders) error
+	order   bus.OrderHandler
 	unserve func() // nil: orders are not received yet
 	who     string // the instance
 }
@@ -122,12 +122,15 @@ func (r *reporter) connect(files []*config.File) error {
 			return nil, err
 		}
 		service := file.Service.Name
-		order := func(ctx context.Context, o bus.Orders) error {
-			if o.Report != nil && r.reports != nil {
+		order := func(ctx context.Context, o bus.Orders) (any, error) {
+			switch {
+			case o.Training != nil:
+				return r.trainee.Order(*o.Training)
+			case o.Report != nil && r.reports != nil:
 				r.reports.Tell(service, *o.Report)
-				return nil
+				return nil, nil
 			}
-			return carryOut(ctx, r.now.Load(), o)
+			return nil, carryOut(ctx, r.now.Load(), o)
 		}
 		return &outlet{service: service, conn: conn, leave: leave, who: r.instance, order: order}, nil
 	})
@@ -265,6 +268,13 @@ func (o *outlets) publish(_ context.Context, r quell.Reading) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// count returns the number of services.
+func (o *outlets) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.list)
 }
 
 // err returns which services the bus cannot be reached for, and why; nil if there are none.

@@ -21,7 +21,7 @@ const (
 	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own orders
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
-	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace
+	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace, train
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
 	Join       Role = "join"       // ask for the credential of a sensor, and nothing else; see Token
 	Shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status

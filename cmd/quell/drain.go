@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
@@ -91,36 +90,19 @@ func checkDrains(cmd *cobra.Command, path, instance string) error {
 
 // withoutInstance compares the load with what the other instances in rotation can take.
 func withoutInstance(s *controller.Status, instance string) (string, error) {
-	var load, can float64
-	left, known, unknown := 0, false, []string{}
-	for _, row := range s.Instances {
-		if row.RequestRate != nil {
-			load += *row.RequestRate
-		}
-		if row.ID == instance {
-			known = true
-			continue
-		}
-		if row.State != quell.Ready || row.Held != nil || row.Health != "" {
-			continue
-		}
-		if left++; row.CanTakeRate == nil {
-			unknown = append(unknown, row.ID)
-		} else {
-			can += *row.CanTakeRate
-		}
-	}
+	o := controller.Without(s.Instances, instance)
+	can := fmt.Sprintf("the other %d can take %s within the objective, and there are %s", o.Left, tell.Rate(o.Can), tell.Rate(o.Load))
 	switch {
-	case !known:
+	case !o.Known:
 		return "", userErrorf("service %s has no instance %q; quell status --all lists them", s.Service, instance)
-	case left == 0:
+	case o.Left == 0:
 		return "", fmt.Errorf("no: without %s no instance is in rotation", instance)
-	case len(unknown) > 0:
-		return "", fmt.Errorf("not known: what %s can take within the objective is not known yet", strings.Join(unknown, ", "))
-	case load > can:
-		return "", fmt.Errorf("no: the other %d can take %s within the objective, and there are %s", left, tell.Rate(can), tell.Rate(load))
+	case len(o.Unknown) > 0:
+		return "", fmt.Errorf("not known: what %s can take within the objective is not known yet", strings.Join(o.Unknown, ", "))
+	case o.Load > o.Can:
+		return "", errors.New("no: " + can)
 	}
-	return fmt.Sprintf("yes: the other %d can take %s within the objective, and there are %s", left, tell.Rate(can), tell.Rate(load)), nil
+	return "yes: " + can, nil
 }
 
 func undrainCommand() *cobra.Command {

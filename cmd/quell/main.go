@@ -88,6 +88,7 @@ func newRoot(reached *bool) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		demoCommand(), simCommand(), arenaCommand(), controllerCommand(), agentCommand(), balancerCommand(), hostCommand(), lingerCommand(),
+		interfereCommand(),
 		statusCommand(), topCommand(), budgetCommand(), endsAtOnce(explainCommand()), pauseCommand(), resumeCommand(), authorityCommand(),
 		forgetCommand(), overrideCommand(), releaseCommand(), drainCommand(), undrainCommand(), replaceCommand(), redlineCommand(),
 		endsAtOnce(journalCommand()), endsAtOnce(reportCommand()), compareCommand(), limitsCommand(), runCommand(), creditsCommand(),

@@ -25,12 +25,16 @@ import (
 func trainCommand() *cobra.Command {
 	var path, out, prefix string
 	var fresh bool
+	var on onMachine
 	cmd := &cobra.Command{
-		Use: "train [--config FILE] [--out training.jsonl] [--fresh]",
-		Short: "Run controlled experiments on emulated hosts, or on kernel machines, and write one row for each; goes on where an " +
-			"interrupted one stopped",
+		Use: "train [--on INSTANCE --url PATH...] [--config FILE] [--out training.jsonl] [--fresh]",
+		Short: "Run controlled experiments on emulated hosts, on kernel machines, or on an instance of your own, and write one row for " +
+			"each; goes on where an interrupted one stopped",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if on.instance != "" || on.given(cmd) {
+				return on.run(cmd, path, out, fresh)
+			}
 			file, err := daemon.Drivers().Load(path)
 			if err != nil {
 				return err
@@ -56,10 +60,12 @@ func trainCommand() *cobra.Command {
 					return err
 				}
 			}
-			return runTraining(ctx, cmd, hosts, store.In(o), store, out)
+			return runTraining(ctx, cmd, hosts.Run, store.In(o), store, out)
 		},
 	}
 	configFlag(cmd, &path)
+	serviceFlag(cmd)
+	on.flags(cmd)
 	cmd.Flags().StringVar(&out, "out", "training.jsonl", "file for the rows; rows of an interrupted training in it are used")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin again: a file of rows that exists is renamed to FILE.1, FILE.2 and so on")
 	cmd.Flags().StringVar(&prefix, "prefix", kernel.DefaultPrefix, "testbed kernel: prefix of the names of namespaces and cgroups")
@@ -68,11 +74,12 @@ func trainCommand() *cobra.Command {
 
 // runTraining makes the runs that the store lacks, and reports how many it stored, however the training ends.
 func runTraining(
-	ctx context.Context, cmd *cobra.Command, hosts experiment.Training, o train.Options, store *train.Store, out string,
+	ctx context.Context, cmd *cobra.Command, run func(context.Context, train.Options) ([]model.TrainingRow, error), o train.Options,
+	store *train.Store, out string,
 ) error {
 	bar := newProgressBar(cmd.ErrOrStderr())
 	o.Progress = bar.show
-	_, err := hosts.Run(ctx, o)
+	_, err := run(ctx, o)
 	bar.finish()
 	kept, added := len(store.Rows()), store.Added()
 	fmt.Fprintf(cmd.OutOrStdout(), "%d rows in %s: %d kept, %d new\n", kept+added, out, kept, added)
