@@ -60,7 +60,7 @@ func newOrigin(t *testing.T) *origin {
 func (o *origin) begin(i int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.now = i
+	o.now, o.got[i] = i, nil
 }
 
 // arrived returns what has arrived in a case.

@@ -70,7 +70,7 @@ func rowsOf(peers []*peer, results map[string]map[string]string, name string) (r
 
 // readPage reads the page back, for the columns of proxies that are not installed.
 func readPage(t *testing.T) recorded {
-	r := recorded{map[string]string{"HAProxy": "2.6", "nginx": "1.22"}, map[string]map[string]string{"HAProxy": {}, "nginx": {}}}
+	r := recorded{map[string]string{"HAProxy": "2.6", "nginx": "1.22"}, map[string]map[string]string{"Quell": {}, "HAProxy": {}, "nginx": {}}}
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Log(err)

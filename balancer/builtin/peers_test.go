@@ -72,7 +72,7 @@ func TestTheSameBytes(t *testing.T) {
 			continue
 		}
 		all.Go(func() {
-			p.playAll(results[p.name])
+			p.playAll(results[p.name], known.cells[p.name])
 		})
 	}
 	all.Wait()
@@ -233,17 +233,28 @@ func (p *peer) dial(c *manners) (halfCloser, error) {
 	return conn.(halfCloser), nil
 }
 
-// playAll plays all cases, and notes what the origin got and what the client got.
-func (p *peer) playAll(results map[string]string) {
+// playAll plays all cases, and notes what the origin got and what the client got. A case that differs from what is known is played again:
+// on a busy machine a client may be too late for the short time-outs, and only what differs each time is different.
+func (p *peer) playAll(results, known map[string]string) {
+	const tries = 3
+	for range tries {
+		p.playThose(results, func(name string) bool { return results[name] == "" || results[name] != known[name] })
+	}
+}
+
+// playThose plays some of the cases.
+func (p *peer) playThose(results map[string]string, which func(name string) bool) {
 	cases := bytesCases()
-	got := make([]string, len(cases))
+	got := map[int]string{}
 	for i, c := range cases {
-		p.origin.begin(i)
-		got[i] = p.play(i, &c)
+		if which(c.name) {
+			p.origin.begin(i)
+			got[i] = p.play(i, &c)
+		}
 	}
 	p.origin.settle()
-	for i, c := range cases {
-		results[c.name] = p.origin.arrived(i) + " ⟶ " + got[i]
+	for i, answer := range got {
+		results[cases[i].name] = p.origin.arrived(i) + " ⟶ " + answer
 	}
 }
 
