@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -111,13 +112,47 @@ func (r root) copyIn(file string) string {
 // built builds a release for this machine, as `make release` does.
 func built(t *testing.T, version string) (folder string) {
 	t.Helper()
-	need.Program(t, "git")
 	folder = t.TempDir()
+	build(t, folder, version)
+	return folder
+}
+
+func build(t *testing.T, folder, version string) {
+	t.Helper()
+	need.Program(t, "git")
 	arch := strings.TrimSpace(output(t, exec.Command("go", "env", "GOHOSTARCH")))
 	cmd := exec.Command("./build", folder, arch)
 	cmd.Env = append(os.Environ(), "VERSION="+version)
 	output(t, cmd)
-	return folder
+}
+
+// shared is the release that all tests install, because building it takes long.
+var shared struct {
+	sync.Mutex
+	folder string
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.folder != "" {
+		_ = os.RemoveAll(shared.folder)
+	}
+	os.Exit(code)
+}
+
+func release(t *testing.T) string {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.folder == "" {
+		folder, err := os.MkdirTemp("", "quell-release-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.folder = folder
+		build(t, folder, "v9.9.1")
+	}
+	return shared.folder
 }
 
 func output(t *testing.T, cmd *exec.Cmd) string {
@@ -140,8 +175,9 @@ func only(t *testing.T, pattern string) string {
 
 // TestPackage installs, upgrades, removes and purges the deb; a person's changes of the configuration survive the upgrade.
 func TestPackage(t *testing.T) {
+	t.Parallel()
 	r := newRoot(t)
-	folder := built(t, "v9.9.1")
+	folder := release(t)
 	deb := only(t, folder+"/*.deb")
 	only(t, folder+"/*.rpm")
 	sums := exec.Command(need.Program(t, "sha256sum"), "--check", filepath.Base(only(t, folder+"/*SHA256SUMS")))

@@ -2,6 +2,7 @@
 package setup
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -29,6 +30,8 @@ type Facts struct {
 	Here      string  // this machine's address, as the instances see it
 	Instances []Instance
 	From      string // the command that found it
+	Data      string // where Quell stores its files; empty: quell-data beside the configuration
+	Act       bool   // it sets weights from the start, instead of advising
 }
 
 // probePort is the first port of probe servers.
@@ -38,13 +41,17 @@ const probePort = 9466
 func Config(f *Facts) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	mode, about := "advise", "when quell report says that acting saves something: act"
+	if f.Act {
+		mode, about = "act", "advise only measures, and writes down what it would do"
+	}
 	line("# Written by %s. With mode advise Quell only measures, and writes down what it would do.", comment(f.From))
 	line("service: %s", quoted(f.Service))
 	line("slo: {metric: mean, threshold: %s}    # %s", threshold(f.LatencyMS), basis(f.LatencyMS))
 	line("sampling: 10s")
-	line("mode: advise                          # when quell report says that acting saves something: act")
+	line("mode: %-31s # %s", mode, about)
 	line("models: learn")
-	line("data: quell-data")
+	line("data: %s", cmp.Or(f.Data, "quell-data"))
 	line("listen: 127.0.0.1:9464                # metrics")
 	line("bus: {listen: %s, credentials: bus.creds}   # agents connect to this machine here", quoted(net.JoinHostPort(f.Here, "4222")))
 	line("")

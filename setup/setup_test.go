@@ -26,6 +26,17 @@ func TestConfig(t *testing.T) {
 	golden.Compare(t, filepath.Join("testdata", "builtin.golden"), []byte(Config(local)+"\n"+lines+"\n"))
 }
 
+func TestConfigOfThePackages(t *testing.T) {
+	f := found()
+	f.Act, f.Data = true, "/var/lib/quell"
+	text := Config(f)
+	for _, want := range []string{"\nmode: act ", "\ndata: /var/lib/quell\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 func TestThreshold(t *testing.T) {
 	for ms, want := range map[float64]string{0: "100ms", -1: "100ms", 13.2: "40ms", 0.04: "0.12ms", 333: "1000ms"} {
 		if got := threshold(ms); got != want {

@@ -29,7 +29,7 @@ import (
 // initFlags are the flags of `quell init`.
 type initFlags struct {
 	backend, service, out, burst string
-	force, agentless             bool
+	force, agentless, act        bool
 	watch                        watchFlags
 }
 
@@ -55,6 +55,7 @@ func initCommand() *cobra.Command {
 				return f.watch.run(cmd, facts, servers)
 			}
 			measure(cmd.Context(), facts, f.burst)
+			facts.Act, facts.Data = f.act, dataFor(f.out)
 			return f.write(cmd.OutOrStdout(), facts)
 		},
 	}
@@ -64,9 +65,18 @@ func initCommand() *cobra.Command {
 	fl.StringVar(&f.out, "out", "quell.yaml", "file for the configuration; - prints it")
 	fl.BoolVar(&f.force, "force", false, "write over an existing file")
 	fl.StringVar(&f.burst, "burst", "", "measure the link: download this path for up to one second and 32 MB from up to three instances")
+	fl.BoolVar(&f.act, "act", false, "write mode: act, so that Quell sets weights as soon as its predictions are proven; else mode: advise")
 	fl.BoolVar(&f.agentless, "agentless", false, "look from here, write no configuration")
 	f.watch.add(fl)
 	return cmd
+}
+
+// dataFor is where the packages' services store their files, if the configuration is theirs.
+func dataFor(config string) string {
+	if path, err := filepath.Abs(config); err == nil && path == "/etc/quell/quell.yaml" {
+		return "/var/lib/quell"
+	}
+	return ""
 }
 
 // mostAddresses bounds a list of addresses.
