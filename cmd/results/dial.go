@@ -28,6 +28,7 @@ var dialParts = map[string]func(f *dialFigures, ctx context.Context) error{
 	"calm":      (*dialFigures).calm,
 	"shares":    (*dialFigures).divide,
 	"harm":      (*dialFigures).harm,
+	"use":       (*dialFigures).measureUse, // on machines: needs root
 	"page":      func(*dialFigures, context.Context) error { return nil },
 }
 
@@ -82,6 +83,8 @@ type dialFigures struct {
 	CalmPlans  int            `json:"calm_plans"` // number of periods
 	Shares     []shareRow     `json:"shares"`
 	Harm       []harmRow      `json:"harm"`
+
+	Use *useFigures `json:"use,omitempty"`
 
 	Live labFigures `json:"-"`
 

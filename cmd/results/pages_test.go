@@ -158,6 +158,11 @@ func someDial(t *testing.T) dialFigures {
 			{Truth: "network", Named: []int{9, 1, 0, 0, 0}, Periods: estimate{1.4, 0.2}, Most: 2},
 			{Truth: "load change", Named: []int{0, 1, 0, 0, 9}},
 		},
+		Use: &useFigures{somewhere.Machine, []useRow{
+			{Resource: quell.CPU, Told: 0.4, Counted: []float64{0.4, 0.42}, Beside: []float64{0.39, 0.4}, Available: []float64{300, 330},
+				Peak: []float64{500, 550}},
+			{Resource: quell.Disk, Told: 0.4, Counted: []float64{0.38}, Beside: []float64{0.3}, Available: []float64{410}, Peak: []float64{400}},
+		}},
 		Intervals: []intervalRow{{Seconds: 1, Error: e, Right: 31, Periods: 3.5, False: 0.0123}},
 		Shares:    []shareRow{{Scenario: "twin", Scheduling: quell.LeastConn, Violation: e, Over: e, MoreViolation: e, MoreOver: e, MoreCost: e}},
 	}

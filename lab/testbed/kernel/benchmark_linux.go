@@ -41,7 +41,7 @@ func (m *Machine) Benchmark(ctx context.Context, r quell.Resource, length time.D
 		}
 		program, read = "fio", readFio
 		args = []string{"--name=benchmark", "--filename=" + file, "--size=" + strconv.Itoa(size), "--rw=randread", "--bs=4k", "--direct=1",
-			"--ioengine=psync", "--thread", "--numjobs=4", "--group_reporting", "--time_based", "--runtime=" + seconds, "--eta=never",
+			"--ioengine=psync", "--thread", "--numjobs=1", "--time_based", "--runtime=" + seconds, "--eta=never",
 			"--output-format=json", "--output=" + said}
 	default:
 		return 0, userErrorf("there is no benchmark of the %s", r)
