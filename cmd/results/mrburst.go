@@ -75,7 +75,7 @@ type burstData struct {
 
 // collect replaces live figures by those of the records, if there are any.
 func (d *burstData) collect() error {
-	for _, e := range burstExperiments {
+	for _, e := range burstExperiments() {
 		of := &d.Live
 		if e.set.Service == burstStore {
 			of = &d.Store

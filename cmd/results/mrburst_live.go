@@ -111,9 +111,11 @@ func (e burstExperiment) profiled(seed int) burstRecords {
 }
 
 // burstExperiments are all of them.
-var burstExperiments = []burstExperiment{
-	{"live", burstFiles, burstRecords(filepath.Join(labDir, "mrburst"))},
-	{"store", burstObjects, burstRecords(filepath.Join(labDir, "mrburst-store"))},
+func burstExperiments() []burstExperiment {
+	return []burstExperiment{
+		{"live", burstFiles, burstRecords(filepath.Join(labDir, "mrburst"))},
+		{"store", burstObjects, burstRecords(filepath.Join(labDir, "mrburst-store"))},
+	}
 }
 
 // fixed is the limit that a piece has all the time; none if it has none.
@@ -190,7 +192,7 @@ type burstWork struct {
 
 // burstWorkOf returns the work with a name: live-mrburst is a piece of live, live are all, live-2 and live-2-mrburst those of seed 2.
 func burstWorkOf(part string) (w burstWork, ok bool) {
-	for _, e := range burstExperiments {
+	for _, e := range burstExperiments() {
 		name, of := strings.CutPrefix(part, e.part)
 		w = burstWork{burstExperiment: e, seed: 1, pieces: e.set.pieces()}
 		for seed := 2; seed <= burstSeeds; seed++ {
@@ -214,6 +216,7 @@ func burstWorkOf(part string) (w burstWork, ok bool) {
 type burstRun struct {
 	Piece      string          `json:"piece"`
 	Seed       int             `json:"seed"`
+	Machine    string          `json:"machine"`
 	LastedS    float64         `json:"lasted_s"`
 	DepletedS  *float64        `json:"depleted_s,omitempty"` // when the first instance was slowed down for lack of credits; absent: never
 	Windows    []burstWindow   `json:"windows"`
@@ -318,7 +321,7 @@ func (w burstWork) play(ctx context.Context) (err error) {
 // collect adds the records of what was played here to the figures that are stored, in place of those of the same piece and seed. Stored
 // figures of other settings are dropped. It returns nil if nothing was ever played.
 func (e burstExperiment) collect(old *burstLiveData) (*burstLiveData, error) {
-	live := &burstLiveData{Machine: here().Machine, Settings: e.set}
+	live := &burstLiveData{Settings: e.set}
 	if old != nil && reflect.DeepEqual(old.Settings, e.set) {
 		live = old
 	}
@@ -330,7 +333,6 @@ func (e burstExperiment) collect(old *burstLiveData) (*burstLiveData, error) {
 		if len(runs) == 0 {
 			continue
 		}
-		live.Machine = here().Machine
 		for _, r := range runs {
 			live.Runs = slices.DeleteFunc(live.Runs, func(l burstRun) bool { return l.Piece == r.Piece && l.Seed == seed })
 		}
@@ -354,7 +356,7 @@ func (e burstExperiment) runs(seed int) (runs []burstRun, err error) {
 			return nil, err
 		}
 		if found {
-			run.Seed = seed
+			run.Seed, run.Machine = seed, here().Machine
 			runs = append(runs, run)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 
 // burstLiveData has the measured figures of the live part.
 type burstLiveData struct {
-	Machine  string        `json:"machine"`
 	Settings burstSettings `json:"settings"`
 	Runs     []burstRun    `json:"runs"`
 	Off      []burstOff    `json:"off,omitempty"` // of the profile's predictions, of each seed with enough windows
@@ -50,6 +49,31 @@ func (l *burstLiveData) runs(name string) (list []burstRun) {
 		}
 	}
 	return list
+}
+
+// machines says where the seeds were measured.
+func (l *burstLiveData) machines() string {
+	var list []string
+	seeds := map[string][]int{}
+	for _, r := range l.Runs {
+		if !slices.Contains(list, r.Machine) {
+			list = append(list, r.Machine)
+		}
+		if !slices.Contains(seeds[r.Machine], r.Seed) {
+			seeds[r.Machine] = append(seeds[r.Machine], r.Seed)
+		}
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	for i, machine := range list {
+		word := "seed"
+		if len(seeds[machine]) > 1 {
+			word = "seeds"
+		}
+		list[i] = fmt.Sprintf("%s (%s %s)", machine, word, listed(seeds[machine]))
+	}
+	return strings.Join(list, ", and ")
 }
 
 // lasted is for how long a run had credits, in seconds: at least, if they were never spent.
@@ -188,12 +212,20 @@ type burstSaid struct {
 // Error is |estimated - real| / real, as in MRburst, Table 2.
 func (s burstSaid) Error() float64 { return math.Abs(s.SaidS-s.TrueS) / s.TrueS }
 
+// FarthestOff is the largest error of the forecasts.
+func (f *burstFigures) FarthestOff() (most float64) {
+	for _, s := range f.Forecasts {
+		most = math.Max(most, s.Error())
+	}
+	return most
+}
+
 func newBurstFigures(part string, l *burstLiveData) *burstFigures {
 	if l == nil {
 		return nil
 	}
 	s := l.Settings
-	f := &burstFigures{Machine: l.Machine, Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf,
+	f := &burstFigures{Machine: l.machines(), Service: string(s.Service), CPU: s.CPU, CPUCredits: 60 * s.CPUOf,
 		FileKiB: s.File >> 10, LinkMbit: s.Link / 1e6, BaselineMbit: s.Baseline / 1e6,
 		CreditSeconds: s.Credits * 1e6 / (s.Link - s.Baseline), UsersText: listed(s.Users), Each: setting.FormatDuration(s.Each),
 		Objective: setting.FormatDuration(s.Objective), Window: setting.FormatDuration(s.Window),
@@ -230,6 +262,9 @@ func listed(numbers []int) string {
 	for _, n := range numbers {
 		texts = append(texts, fmt.Sprint(n))
 	}
+	if len(texts) == 1 {
+		return texts[0]
+	}
 	last := len(texts) - 1
 	return strings.Join(texts[:last], ", ") + " and " + texts[last]
 }
@@ -253,7 +288,8 @@ func said(runs []burstRun) (list []burstSaid) {
 // is compared over the seeds that both were played with.
 func (l *burstLiveData) best() string {
 	var title string
-	var longest, own, most float64
+	var longest, own float64
+	var seeds int
 	for _, p := range l.Settings.pieces() {
 		if p.mode != burstFixed {
 			continue
@@ -267,14 +303,14 @@ func (l *burstLiveData) best() string {
 			}
 		}
 		if len(windows) > 0 && l.kept(windows) >= 0.99 && stat.Mean(lasted, nil) > longest {
-			title, longest, own, most = p.Title(), stat.Mean(lasted, nil), stat.Mean(ours, nil), float64(len(lasted))
+			title, longest, own, seeds = p.Title(), stat.Mean(lasted, nil), stat.Mean(ours, nil), len(lasted)
 		}
 	}
 	if title == "" {
 		return ""
 	}
-	return fmt.Sprintf("Of the constant limits that keep the objective in 99%% of the windows, credits last longest with %s: %.0f s (seeds: "+
-		"%.0f). With mrburst they last %.2f times as long.", title, longest, most, own/longest)
+	return fmt.Sprintf("Of the constant limits that keep the objective in 99%% of the windows, credits last longest with %s: %.0f s "+
+		"(mean, seeds: %d). With mrburst they last %.2f times as long.", title, longest, seeds, own/longest)
 }
 
 // plot draws response times relative to the objective over time, and the number of users.

@@ -47,7 +47,7 @@ func someBurstRun(piece string, ms, depleted float64, limits ...burstLimit) burs
 
 func someBurst(set burstSettings) *burstLiveData {
 	network := burstLimit{quell.Network, 45e6}
-	l := &burstLiveData{Machine: somewhere.Machine, Settings: set, Off: []burstOff{{Seed: 1, N: 12, Mean: 0.04, Bias: 0.01}}}
+	l := &burstLiveData{Settings: set, Off: []burstOff{{Seed: 1, N: 12, Mean: 0.04, Bias: 0.01}}}
 	l.Runs = []burstRun{
 		{Piece: "profile", Seed: 1, Profile: "profile.jsonl: 60 windows\n\nLOAD  NO LIMIT\n"},
 		someBurstRun("default", 1100, 41), someBurstRun("mrburst", 2100, 190, network), someBurstRun("search-45", 2300, 100),
@@ -60,6 +60,9 @@ func someBurst(set burstSettings) *burstLiveData {
 	replaced := someBurstRun("replace-mrburst", 2100, 300, network)
 	replaced.Replaced, replaced.DepletedS = []float64{150, 290}, nil
 	l.Runs = append(l.Runs, replaced)
+	for i := range l.Runs {
+		l.Runs[i].Machine = somewhere.Machine
+	}
 	return l
 }
 
@@ -80,7 +83,7 @@ func TestMRburstPageBeforeMeasuring(t *testing.T) {
 
 // Pieces are chosen by name, and each lasts for at most five minutes.
 func TestBurstPieces(t *testing.T) {
-	for _, e := range burstExperiments {
+	for _, e := range burstExperiments() {
 		for seed, prefix := range map[int]string{1: e.part, 2: e.part + "-2", 3: e.part + "-3"} {
 			if w, ok := burstWorkOf(prefix); !ok || w.again || len(w.pieces) != len(e.set.pieces()) || w.part != e.part || w.seed != seed {
 				t.Errorf("%s: %+v", prefix, w)
@@ -144,7 +147,7 @@ func TestBurstCollect(t *testing.T) {
 	}
 	old := someBurst(burstFiles)
 	stale := someBurstRun("default", 1100, 99)
-	stale.Seed = 2
+	stale.Seed, stale.Machine = 2, "another machine"
 	old.Runs = append(old.Runs, stale)
 	got, err := e.collect(old)
 	if err != nil {
@@ -159,6 +162,9 @@ func TestBurstCollect(t *testing.T) {
 	}
 	if len(got.Off) != 2 || f.Off.N != got.Off[0].N+got.Off[1].N {
 		t.Errorf("errors of the profiles: %+v, together %+v", got.Off, f.Off)
+	}
+	if got := got.machines(); got != somewhere.Machine+" (seed 1), and "+here().Machine+" (seed 2)" {
+		t.Errorf("measured on %s", got)
 	}
 	if w := e.profiled(3); w != e.records.of(2) {
 		t.Errorf("seed 3 without a profile of its own uses that of %s", w)
@@ -188,7 +194,7 @@ func TestBurstFigures(t *testing.T) {
 	if row.Title != "MRburst" || row.Depleted != "190 s" || row.Times != "4.63" || row.Windows != 19 || row.Kept != "100%" {
 		t.Errorf("mrburst: %+v", row)
 	}
-	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s (seeds: 1)") || !strings.Contains(f.Best, "1.90 times") {
+	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s (mean, seeds: 1)") || !strings.Contains(f.Best, "1.90 times") {
 		t.Errorf("the best constant limit: %s", f.Best)
 	}
 	if len(f.Forecasts) != 7 || math.Abs(f.Forecasts[0].Error()-5.0/150) > 1e-9 || f.Forecasts[0].AtS != 10 {
