@@ -54,6 +54,7 @@ var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"mrburst":   mrburstPagePart,
 	"outlier":   single(outlierPagePart),
 	"prima":     primaLab().playPart,
+	"probing":   probingPagePart,
 	"resources": resourcesLab().playPart,
 	"stranger":  strangerPagePart,
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -37,29 +40,55 @@ func probings(budgets []float64, counts []int) []train.Probing {
 
 // probingPage measures how the error of severity depends on the probe budget.
 func probingPage(ctx context.Context, dir string) error {
-	sc, err := simulatedService()
-	if err != nil {
+	return errors.Join(probingPagePart(ctx, dir, "simulated"), probingPagePart(ctx, dir, "emulated"))
+}
+
+// probingPagePart measures a part, simulated or emulated, or only writes the page.
+func probingPagePart(ctx context.Context, dir, part string) (err error) {
+	var d probingData
+	path := filepath.Join(dir, "probing.json")
+	if _, err := readJSON(path, &d); err != nil {
 		return err
 	}
-	study := train.ProbingStudy{
-		Probings: probings([]float64{0.01, 0.02, 0.03, 0.05}, []int{1, 8, 20, 40, 80}), Resource: emulated.Shared,
-		Cells: probedCells, Run: 40 * time.Minute, WarmUp: 10 * time.Second, Seed: 1,
+	switch part {
+	case "simulated":
+		if d.Simulated, err = simulateProbing(ctx, probings([]float64{0.01, 0.02, 0.03, 0.05}, []int{1, 8, 20, 40, 80})); err == nil {
+			err = writeJSON(path, d)
+		}
+	case "emulated":
+		d.Emulated, err = probedForReal(ctx)
+	case "page":
+	default:
+		err = fmt.Errorf("the probing page has no part %q", part)
 	}
-	for range runtime.GOMAXPROCS(0) {
-		study.Machines = append(study.Machines, &sim.Trainer{Scenario: sc})
-	}
-	simulated, err := study.Study(ctx)
-	if err != nil {
-		return err
-	}
-	emulated, err := probedForReal(ctx)
 	if err != nil {
 		return err
 	}
 	return writePage(dir, "probing", probingFigures{
-		place: here(), LinkBits: linkBits, Period: probingPeriod, Cells: len(probedCells), Simulated: probed(simulated, linkBits),
-		EmulatedCells: len(emulatedCells), EmulatedRun: emulatedProbing, Emulated: probed(emulated, linkBits),
+		place: here(), LinkBits: linkBits, Period: probingPeriod, Cells: len(probedCells), Simulated: probed(d.Simulated, linkBits),
+		EmulatedCells: len(emulatedCells), EmulatedRun: emulatedProbing, Emulated: probed(d.Emulated, linkBits),
 	})
+}
+
+// probingData has the simulated figures of the page, as they are in probing.json. The emulated ones are in live.json, as text.
+type probingData struct {
+	Simulated []train.ProbingScore `json:"simulated"`
+	Emulated  []train.ProbingScore `json:"-"`
+}
+
+// simulateProbing compares ways to probe a simulated machine.
+func simulateProbing(ctx context.Context, probings []train.Probing) ([]train.ProbingScore, error) {
+	sc, err := simulatedService()
+	if err != nil {
+		return nil, err
+	}
+	study := train.ProbingStudy{
+		Probings: probings, Resource: emulated.Shared, Cells: probedCells, Run: 40 * time.Minute, WarmUp: 10 * time.Second, Seed: 1,
+	}
+	for range runtime.GOMAXPROCS(0) {
+		study.Machines = append(study.Machines, &sim.Trainer{Scenario: sc})
+	}
+	return study.Study(ctx)
 }
 
 // probingFigures are the errors with each budget, simulated and on emulated hosts.

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/train"
 )
 
 // atRoot moves to the root of the repository, where pages are written, and hides what this machine measured.
@@ -58,7 +59,8 @@ func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "prima", "resources", "stranger"} {
+	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "prima", "probing", "resources",
+		"stranger"} {
 		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -92,6 +94,7 @@ func TestSimulatedPagesAreNotStale(t *testing.T) {
 		"mrburst:simulated": mrburstAgain,
 		"mrburst:table-2":   table2Again,
 		"group:cells":       groupAgain,
+		"probing:simulated": probingAgain,
 		"twin":              twinAgain,
 	} {
 		t.Run(page, func(t *testing.T) {
@@ -256,4 +259,11 @@ func twinAgain(t *testing.T) (now, old any) {
 		t.Fatal(err)
 	}
 	return lines(dir), old
+}
+
+// probingAgain probes by one large download.
+func probingAgain(t *testing.T) (now, old any) {
+	var d probingData
+	stored(t, "probing", &d)
+	return must[[]train.ProbingScore](t)(simulateProbing(t.Context(), probings(nil, nil))), d.Simulated[:1]
 }
