@@ -48,7 +48,7 @@ var signals = []Signal{Probe, Connect, Latency}
 
 // Constants of the judgement.
 const (
-	confirm    = 2    // consecutive windows that must show it
+	confirm    = 2    // windows that must show it, with none between them that shows nothing
 	enough     = 6    // windows after which an instance's own usual time is known
 	usualOver  = 60   // windows of the usual time
 	leastShift = 0.22 // logarithm: at least 25% longer
@@ -56,6 +56,8 @@ const (
 	leastAtFirst = 0.69
 	deviations   = 4.0  // and this many standard deviations of what usually remains
 	priorSD      = 0.10 // of what remains, while few windows are known
+	alike        = 3.0  // a shift must be this many standard errors of the window's own mean: a few slow connections are no neighbour
+	stays        = 0.5  // of leastShift: a server that was slowed counts as slowed until confirm windows are below it
 	forgetAt     = 1000 // windows without an instance, after which it is forgotten
 )
 
@@ -167,7 +169,8 @@ func ownLoad(k *Known, s *Sample) float64 {
 func judgeOne(s *Sample, known *Known, shift [3]float64) Finding {
 	f := Finding{ID: s.ID, Missing: missing(s)}
 	shown := slices.IndexFunc(signals[:2], func(signal Signal) bool { // slow requests alone may have other reasons
-		return beyond(shift[slices.Index(signals, signal)], known.of(signal))
+		v := shift[slices.Index(signals, signal)]
+		return beyond(v, known.of(signal)) && s.together(signal, v)
 	})
 	v := best(shift)
 	if shown >= 0 {
@@ -179,16 +182,47 @@ func judgeOne(s *Sample, known *Known, shift [3]float64) Finding {
 	} else {
 		f.Unknown = unknown(s)
 	}
+	if shown < 0 && known.lasts(v) {
+		f.Slowed, f.By = true, signals[known.By]
+		return f
+	}
 	if shown < 0 {
-		known.Passed = 0
+		if known.Calm = 0; !(v > stays*leastShift) { // else the next window decides
+			known.Passed = 0
+		}
 		f.Slow = beyond(shift[2], known.of(Latency))
 		return f
 	}
-	known.Passed = min(known.Passed+1, confirm)
+	known.Passed, known.Calm, known.By = min(known.Passed+1, confirm), 0, shown
 	if f.By = signals[shown]; known.Passed >= confirm {
 		f.Slowed = true
 	}
 	return f
+}
+
+// together returns whether the connections of a window were slow together. If the side that looks was busy for a moment, a few of them took
+// long and the others did not: then the mean's standard error is large, too. Downloads are few and vary by the neighbour itself.
+func (s *Sample) together(signal Signal, shift float64) bool {
+	if signal != Connect || s.ConnectMS.N < 2 {
+		return true
+	}
+	p := s.ConnectMS
+	se := p.StddevMS / math.Sqrt(float64(p.N)) / p.MeanMS // of the mean's logarithm
+	return -math.Expm1(-shift) > alike*se
+}
+
+// lasts returns whether a server that was slowed counts as slowed in a window that does not show it. Severity changes with the neighbour's
+// load, so single windows say little.
+func (k *Known) lasts(shift float64) bool {
+	if k.Passed < confirm || math.IsNaN(shift) {
+		return false
+	}
+	if shift > stays*leastShift {
+		k.Calm = 0
+		return true
+	}
+	k.Calm++
+	return k.Calm < confirm
 }
 
 // best returns the shift of the best signal that was measured. Requests are none: they may be slow for other reasons.

@@ -27,6 +27,8 @@ type Known struct {
 	Rate     Track    `json:"rate"`
 	Untaught int      `json:"untaught,omitempty"` // consecutive windows that did not teach what is usual
 	Passed   int      `json:"passed,omitempty"`   // consecutive windows that showed interference
+	Calm     int      `json:"calm,omitempty"`     // consecutive windows since then that showed none
+	By       int      `json:"by,omitempty"`       // the signal that showed it, by its place in signals
 	Carried  float64  `json:"carried,omitempty"`  // requests per second within the objective
 }
 
@@ -157,5 +159,6 @@ func (k *Known) sound() bool {
 			return false
 		}
 	}
-	return k.Passed >= 0 && k.Passed <= confirm && k.Seen >= 0 && k.Carried >= 0
+	return k.Passed >= 0 && k.Passed <= confirm && k.Calm >= 0 && k.Calm <= confirm &&
+		k.By >= 0 && k.By < len(signals) && k.Seen >= 0 && k.Carried >= 0
 }
