@@ -84,6 +84,7 @@ var mayImport = map[string][]string{
 	"balancer/reports": {".", "balancer", "balancer/health", "setting"},
 	"balancer/nginx": {".", "balancer", "balancer/health", "balancer/measure", "setting", "internal/lockfile", "internal/logsocket",
 		"internal/outage", "internal/program", "internal/tick", "internal/atomicfile"},
+	"keda":                           {"internal/connlimit", "internal/grpclimit"},
 	"scaler":                         {".", "setting"},
 	"scaler/*":                       {".", "setting", "scaler"},
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},

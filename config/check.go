@@ -53,7 +53,8 @@ func (t Drivers) check(d *setting.Decoder, f *File) {
 	checkWeb(d, f)
 	checkCredentials(f.sharedPlaces(d), f)
 	if f.shared == nil {
-		checkTLSFiles(d, f)
+		checkTLSFiles(d, f, "bus.tls", f.Bus.TLS)
+		checkTLSFiles(d, f, "keda.tls", f.KEDA.TLS)
 	}
 	checkPlaces(d, f)
 }
@@ -266,13 +267,12 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func checkTLSFiles(d *setting.Decoder, f *File) {
-	t := f.Bus.TLS
-	if !d.Sound("bus.tls") {
+func checkTLSFiles(d *setting.Decoder, f *File, at string, t TLS) {
+	if !d.Sound(at) {
 		return
 	}
 	whole := true
-	for _, c := range []struct{ key, path string }{{"bus.tls.ca", t.CA}, {"bus.tls.cert", t.Cert}, {"bus.tls.key", t.Key}} {
+	for _, c := range []struct{ key, path string }{{at + ".ca", t.CA}, {at + ".cert", t.Cert}, {at + ".key", t.Key}} {
 		if c.path == "" {
 			continue
 		}
@@ -281,22 +281,22 @@ func checkTLSFiles(d *setting.Decoder, f *File) {
 			d.Refuse(c.key, "", "%s %s", f.values[c.key], reason(err))
 		}
 	}
-	if t.Key != "" && d.Sound("bus.tls.key") {
-		checkPrivate(d, "bus.tls.key", f.values["bus.tls.key"], t.Key)
+	if t.Key != "" && d.Sound(at+".key") {
+		checkPrivate(d, at+".key", f.values[at+".key"], t.Key)
 	}
 	if !whole {
 		return
 	}
 	if t.CA != "" {
 		if pem, _ := yaml.ReadFile(t.CA); !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			d.Refuse("bus.tls.ca", "", "%s holds no certificate in PEM form", f.values["bus.tls.ca"])
+			d.Refuse(at+".ca", "", "%s holds no certificate in PEM form", f.values[at+".ca"])
 		}
 	}
 	if t.Cert != "" && t.Key != "" {
 		cert, _ := yaml.ReadFile(t.Cert)
 		key, _ := yaml.ReadFile(t.Key)
 		if _, err := tls.X509KeyPair(cert, key); err != nil {
-			d.Refuse("bus.tls.cert", "", "%s and %s are no pair: %s", f.values["bus.tls.cert"], f.values["bus.tls.key"],
+			d.Refuse(at+".cert", "", "%s and %s are no pair: %s", f.values[at+".cert"], f.values[at+".key"],
 				strings.TrimPrefix(err.Error(), "tls: "))
 		}
 	}

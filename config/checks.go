@@ -39,6 +39,7 @@ func checkFile(d *setting.Decoder, f *File) {
 	if d.Given("scaler") && d.Sound("scaler.kind") {
 		f.Scaler.Settings.Check(d, f.Service)
 	}
+	checkKEDA(d, f)
 	checkProbe(d, f)
 	checkTrain(d, f.Train)
 	d.Apart("probe.listen", f.Probe.Listen, "agent.metrics", f.Agent.Metrics)
@@ -155,11 +156,28 @@ func checkBounds(d *setting.Decoder, path string, g quell.Group) {
 func checkBus(d *setting.Decoder, b Bus) {
 	d.Either("bus.token", "bus.token_file", "both give the token")
 	d.Either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
-	if d.Given("bus.tls.cert") != d.Given("bus.tls.key") && d.Sound("bus.tls") {
-		d.Refuse("bus.tls", "", "cert and key come together")
-	}
+	checkPair(d, "bus.tls")
 	if b.TokenCommands && d.Sound("bus") && b.URL == "" && !d.Given("bus.token") && !d.Given("bus.token_file") {
 		d.Refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
+	}
+}
+
+func checkPair(d *setting.Decoder, path string) {
+	if d.Given(path+".cert") != d.Given(path+".key") && d.Sound(path) {
+		d.Refuse(path, "", "cert and key come together")
+	}
+}
+
+// checkKEDA checks what is listened with: clients that show a certificate need a server that has one.
+func checkKEDA(d *setting.Decoder, f *File) {
+	d.Apart("keda.listen", f.KEDA.Listen, "listen", f.Listen)
+	d.Apart("keda.listen", f.KEDA.Listen, "bus.listen", f.Bus.Listen)
+	checkPair(d, "keda.tls")
+	if d.Given("keda.tls") && !d.Given("keda.listen") && d.Sound("keda") {
+		d.Refuse("keda.tls", "set keda.listen", "is for an address, and there is none")
+	}
+	if d.Given("keda.tls.ca") && !d.Given("keda.tls.cert") && d.Sound("keda.tls") {
+		d.Refuse("keda.tls.ca", "set cert and key, too", "without TLS nobody shows a certificate")
 	}
 }
 

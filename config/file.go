@@ -34,6 +34,7 @@ type File struct {
 	Data     string   // folder of all files that Quell keeps
 	Listen   string   // address of the controller's metrics and health; empty: off
 	Page     Page     // of the controller, at Listen
+	KEDA     KEDA     // advice for KEDA
 	Web      string   // path of a web configuration file for all HTTP of controller, balancer and agent; empty: plain HTTP
 	Bus      Bus
 	Balancer Balancer
@@ -46,6 +47,12 @@ type File struct {
 	keys   setting.Table     // the declarations of all keys
 	places *setting.Decoder
 	shared *File // the file that names this service beside others; nil: it is alone
+}
+
+// KEDA configures the answers to KEDA's external scaler.
+type KEDA struct {
+	Listen string // empty: off
+	TLS    TLS
 }
 
 // Page configures the controller's web page.

@@ -42,6 +42,13 @@ func (t Drivers) fileKeys(f *File) setting.Table {
 			setting.Opt("hosts", setting.ListOf(&f.Page.Hosts, "", func(s *string) setting.Value { return setting.Text(s).Then(bareHost) }),
 				"names under which browsers may ask for the page, beside localhost, the machine's name, and addresses"),
 		}, "the web page of the controller").ReadBy(atStart(ControllerProcess)),
+		setting.Opt("keda", setting.Table{
+			setting.Opt("listen", setting.ListenAddress(&f.KEDA.Listen),
+				"address at which KEDA's external scaler is answered (gRPC) with the number of instances that Quell wants, as in 0.0.0.0:9470").
+				Or("off"),
+			setting.Opt("tls", tlsKeys(&f.KEDA.TLS), "certificates, as files in PEM form; with ca only clients that it signed are answered").
+				Or("without TLS"),
+		}, "advice for KEDA, which then sets the number of pods").ReadBy(atStart(ControllerProcess)),
 		setting.Opt("bus", busKeys(&f.Bus), "the message bus that connects the processes").ReadBy(everybody),
 		setting.Opt("balancer", t.balancerKeys(&f.Balancer), "what spreads requests over the instances").ReadBy(reads(balancing)),
 		setting.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances").ReadBy(atStart(ControllerProcess)),

@@ -74,6 +74,8 @@ func TestFullFile(t *testing.T) {
 		},
 		Models: "/etc/quell/models.json", Learn: true, Data: "/var/lib/quell",
 		Page: Page{Hosts: []string{"quell.example.org"}}, Web: "/etc/quell/web.yml",
+		KEDA: KEDA{Listen: "0.0.0.0:9470",
+			TLS: TLS{CA: "/etc/quell/tls/keda.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"}},
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
 			Credentials: "/etc/quell/secrets/controller.creds", Join: "/etc/quell/secrets/shop.join",

@@ -176,6 +176,9 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	if r.meter.Meter, err = measure(file, driver, r.Controller, log, &r.stop); err != nil {
 		return nil, err
 	}
+	if err := answerKEDA(file, r.Controller, log, &r.stop); err != nil {
+		return nil, err
+	}
 	go retiring(ctx, file, r.Controller, r.lease, log)
 	p.log.Info("controller started", "service", file.Service.Name, "policy", file.Service.Policy.Name, "mode", file.Service.Mode,
 		"bus", busOf(file), "balancer", file.Balancer.Kind+" "+file.Balancer.Settings.Where(), "scaler", file.Scaler.Kind, "metrics", file.Listen)

@@ -48,7 +48,13 @@ func TestBesideAPolicy(t *testing.T) {
 	_, err := d.Start(t.Context(), 1)
 	r.refused(err, name, "delete-policy")
 	r.refused(d.Stop(t.Context(), ids[:1]), name)
-	r.opts.BesidePolicies = true
+	r.opts.advises = true // that is what advice is for
+	adviser := r.driver()
+	ready(t, adviser, 2)
+	if err := adviser.Report(); err != nil {
+		t.Errorf("in advise mode: %v", err)
+	}
+	r.opts.BesidePolicies, r.opts.advises = true, false
 	told := r.driver()
 	ready(t, told, 2)
 	if _, err := told.Start(t.Context(), 1); err != nil || r.desired() != 3 {

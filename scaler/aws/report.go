@@ -14,8 +14,11 @@ import (
 func (d *Driver) Report() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return errors.Join(d.errs.look, d.now.policiesErr, d.errs.notices, d.errs.launch, d.errs.hook, d.rival(d.now),
-		suspended(d.now, "Launch", "Terminate"), inUnits(d.now))
+	errs := []error{d.errs.look, d.now.policiesErr, d.errs.notices, d.errs.launch, d.errs.hook}
+	if !d.opts.advises { // else others may scale the group
+		errs = append(errs, d.rival(d.now), suspended(d.now, "Launch", "Terminate"), inUnits(d.now))
+	}
+	return errors.Join(errs...)
 }
 
 // rival returns an error that names scaling policies of AWS which change the same group.

@@ -34,6 +34,7 @@ type Settings struct {
 	Every                   time.Duration
 	BesidePolicies          bool
 	StopProtected           bool
+	advises                 bool // others may scale the group
 }
 
 // Keys is the table of its keys.
@@ -61,8 +62,10 @@ func isURL(text string) string {
 	return ""
 }
 
-// Check has nothing to add: every key stands for itself.
-func (s *Settings) Check(*setting.Decoder, quell.Service) {}
+// Check notes whether Quell only advises. Every key stands for itself.
+func (s *Settings) Check(_ *setting.Decoder, service quell.Service) {
+	s.advises = service.Mode == quell.Advise
+}
 
 // New makes the driver.
 func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {

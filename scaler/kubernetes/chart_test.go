@@ -85,6 +85,8 @@ func TestChartsValues(t *testing.T) {
 			false},
 		"without nodes":  {[]string{target, "config.scaler.nodes=false"}, "kind: Role", "kind: ClusterRole", false},
 		"without volume": {[]string{target, "persistence.enabled=false"}, "emptyDir: {}", "PersistentVolumeClaim", false},
+		"for KEDA": {[]string{target, "config.keda.listen=0.0.0.0:9470"}, "{name: keda, port: 9470, targetPort: keda}", "kind: PodMonitor",
+			false},
 		"with a monitor": {[]string{target, "podMonitor=true"}, "kind: PodMonitor", "x", false},
 		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
 			"name: balancer", false},

@@ -22,7 +22,10 @@ const mostNamed = 3
 
 // Report returns everything about the target that a person should know, nil if all is well.
 func (d *Driver) Report() error {
-	errs := []error{d.stale(), d.rival(), d.incomplete()}
+	errs := []error{d.stale(), d.incomplete()}
+	if !d.opts.Advises {
+		errs = append(errs, d.rival())
+	}
 	d.mu.Lock()
 	pods := d.pods
 	d.mu.Unlock()

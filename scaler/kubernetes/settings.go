@@ -24,6 +24,7 @@ type Settings struct {
 	Port, ProbePort     int
 	Kubeconfig, Context string
 	Nodes               bool
+	advises             bool // others may scale the target
 }
 
 // Keys is the table of its keys.
@@ -44,8 +45,10 @@ func (s *Settings) Keys() setting.Table {
 	}
 }
 
-// Check has nothing to add: every key stands for itself.
-func (s *Settings) Check(*setting.Decoder, quell.Service) {}
+// Check notes whether Quell only advises. Every key stands for itself.
+func (s *Settings) Check(_ *setting.Decoder, service quell.Service) {
+	s.advises = service.Mode == quell.Advise
+}
 
 // Files are the paths that are relative to the configuration.
 func (s *Settings) Files(string) []*string { return []*string{&s.Kubeconfig} }
@@ -62,7 +65,7 @@ func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
 	resource, name, _ := parseTarget(s.Target)
 	return scaler.Made(New(Options{
 		Config: config, Namespace: namespace, Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort, Nodes: s.Nodes,
-		Logger: in.Logger,
+		Advises: s.advises, Logger: in.Logger,
 	}))
 }
 

@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell/controller"
+)
+
+func TestWanted(t *testing.T) {
+	now, four := time.Unix(1000, 0), 4
+	known := controller.Status{Leading: true, Wanted: &four, At: now.Add(-5 * time.Second)}
+	change := func(f func(*controller.Status)) controller.Status { s := known; f(&s); return s }
+	for name, tc := range map[string]struct {
+		status controller.Status
+		why    string // "": known
+	}{
+		"known":          {known, ""},
+		"standing by":    {change(func(s *controller.Status) { s.Leading = false }), "not the leader"},
+		"just started":   {change(func(s *controller.Status) { s.Wanted = nil }), "no decision"},
+		"stuck":          {change(func(s *controller.Status) { s.At = now.Add(-time.Minute) }), "1m0s ago"},
+		"clock set back": {change(func(s *controller.Status) { s.At = now.Add(time.Hour) }), ""},
+	} {
+		n, err := wanted(tc.status, now, 30*time.Second)
+		if tc.why == "" && (n != 4 || err != nil) || tc.why != "" && (err == nil || !strings.Contains(err.Error(), tc.why)) {
+			t.Errorf("%s: %d, %v", name, n, err)
+		}
+	}
+}
