@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -94,11 +93,11 @@ func axis(to *plot.Axis, a model.Axis) {
 	to.Label.Text, to.Min, to.Max, to.Padding = a.Label, a.Low, a.High, 0
 	switch {
 	case a.Log:
-		to.Scale, to.Tick.Marker = plot.LogScale{}, plot.TickerFunc(plainTicks)
+		to.Scale, to.Tick.Marker = plot.LogScale{}, plot.TickerFunc(figure.LogTicks)
 	case a.Share:
 		to.Tick.Marker = plot.TickerFunc(tenths)
 	default:
-		to.Tick.Marker = plot.TickerFunc(roundTicks)
+		to.Tick.Marker = plot.TickerFunc(figure.RoundTicks)
 	}
 }
 
@@ -187,43 +186,3 @@ func tenths(_, _ float64) []plot.Tick {
 	}
 	return ticks
 }
-
-// roundTicks are from three to nine labelled ticks, at multiples of 1, 2 or 5 times a power of ten.
-func roundTicks(low, high float64) (ticks []plot.Tick) {
-	const most = 8 // steps
-	power := math.Pow10(int(math.Floor(math.Log10((high - low) / most))))
-	step := power
-	for _, times := range []float64{2, 5, 10} {
-		if (high-low)/step <= most {
-			break
-		}
-		step = times * power
-	}
-	for n := math.Ceil(low / step); n*step <= high; n++ {
-		ticks = append(ticks, plot.Tick{Value: n * step, Label: fmt.Sprintf("%.6g", n*step)})
-	}
-	return ticks
-}
-
-// plainTicks are the labelled ticks of a logarithmic axis: a few round numbers of every power of ten, fewer if the axis is long.
-func plainTicks(low, high float64) []plot.Tick {
-	steps := []float64{1, 2, 3, 5, 7}
-	switch {
-	case high/low > longestAxis:
-		steps = steps[:1]
-	case high/low > longAxis:
-		steps = []float64{1, 2, 5}
-	}
-	var ticks []plot.Tick
-	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-		for _, k := range steps {
-			if v := k * math.Pow(10, e); v >= low && v <= high {
-				ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.6g", v)})
-			}
-		}
-	}
-	return ticks
-}
-
-// If the ratio of its ends exceeds one of these, a logarithmic axis has fewer ticks.
-const longAxis, longestAxis = 30, 1e5

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/stats"
 )
@@ -139,18 +140,18 @@ func TestRoundTicks(t *testing.T) {
 		low := rapid.Float64Range(-100, 100).Draw(t, "low")
 		high := low + math.Pow(10, rapid.Float64Range(-2, 5).Draw(t, "length"))
 		labels := map[string]bool{}
-		for _, tick := range roundTicks(low, high) {
+		for _, tick := range figure.RoundTicks(low, high) {
 			if tick.Value < low || tick.Value > high {
 				t.Fatalf("%g is outside", tick.Value)
 			}
 			labels[tick.Label] = true
 		}
-		if n := len(roundTicks(low, high)); n < 3 || n > 9 || len(labels) != n {
+		if n := len(figure.RoundTicks(low, high)); n < 3 || n > 9 || len(labels) != n {
 			t.Fatalf("%d ticks, labelled %v", n, labels)
 		}
 	})
 	var labels []string
-	for _, tick := range roundTicks(0, 28) {
+	for _, tick := range figure.RoundTicks(0, 28) {
 		labels = append(labels, tick.Label)
 	}
 	if !slices.Equal(labels, []string{"0", "5", "10", "15", "20", "25"}) {

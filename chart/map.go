@@ -55,7 +55,7 @@ func hues() part {
 // scale says in the legend what the colours of a map mean.
 func (s sheet) scale(m *model.Map) {
 	all := hues().colours
-	for _, tick := range plainTicks(m.Least, m.Most) {
+	for _, tick := range figure.LogTicks(m.Least, m.Most) {
 		at := (math.Log(tick.Value) - math.Log(m.Least)) / (math.Log(m.Most) - math.Log(m.Least))
 		s.Legend.Add(tick.Label+" "+m.Unit, figure.Swatch{Color: all[min(len(all)-1, int(at*float64(len(all))))]})
 	}

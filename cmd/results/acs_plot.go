@@ -7,9 +7,9 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/tenants"
 	"github.com/quellhq/quell/policy/acs"
 )
@@ -27,7 +27,7 @@ func plotCaps(dir string) error {
 		return err
 	}
 	literal.X.Label.Text = "seconds"
-	return saveAbove(filepath.Join(dir, "acs-caps.png"), damped, literal)
+	return figure.WriteAbove(filepath.Join(dir, "acs-caps.png"), damped, literal)
 }
 
 // capsOver draws one run.
@@ -38,19 +38,25 @@ func capsOver(title string, p quell.Policy) (*plot.Plot, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lines []any
+	var lines []figure.Series
 	for tenant, name := range list {
-		var line plotter.XYs
+		line := figure.Series{Name: name, Color: figure.Nth(tenant)}
 		for i, period := range out.Periods {
-			line = append(line, plotter.XY{X: float64(i + 1), Y: period.Run[tenant]})
+			line.Points = append(line.Points, plotter.XY{X: float64(i + 1), Y: period.Run[tenant]})
 		}
-		lines = append(lines, name, line)
+		lines = append(lines, line)
 	}
-	drawn := plot.New()
-	drawn.Title.Text, drawn.Y.Label.Text = title, "processors"
-	drawn.Y.Min, drawn.Y.Max, drawn.X.Max = 0, 1.05, 72 // room for the legend
-	drawn.Legend.Top = true
-	return drawn, plotutil.AddLines(drawn, lines...)
+	low, high := 1.0, 0.0
+	for _, period := range out.Periods[len(out.Periods)/2:] {
+		low, high = min(low, period.Run[0]), max(high, period.Run[0])
+	}
+	found := fmt.Sprintf("%s: the first tenant ends with %.2f of the processor", title, high)
+	if high-low > 0.05 {
+		found = fmt.Sprintf("%s: the first tenant swings between %.2f and %.2f of the processor", title, low, high)
+	}
+	drawn := figure.New(found, "", "processors")
+	drawn.X.Min, drawn.Y.Min, drawn.Y.Max = 0, 0, 1.05
+	return drawn, figure.AddLines(drawn, lines...)
 }
 
 // plotLive draws the weights and caps of real programs over time, with one drawing for each mode that has them.
@@ -60,22 +66,19 @@ func plotLive(dir string, l *acsLiveData) error {
 	}
 	var drawings []*plot.Plot
 	for _, run := range l.drawn() {
-		drawn := plot.New()
-		drawn.Title.Text, drawn.Y.Label.Text = run.Title, "weight, or cap in processors"
-		drawn.Legend.Top, drawn.Y.Min, drawn.X.Max = true, 0, 1.3*(run.SettleS+run.MeasuredS) // room for the legend
-		var lines []any
+		drawn := figure.New(run.Title, "", "weight, or cap in processors")
+		drawn.X.Min, drawn.Y.Min = 0, 0
+		var lines []figure.Series
 		for i, w := range run.Tenants {
-			var line plotter.XYs
+			line := figure.Series{Name: w.String(), Color: figure.Nth(i)}
 			for _, m := range run.Moments {
 				if limit, ok := m.Limits[fmt.Sprintf("%s%02d", acsGroup, i)]; ok {
-					line = append(line, plotter.XY{X: m.AtS, Y: limit})
+					line.Points = append(line.Points, plotter.XY{X: m.AtS, Y: limit})
 				}
 			}
-			if len(line) > 0 {
-				lines = append(lines, w.String(), line)
-			}
+			lines = append(lines, line)
 		}
-		if err := plotutil.AddLines(drawn, lines...); err != nil {
+		if err := figure.AddLines(drawn, lines...); err != nil {
 			return err
 		}
 		drawings = append(drawings, drawn)
@@ -84,5 +87,5 @@ func plotLive(dir string, l *acsLiveData) error {
 		return nil
 	}
 	drawings[len(drawings)-1].X.Label.Text = "seconds"
-	return saveAbove(filepath.Join(dir, "acs-live.png"), drawings...)
+	return figure.WriteAbove(filepath.Join(dir, "acs-live.png"), drawings...)
 }

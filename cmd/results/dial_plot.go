@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
@@ -17,10 +20,10 @@ import (
 
 // plotTails draws the p90 of all requests in each period, one line for each run.
 func plotTails(path string, sc *scenario.Scenario, runs []*experiment.Record) error {
-	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = "seconds", "p90, ms"
-	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-	var lines []any
+	p := figure.New("Response times of all requests in each period", "seconds", "p90, ms")
+	figure.Logarithmic(&p.Y)
+	var lines []figure.Series
+	var titles []string
 	period := sc.Service.Sampling.Seconds()
 	for i, r := range runs {
 		if r == nil {
@@ -33,18 +36,21 @@ func plotTails(path string, sc *scenario.Scenario, runs []*experiment.Record) er
 			}
 		}
 		if len(line) > 0 {
-			lines = append(lines, experiment.Title(sc, sc.Runs[i]), line)
+			titles = append(titles, experiment.Title(sc, sc.Runs[i]))
+			lines = append(lines, figure.Series{Name: titles[len(titles)-1], Points: line})
 		}
 	}
 	if len(lines) == 0 {
 		return nil
 	}
-	if err := plotutil.AddLines(p, lines...); err != nil {
+	for i, col := range figure.Runs(titles...) {
+		lines[i].Color = col
+	}
+	p.X.Min = 0
+	if err := figure.AddLines(p, lines...); err != nil {
 		return err
 	}
-	p.Legend.Top = true
-	p.X.Min, p.X.Max = 0, 1.35*sc.Duration.Seconds() // room for the legend
-	return saveAbove(path, p)
+	return figure.WriteAbove(path, p)
 }
 
 // plotIntervals draws what DIAL sees with periods of different lengths (Figure 6).
@@ -62,20 +68,28 @@ func plotIntervals(path string, rows []intervalRow) error {
 	}
 	var plots []*plot.Plot
 	for _, panel := range panels {
-		p := plot.New()
-		p.Y.Label.Text = panel.label
+		p := figure.New("", "", panel.label)
 		var line plotter.XYs
 		for _, r := range rows {
 			line = append(line, plotter.XY{X: r.Seconds, Y: panel.value(r)})
 		}
-		if err := plotutil.AddLinePoints(p, line); err != nil {
+		dial, _ := figure.Policy("dial")
+		if err := figure.AddLines(p, figure.Series{Points: line, Color: dial, Mark: figure.Disc}); err != nil {
 			return err
 		}
 		p.X.Min, p.Y.Min = 0, 0
 		plots = append(plots, p)
 	}
+	plots[0].Title.Text = intervalsFound(rows)
 	plots[len(plots)-1].X.Label.Text = "length of the periods, s"
-	return saveAbove(path, plots...)
+	return figure.WriteAbove(path, plots...)
+}
+
+// intervalsFound says which length has the smallest error, and what it costs.
+func intervalsFound(rows []intervalRow) string {
+	best := slices.MinFunc(rows, func(a, b intervalRow) int { return cmp.Compare(a.Error.Mean, b.Error.Mean) })
+	return fmt.Sprintf("DIAL errs least with periods of %g s: %.1f%%, and names the neighbour after %.1f s", best.Seconds, 100*best.Error.Mean,
+		best.Delay())
 }
 
 // plotFits draws the p90 of training runs over the use of their resource, by instance and neighbour, with the curves of Eq. 1 (Figure 4).
@@ -91,15 +105,15 @@ func plotFits(path, dir string, dial *model.Dial) error {
 		if !fitted || len(points[r]) == 0 {
 			continue
 		}
-		p := plot.New()
-		p.X.Label.Text, p.Y.Label.Text = fmt.Sprintf("use of the %s by instance and neighbour", r), "p90, ms"
+		p := figure.New("", fmt.Sprintf("use of the %s by instance and neighbour", r), "p90, ms")
 		scatter, err := plotter.NewScatter(points[r])
 		if err != nil {
 			return err
 		}
-		scatter.Radius = vg.Points(2)
+		scatter.Radius, scatter.Shape, scatter.Color = vg.Points(2), draw.CircleGlyph{}, figure.Others
 		curve := plotter.NewFunction(q.MS)
-		curve.Color = plotutil.Color(1)
+		curve.Color, _ = figure.Policy("dial")
+		curve.Width = vg.Points(1.6)
 		p.Add(scatter, curve)
 		p.X.Min, p.X.Max, p.Y.Min = 0, 1, 0
 		plots = append(plots, p)
@@ -107,7 +121,7 @@ func plotFits(path, dir string, dial *model.Dial) error {
 	if len(plots) == 0 {
 		return nil
 	}
-	return saveAbove(path, plots...)
+	return figure.WriteAbove(path, plots...)
 }
 
 // trainedPoints are the p90s of a training over the use of its resource.

@@ -1,16 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"image/color"
 	"path/filepath"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 )
@@ -24,19 +26,19 @@ func plotDisturbed(path string, sc *scenario.Scenario, records []*experiment.Rec
 	var plots []*plot.Plot
 	n := presences(sc)[0]
 	for _, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
-		var lines []any
+		var lines []figure.Series
 		for i, run := range sc.Runs {
 			if title := iceRunTitle(run); records[i] != nil && run.Scheduling == scheduling && slices.Contains(overTime, title) {
-				lines = append(lines, title, disturbedOverTime(sc, n, records[i]))
+				col, _ := figure.Policy(title)
+				lines = append(lines, figure.Series{Name: title, Points: disturbedOverTime(sc, n, records[i]), Color: col})
 			}
 		}
 		if len(lines) == 0 {
 			continue
 		}
-		p := plot.New()
-		p.Title.Text, p.Y.Label.Text = string(scheduling), "median, ms"
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-		if err := plotutil.AddLines(p, lines...); err != nil {
+		p := figure.New(string(scheduling)+": response times of the server beside the neighbour (dashed: it comes, it goes)", "", "median, ms")
+		figure.Logarithmic(&p.Y)
+		if err := figure.AddLines(p, lines...); err != nil {
 			return false, err
 		}
 		for _, at := range []float64{n.from, n.to} {
@@ -44,16 +46,14 @@ func plotDisturbed(path string, sc *scenario.Scenario, records []*experiment.Rec
 				return false, err
 			}
 		}
-		p.Legend.Top = true
-		p.X.Min, p.X.Max = 0, 1.5*sc.Duration.Seconds() // room for the legend
-		p.X.Tick.Marker = every(10)
+		p.X.Min, p.X.Max = 0, sc.Duration.Seconds()
 		plots = append(plots, p)
 	}
 	if len(plots) == 0 {
 		return false, nil
 	}
 	plots[len(plots)-1].X.Label.Text = "seconds"
-	return true, saveAbove(path, plots...)
+	return true, figure.WriteAbove(path, plots...)
 }
 
 // disturbedOverTime is the median response time at a disturbed instance in each two seconds.
@@ -86,9 +86,9 @@ func plotMedians(path string, rows []iceTableRow) error {
 			titles = append(titles, row.Title)
 		}
 	}
-	p := plot.New()
-	p.Y.Label.Text = "median beside the neighbour, ms"
+	p := figure.New("", "", "median beside the neighbour, ms")
 	const width = 14
+	colours := map[quell.Scheduling]color.Color{quell.RoundRobin: figure.Others, quell.LeastConn: figure.Threshold}
 	for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
 		values := make(plotter.Values, len(titles))
 		for _, row := range rows {
@@ -100,15 +100,17 @@ func plotMedians(path string, rows []iceTableRow) error {
 		if err != nil {
 			return err
 		}
-		bars.Color, bars.LineStyle.Width = plotutil.Color(k), 0
+		bars.Color, bars.LineStyle.Width = colours[scheduling], 0
 		bars.Offset = vg.Points(width) * (vg.Length(k) - 0.5)
 		p.Add(bars)
 		p.Legend.Add(string(scheduling), bars)
 	}
+	least := slices.MinFunc(rows, func(a, b iceTableRow) int { return cmp.Compare(a.DisturbedMS, b.DisturbedMS) })
+	p.Title.Text = fmt.Sprintf("%s over %s has the lowest median beside the neighbour: %.0f ms", least.Title, least.Scheduling,
+		least.DisturbedMS)
 	p.Legend.Top, p.Y.Min = true, 0
 	p.NominalX(shortTitles(titles)...)
-	p.X.Max += 0.15 * float64(len(titles)) // room for the legend
-	return saveAbove(path, p)
+	return figure.WriteAbove(path, p)
 }
 
 // shortTitles are titles of runs that fit below bars.
@@ -220,21 +222,19 @@ func plotStreams(path string, s *streamFigures) error {
 	}
 	var plots []*plot.Plot
 	for _, panel := range panels {
-		p := plot.New()
-		p.X.Label.Text, p.Y.Label.Text = panel.label, "mean frame delay, ms"
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
-		var lines []any
+		p := figure.New("", panel.label, "mean frame delay, ms")
+		figure.Logarithmic(&p.Y)
+		var lines []figure.Series
 		for column, title := range panel.titles {
-			lines = append(lines, title, delaysOf(panel.rows, column))
+			lines = append(lines, figure.Series{Name: title, Points: delaysOf(panel.rows, column), Color: figure.Nth(column),
+				Mark: figure.Disc})
 		}
-		if err := plotutil.AddLinePoints(p, lines...); err != nil {
+		if err := figure.AddLines(p, lines...); err != nil {
 			return err
 		}
-		p.Legend.Top = true
-		p.X.Max += 0.3 * (p.X.Max - p.X.Min) // room for the legend
 		plots = append(plots, p)
 	}
-	return saveAbove(path, plots...)
+	return figure.WriteAbove(path, plots...)
 }
 
 // delaysOf are the measured mean delays of a column.

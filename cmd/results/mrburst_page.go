@@ -9,11 +9,10 @@ import (
 	"time"
 
 	"gonum.org/v1/gonum/stat"
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 
 	"github.com/quellhq/quell/credit"
+	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -315,10 +314,10 @@ func (l *burstLiveData) best() string {
 
 // plot draws response times relative to the objective over time, and the number of users.
 func (l *burstLiveData) plot(path string) error {
-	drawn := plot.New()
-	drawn.Y.Label.Text, drawn.X.Label.Text = "95th percentile / objective", "seconds"
-	drawn.Legend.Top, drawn.Y.Min, drawn.Y.Max = true, 0, 4
-	var lines []any
+	drawn := figure.New("", "", "95th percentile / objective")
+	drawn.Y.Min, drawn.Y.Max = 0, 4
+	var lines []figure.Series
+	var found []string
 	for _, name := range []string{"default", "cpu", "mrburst"} {
 		r, ok := l.run(name, 1)
 		var line plotter.XYs
@@ -329,19 +328,27 @@ func (l *burstLiveData) plot(path string) error {
 			}
 		}
 		if ok && len(line) > 0 {
-			lines = append(lines, name, line)
+			end := line[len(line)-1].X + l.Settings.Window.Seconds()/2
+			found = append(found, fmt.Sprintf("%s %.0f", name, end))
+			lines = append(lines, figure.Series{Name: name, Points: line})
 		}
 	}
-	users := plot.New()
-	users.Y.Label.Text, users.Y.Min = "users", 0
+	for i, col := range figure.Runs("default", "cpu", "mrburst")[:len(lines)] {
+		lines[i].Color = col
+	}
+	drawn.Title.Text = "Seconds until the objective was lost: " + strings.Join(found, ", ")
+	lines = append(lines, figure.Series{Name: "objective", Color: figure.Threshold, Dashed: true,
+		Points: plotter.XYs{{X: 0, Y: 1}, {X: l.Settings.Longest.Seconds(), Y: 1}}})
+	users := figure.New("", "seconds", "users")
+	users.Y.Min = 0
 	var steps plotter.XYs
 	for at := time.Duration(0); at < l.Settings.Longest; at += time.Second {
 		steps = append(steps, plotter.XY{X: at.Seconds(), Y: float64(l.Settings.usersAt(at))})
 	}
-	err := plotutil.AddLines(drawn, lines...)
-	if err = cmp.Or(err, plotutil.AddLines(users, steps)); err != nil {
+	err := figure.AddLines(drawn, lines...)
+	if err = cmp.Or(err, figure.AddLines(users, figure.Series{Points: steps, Color: figure.Others})); err != nil {
 		return err
 	}
 	drawn.X.Max, users.X.Max = l.Settings.Longest.Seconds(), l.Settings.Longest.Seconds()
-	return saveAbove(path, drawn, users)
+	return figure.WriteAbove(path, drawn, users)
 }

@@ -3,16 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/examples"
@@ -145,13 +140,10 @@ func comparePlans(
 }
 
 func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanScore) error {
-	p := plot.New()
-	p.Title.Text = fmt.Sprintf("Error of the capacity against training runs (%s)", metric)
-	p.X.Label.Text, p.Y.Label.Text = "runs", "error, as a utilisation (mean and 95th percentile)"
-	p.X.Min, p.Y.Min, p.Legend.Top = 0, 0, true
-	p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = vg.Points(3), -vg.Points(10), -vg.Points(6)
-	p.X.Tick.Marker, p.Y.Tick.Marker = every(20), every(0.01)
-	p.Add(figure.Grid())
+	p := figure.New(fmt.Sprintf("Error of the capacity by the number of training runs (%s; dashed: 95th percentile of the errors)", metric),
+		"runs", "error, as a utilisation")
+	p.X.Min, p.Y.Min = 0, 0
+	var lines []figure.Series
 	for i, s := range []struct {
 		name   string
 		scores []train.PlanScore
@@ -161,31 +153,11 @@ func plotPlans(path string, metric quell.Metric, grids, adaptive []train.PlanSco
 			mean = append(mean, plotter.XY{X: score.Runs, Y: score.Scores.Capacity.Mean})
 			p95 = append(p95, plotter.XY{X: score.Runs, Y: score.Scores.Capacity.P95})
 		}
-		for k, points := range []plotter.XYs{mean, p95} {
-			l, marks, err := plotter.NewLinePoints(points)
-			if err != nil {
-				return err
-			}
-			l.Color, marks.Color, marks.Shape = plotutil.Color(i), plotutil.Color(i), draw.CircleGlyph{}
-			l.Width = vg.Points(1.5)
-			if k == 1 {
-				l.Dashes, marks.Shape = []vg.Length{vg.Points(4), vg.Points(3)}, draw.RingGlyph{}
-			}
-			p.Add(l, marks)
-			p.Legend.Add(s.name+[]string{", mean", ", 95th percentile"}[k], l, marks)
-		}
+		lines = append(lines, figure.Series{Name: s.name + ", mean", Points: mean, Color: figure.Nth(i), Mark: figure.Disc},
+			figure.Series{Name: s.name + ", p95", Points: p95, Color: figure.Nth(i), Mark: figure.Ring, Dashed: true})
 	}
-	p.X.Max, p.Y.Max = 1.05*p.X.Max, 1.2*p.Y.Max
-	return p.Save(8*vg.Inch, 4.5*vg.Inch, path)
-}
-
-// every makes a tick at each multiple of a step.
-func every(step float64) plot.Ticker {
-	return plot.TickerFunc(func(low, high float64) []plot.Tick {
-		var ticks []plot.Tick
-		for i := math.Ceil(low / step); i*step <= high; i++ {
-			ticks = append(ticks, plot.Tick{Value: i * step, Label: fmt.Sprintf("%.4g", i*step)})
-		}
-		return ticks
-	})
+	if err := figure.AddLines(p, lines...); err != nil {
+		return err
+	}
+	return figure.WriteAbove(path, p)
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"image/color"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/quellhq/quell/internal/figure"
 	"github.com/quellhq/quell/lab/experiment"
@@ -16,71 +14,65 @@ import (
 	"github.com/quellhq/quell/policy/table"
 )
 
-// plotRun draws a run over time: at the top the response time and its threshold, below each instance's utilisation and its
-// neighbours' use.
+// plotRun draws a run over time: at the top the response time and its threshold, below the highest and the lowest utilisation of the
+// instances, and the neighbours' use.
 func plotRun(path, title string, sc *scenario.Scenario, r *experiment.Record) error {
-	latency := plot.New()
-	latency.Title.Text, latency.Y.Label.Text = title, "response time, ms"
 	var seen, threshold plotter.XYs
+	above := 0
 	for _, m := range r.Moments {
 		if m.AtS < 0 {
 			continue
 		}
+		if m.LatencyMS > sc.Service.SLO.ThresholdMS() {
+			above++
+		}
 		seen = append(seen, plotter.XY{X: m.AtS, Y: m.LatencyMS})
 		threshold = append(threshold, plotter.XY{X: m.AtS, Y: sc.Service.SLO.ThresholdMS()})
 	}
-	if err := plotutil.AddLines(latency, string(sc.Service.SLO.Metric), seen, "threshold", threshold); err != nil {
+	found := fmt.Sprintf("%s: above the objective at %d%% of the times", title, 100*above/max(1, len(seen)))
+	latency := figure.New(found, "", "response time, ms")
+	if err := figure.AddLines(latency, figure.Series{Name: string(sc.Service.SLO.Metric), Points: seen, Color: runColour(title)},
+		figure.Series{Name: "objective", Points: threshold, Color: figure.Threshold, Dashed: true}); err != nil {
 		return err
 	}
-	latency.Y.Min = 0
-	use := plot.New()
-	use.X.Label.Text, use.Y.Label.Text = "seconds", "share of a host's "+string(experiment.Fullest(sc))
-	use.Y.Min = 0
-	var lines []any
-	for _, id := range instancesOf(r) {
-		lines = append(lines, "U "+id, useOf(r, id))
-	}
-	for _, host := range disturbedHosts(r) {
-		lines = append(lines, "neighbour "+host, disturbance(r, host))
-	}
-	if err := plotutil.AddLines(use, lines...); err != nil {
+	use := figure.New("", "seconds", "share of a host's "+string(experiment.Fullest(sc)))
+	if err := figure.AddLines(use, uses(r)...); err != nil {
 		return err
 	}
 	for _, p := range []*plot.Plot{latency, use} {
-		p.Legend.Top, p.X.Min = true, 0
-		p.X.Max = 1.2 * sc.Duration.Seconds() // room for the legend
-		p.X.Tick.Marker = every(sc.Duration.Seconds() / 8)
-		p.Y.Max *= 1.05
+		p.X.Min, p.Y.Min, p.X.Max, p.Y.Max = 0, 0, sc.Duration.Seconds(), 1.05*p.Y.Max
 	}
-	return saveAbove(path, latency, use)
+	return figure.WriteAbove(path, latency, use)
 }
 
-func instancesOf(r *experiment.Record) []string {
-	var ids []string
-	for _, m := range r.Moments {
-		for _, in := range m.Instances {
-			if !slices.Contains(ids, in.ID) {
-				ids = append(ids, in.ID)
-			}
-		}
+func runColour(title string) color.Color {
+	if col, ok := figure.Policy(title); ok {
+		return col
 	}
-	slices.SortFunc(ids, byNumber)
-	return ids
+	return figure.Nth(0)
 }
 
-func useOf(r *experiment.Record, id string) plotter.XYs {
-	var line plotter.XYs
+// uses are the highest and the lowest utilisation of the instances at each moment, and the use of each neighbour.
+func uses(r *experiment.Record) []figure.Series {
+	highest := figure.Series{Name: "fullest instance", Color: figure.Threshold}
+	lowest := figure.Series{Name: "emptiest instance", Color: figure.Others}
 	for _, m := range r.Moments {
+		var all []float64
 		for _, in := range m.Instances {
-			if in.ID == id && in.Utilization != nil && m.AtS >= 0 {
-				line = append(line, plotter.XY{X: m.AtS, Y: *in.Utilization})
+			if in.Utilization != nil {
+				all = append(all, *in.Utilization)
 			}
 		}
+		if len(all) > 0 && m.AtS >= 0 {
+			highest.Points = append(highest.Points, plotter.XY{X: m.AtS, Y: slices.Max(all)})
+			lowest.Points = append(lowest.Points, plotter.XY{X: m.AtS, Y: slices.Min(all)})
+		}
 	}
-	if line == nil { // because the library refuses lines without points
-		line = plotter.XYs{{}}
+	lines := []figure.Series{highest, lowest}
+	for k, host := range disturbedHosts(r) {
+		lines = append(lines, figure.Series{Name: "neighbour " + host, Points: disturbance(r, host), Color: figure.Nth(k), Dashed: true})
 	}
-	return line
+	return lines
 }
 
 func disturbedHosts(r *experiment.Record) []string {
@@ -119,12 +111,11 @@ func plotTradeoff(path string, all []contender) error {
 		return err
 	}
 	over.X.Label.Text = "instance-seconds"
-	return saveAbove(path, violation, over)
+	return figure.WriteAbove(path, violation, over)
 }
 
 func tradeoff(label string, all []contender, value func(contender) float64) (*plot.Plot, error) {
-	p := plot.New()
-	p.Y.Label.Text = label
+	p := figure.New("", "", label)
 	series := map[string]plotter.XYs{}
 	var order []string
 	for _, c := range all {
@@ -134,20 +125,14 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 		}
 		series[name] = append(series[name], plotter.XY{X: c.Cost(), Y: value(c)})
 	}
-	for i, name := range order {
-		line, points, err := plotter.NewLinePoints(series[name])
-		if err != nil {
-			return nil, err
-		}
-		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
-		points.Radius = vg.Points(4)
-		p.Add(line, points)
-		p.Legend.Add(name, line, points)
+	var lines []figure.Series
+	for i, col := range figure.Runs(order...) {
+		lines = append(lines, figure.Series{Name: order[i], Points: series[order[i]], Color: col, Mark: figure.Disc})
 	}
-	p.Add(figure.Grid())
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, 1.4*p.X.Max, 0, 1.15*p.Y.Max
-	p.X.Tick.Marker = every(200)
-	p.Legend.Top = true
+	if err := figure.AddLines(p, lines...); err != nil {
+		return nil, err
+	}
+	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 1.15*p.Y.Max
 	return p, nil
 }
 
@@ -160,19 +145,4 @@ func (c contender) rule() string {
 		return "haproxy " + string(c.run.Scheduling)
 	}
 	return c.run.Policy.Name + " " + string(c.run.Scheduling)
-}
-
-// saveAbove writes the plots one above the other as a PNG.
-func saveAbove(path string, plots ...*plot.Plot) error {
-	img := vgimg.NewWith(vgimg.UseWH(9*vg.Inch, vg.Length(len(plots))*3.2*vg.Inch), vgimg.UseDPI(80))
-	rows := make([][]*plot.Plot, len(plots))
-	for i, p := range plots {
-		rows[i] = []*plot.Plot{p}
-	}
-	tiles := draw.Tiles{Rows: len(plots), Cols: 1}
-	canvases := plot.Align(rows, tiles, draw.New(img))
-	for i, p := range plots {
-		p.Draw(canvases[i][0])
-	}
-	return figure.Write(path, vgimg.PngCanvas{Canvas: img})
 }
