@@ -41,7 +41,7 @@ func newMachine(t *testing.T, hostname string) machine {
 	boot.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNET |
 		syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
 	if err := boot.Start(); err != nil {
-		need.Skip(t, "needs to make namespaces: "+err.Error())
+		t.Skip("this machine cannot make namespaces: " + err.Error())
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -58,7 +58,7 @@ func newMachine(t *testing.T, hostname string) machine {
 		select {
 		case <-ended:
 			text, _ := os.ReadFile(logged.Name())
-			need.Skip(t, fmt.Sprintf("needs to boot systemd in namespaces: %s", text))
+			t.Skipf("this machine cannot boot a systemd in namespaces: %s", text)
 		default:
 		}
 		state, _ := m.try("systemctl is-active basic.target")
@@ -76,7 +76,7 @@ func controlGroup(t *testing.T) string {
 	}
 	group := filepath.Join(top, "quell-packaging-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
-		need.Skip(t, "needs to make control groups: "+err.Error())
+		t.Skip("this machine cannot make control groups: " + err.Error())
 	}
 	t.Cleanup(func() {
 		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
