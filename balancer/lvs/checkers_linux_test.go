@@ -24,7 +24,7 @@ const (
 
 // TestCheckers runs TestInGuest in a virtual machine that has ipvsadm and keepalived.
 func TestCheckers(t *testing.T) {
-	guest.RunWith(t, "../..", []string{"ipvsadm", "keepalived"}, "ip_vs", "ip_vs_wrr", "ip_vs_wlc")
+	guest.Machine{Programs: []string{"ipvsadm", "keepalived"}}.Run(t, "../..", "ip_vs", "ip_vs_wrr", "ip_vs_wlc")
 }
 
 const vip, realOne, realTwo = "10.9.0.1:80", "10.9.0.11:80", "10.9.0.12:80"

@@ -23,7 +23,12 @@ import (
 
 // The kernel of the machine that runs the tests often has no IPVS. So TestKernel starts a small virtual machine with a kernel that has it.
 
-func TestMain(m *testing.M) { os.Exit(guest.Main(m)) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(iceRole); role != "" {
+		os.Exit(playICERole(role))
+	}
+	os.Exit(guest.Main(m))
+}
 
 // TestKernel runs TestInGuest in the virtual machine.
 func TestKernel(t *testing.T) { guest.Run(t, "../..", "ip_vs", "ip_vs_wrr", "ip_vs_wlc") }
@@ -84,6 +89,11 @@ func TestInGuest(t *testing.T) {
 		t.Skip("runs in the guest only, see TestKernel")
 	}
 	bringUp(t, "10.9.0.1/32", "10.9.0.11/32", "10.9.0.12/32")
+	if program := os.Getenv(iceProgram); program != "" {
+		mountAll(t)
+		t.Run("ice", func(t *testing.T) { guestICE(t, program) })
+		return
+	}
 	if _, err := os.Stat(ipvsadm); err == nil {
 		mountAll(t)
 		t.Run("deleted", guestDeleted)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -33,6 +34,12 @@ var iceParts = []icePart{
 	{"sticky", (*iceFigures).sticky},
 }
 
+// iceGuest is the part that is played in a virtual machine, only on request.
+var iceGuest = icePart{"lvs", func(f *iceFigures, ctx context.Context) (err error) {
+	f.LVS, err = playICEOverLVS(ctx)
+	return err
+}}
+
 // icePage simulates all parts. The lab's parts are played only on request, because they need root and a quiet machine.
 func icePage(ctx context.Context, dir string) error { return writeICE(ctx, dir, iceParts...) }
 
@@ -42,7 +49,7 @@ func icePagePart(ctx context.Context, dir, name string) error {
 	if name == "page" {
 		return writeICE(ctx, dir)
 	}
-	for _, p := range iceParts {
+	for _, p := range append(slices.Clone(iceParts), iceGuest) {
 		if p.name == name {
 			return writeICE(ctx, dir, p)
 		}
@@ -87,6 +94,7 @@ type iceFigures struct {
 	Hours      []iceHour     `json:"hours"`
 	Beside     []iceBeside   `json:"beside"`
 	Sticky     []iceSticky   `json:"sticky"`
+	LVS        []lvsPhase    `json:"lvs,omitempty"`
 
 	Live labFigures `json:"-"`
 

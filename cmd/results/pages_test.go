@@ -176,8 +176,15 @@ func someICE(t *testing.T) *iceFigures {
 	}
 	e := estimate{0.123, 0.045}
 	estimator := &model.Estimator{Intercept: 0.06, Previous: 0.64, Requests: 0.21, CPI: 0.24}
+	cut, least := 2.25, 0.375
 	return &iceFigures{
 		Seeds: 2, Onsets: 30, Live: live,
+		LVS: []lvsPhase{
+			{Name: "calm", Requests: map[string]int{"one": 200, "two": 198}, MedianMS: map[string]float64{"one": 40, "two": 41},
+				P90MS: map[string]float64{"one": 60, "two": 62}},
+			{Name: "neighbour 1", Requests: map[string]int{"one": 120, "two": 200}, MedianMS: map[string]float64{"one": 90, "two": 45},
+				P90MS: map[string]float64{"one": 160, "two": 70}, CutS: &cut, Least: &least, BackS: &cut},
+		},
 		Trainings: []iceTraining{{Machines: "ice-hour", Resource: quell.CPU, Runs: 6, Windows: 3600, Right: 0.991,
 			Detector: "cpu_hidden > 0.2: interference (2160)\n", Signal: "cpu_wait",
 			Fits:      []model.EstimatorFit{{Degree: 1, R2: 0.9, Without: 0.8}},

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +25,8 @@ import (
 )
 
 const (
-	result   = "QUELL-GUEST" // begins the line with the guest's result
-	patience = 8 * time.Minute
+	result   = "QUELL-GUEST"   // begins the line with the guest's result
+	starting = 3 * time.Minute // a guest may take as long to start and to end
 )
 
 // Inside returns whether this process is the init of a guest.
@@ -57,18 +59,27 @@ func loadModule(path string) error {
 	return unix.FinitModule(int(file.Fd()), "", 0)
 }
 
+// Machine is what a guest has.
+type Machine struct {
+	Programs   []string      // of this machine, with their libraries, at the same paths
+	Processors int           // 0: one
+	MemoryMB   int           // 0: 512
+	Longest    time.Duration // for how long the tests may run; 0: 5 minutes
+	Env        []string      // NAME=value, without spaces
+}
+
 // Run runs the test TestInGuest of this package in a guest, which first loads these modules and those that they depend on. root is the path
 // of the repository, where `make guest` has put the kernel and the modules into .cache/guest.
 func Run(t *testing.T, root string, modules ...string) {
 	t.Helper()
-	RunWith(t, root, nil, modules...)
+	Machine{}.Run(t, root, modules...)
 }
 
-// RunWith is Run in a guest that also has these programs of this machine, with their libraries, at the same paths.
-func RunWith(t *testing.T, root string, programs []string, modules ...string) {
+// Run is like the function Run, and returns what the guest printed.
+func (m Machine) Run(t *testing.T, root string, modules ...string) string {
 	t.Helper()
 	var files []string
-	for _, name := range programs {
+	for _, name := range m.Programs {
 		files = append(files, withLibraries(t, need.Program(t, name))...)
 	}
 	emulator := need.Program(t, "qemu-system-x86_64")
@@ -84,11 +95,14 @@ func RunWith(t *testing.T, root string, programs []string, modules ...string) {
 	if err := os.WriteFile(image, imageOf(t, at, modules, files), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	longest := cmp.Or(m.Longest, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), longest+starting)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-m", "512", "-nodefaults", "-no-reboot", "-display", "none",
+	cmd := exec.CommandContext(ctx, emulator, "-accel", "tcg", "-m", strconv.Itoa(cmp.Or(m.MemoryMB, 512)),
+		"-smp", strconv.Itoa(cmp.Or(m.Processors, 1)), "-nodefaults", "-no-reboot", "-display", "none",
 		"-serial", "stdio", "-kernel", kernels[0], "-initrd", image,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init -- -test.run=^TestInGuest$ -test.v -test.timeout=5m")
+		"-append", strings.Join(append(append([]string{"console=ttyS0", "quiet", "panic=-1", "rdinit=/init"}, m.Env...),
+			"--", "-test.run=^TestInGuest$", "-test.v", "-test.timeout="+longest.String()), " "))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("the guest: %v\n%s", err, out)
@@ -97,6 +111,7 @@ func RunWith(t *testing.T, root string, programs []string, modules ...string) {
 	if !bytes.Contains(out, []byte(result+" 0")) || !bytes.Contains(out, []byte("--- PASS: TestInGuest")) {
 		t.Fatalf("the guest failed:\n%s", out)
 	}
+	return string(out)
 }
 
 // withLibraries lists a program and the libraries that it loads.
