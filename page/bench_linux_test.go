@@ -6,7 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -83,17 +86,51 @@ func (b *browser) busy() (seconds float64) {
 	return seconds
 }
 
-// How much of a processor ten viewers of 1,000 instances need, with their own client code, if every second brings a decision.
+// asViewers is the address of a page whose viewers this process plays. They have a process of their own, so that only the page is measured.
+const asViewers = "QUELL_TEST_VIEWERS_OF"
+
+// How much of a processor the page of 1,000 instances needs for ten viewers, if every second brings a decision.
 func TestMeasureViewers(t *testing.T) {
+	if address := os.Getenv(asViewers); address != "" {
+		view(t, address)
+		return
+	}
 	if !*measure {
 		t.Skip("a measurement, not a test: -measure")
 	}
 	const seconds = 20
 	x := newFixture(t, 1000)
 	x.play(t)
+	for _, count := range []string{"0", strconv.Itoa(viewers)} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMeasureViewers$", "-test.count=1", "-test.timeout=10m")
+		cmd.Env = append(os.Environ(), asViewers+"="+x.http.URL, "QUELL_TEST_VIEWERS="+count)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		at := x.start.Add(2 * time.Hour)
+		time.Sleep(3 * time.Second) // until all have the first answer
+		before, began := used(t), time.Now()
+		for i := range seconds {
+			s := statusAt(x.start, at.Add(time.Duration(i)*time.Second), 1000)
+			x.set(func(now *controller.Status) { *now = s })
+			time.Sleep(time.Second)
+		}
+		t.Logf("%s viewers, a decision each second: %.1f%% of a processor", count, 100*(used(t)-before).Seconds()/time.Since(began).Seconds())
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		x.start = x.start.Add(time.Hour)
+	}
+}
+
+// view plays viewers, as the page's script does, until their connections end.
+func view(t *testing.T, address string) {
+	count, err := strconv.Atoi(os.Getenv("QUELL_TEST_VIEWERS"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all sync.WaitGroup
-	for range viewers {
-		answer, err := http.Get(x.http.URL + "/page/events")
+	for range count {
+		answer, err := http.Get(address + "/page/events")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +142,7 @@ func TestMeasureViewers(t *testing.T) {
 				if !strings.HasPrefix(lines.Text(), "data:") {
 					continue
 				}
-				now, err := http.Get(fmt.Sprintf("%s/page/now?limit=50&after=%d&generation=%d", x.http.URL, after, last.Generation))
+				now, err := http.Get(fmt.Sprintf("%s/page/now?limit=50&after=%d&generation=%d", address, after, last.Generation))
 				if err != nil {
 					return
 				}
@@ -121,15 +158,6 @@ func TestMeasureViewers(t *testing.T) {
 			}
 		})
 	}
-	at := x.start.Add(2 * time.Hour)
-	before, began := used(t), time.Now()
-	for i := range seconds {
-		s := statusAt(x.start, at.Add(time.Duration(i)*time.Second), 1000)
-		x.set(func(now *controller.Status) { *now = s })
-		time.Sleep(time.Second)
-	}
-	t.Logf("%d viewers, a decision each second: %.1f%% of a processor", viewers, 100*(used(t)-before).Seconds()/time.Since(began).Seconds())
-	x.http.CloseClientConnections()
 	all.Wait()
 }
 

@@ -2,6 +2,8 @@ package page_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -156,4 +158,31 @@ func TestAThousandInstances(t *testing.T) {
 	b.await("document.querySelector('#shown').textContent.startsWith('51 to 100 of 1000')")
 	b.eval("document.querySelector('#find').value = 'i777', document.querySelector('#find').dispatchEvent(new Event('input'))", nil)
 	b.await("document.querySelectorAll('#rows tr').length == 1 && document.querySelector('#rows button').textContent === 'i777'")
+}
+
+// TestAnswersAreKeptForAllViewers: an answer that is kept is given for the same question about the same state only.
+func TestAnswersAreKeptForAllViewers(t *testing.T) {
+	x := newFixture(t, 3)
+	x.play(t)
+	const question = "/page/now?limit=50"
+	body := func(path string) string {
+		t.Helper()
+		_, text, _ := x.ask(t, http.MethodGet, path, "", nil)
+		return text
+	}
+	first := body(question)
+	if one := body("/page/now?limit=1"); len(one) >= len(first) {
+		t.Errorf("one row has %d bytes, three have %d", len(one), len(first))
+	}
+	x.set(func(s *controller.Status) { s.Paused, s.PausedBy = true, "ann" })
+	if next := x.now(t); !next.Group.Paused {
+		t.Error("an old answer was given after a pause")
+	}
+	for i := range 200 { // more questions than are kept
+		body(fmt.Sprintf("%s&find=%d", question, i))
+	}
+	x.set(func(s *controller.Status) { s.Paused = false })
+	if x.now(t).Group.Paused {
+		t.Error("an old answer was given after the end of the pause")
+	}
 }

@@ -66,6 +66,8 @@ type Server struct {
 	viewers  chan struct{} // a place for each browser that waits for events
 	searches chan struct{} // a place for each search of the journal on disk
 
+	answers answers
+
 	mu         sync.Mutex
 	history    History
 	generation int64         // changes when older points or marks come, and with each process
@@ -318,11 +320,57 @@ type Now struct {
 	By         string  `json:"by,omitempty"` // who is logged in
 }
 
+// answers are the encoded answers to what browsers ask at one version of the page. All viewers ask the same after an event, so it is
+// computed once.
+type answers struct {
+	sync.Mutex
+	version int64
+	of      signature
+	bodies  map[string][]byte // by the question and who asks
+}
+
+// mostAnswers bounds the answers that are kept.
+const mostAnswers = 32
+
 func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 	status := s.control.Status()
-	n := Now{Group: groupOf(&status), Table: tableOf(&status, r.FormValue("find"), int(number(r, "offset")), int(number(r, "limit")))}
-	n.By, _ = s.who(r)
+	by, _ := s.who(r)
+	body, err := s.answer(&status, r, by)
+	if err != nil {
+		http.Error(w, shown(err.Error()), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client may be gone
+}
+
+// answer is the encoded answer, from what is kept if it was asked before.
+func (s *Server) answer(status *controller.Status, r *http.Request, by string) ([]byte, error) {
+	s.answers.Lock()
+	defer s.answers.Unlock()
 	s.mu.Lock()
+	version := s.version
+	s.mu.Unlock()
+	kept := &s.answers
+	if of := signatureOf(status); kept.bodies == nil || kept.version != version || kept.of != of ||
+		len(kept.bodies) >= mostAnswers {
+		kept.version, kept.of, kept.bodies = version, of, map[string][]byte{}
+	}
+	question := by + "\x00" + r.URL.RawQuery
+	if kept.bodies[question] == nil {
+		body, err := json.Marshal(s.nowOf(status, r, by))
+		if err != nil {
+			return nil, err
+		}
+		kept.bodies[question] = append(body, '\n')
+	}
+	return kept.bodies[question], nil
+}
+
+func (s *Server) nowOf(status *controller.Status, r *http.Request, by string) Now {
+	n := Now{Group: groupOf(status), Table: tableOf(status, r.FormValue("find"), int(number(r, "offset")), int(number(r, "limit"))), By: by}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n.Generation, n.Version = s.generation, s.version
 	after, mark := number(r, "after"), uint64(max(0, number(r, "mark")))
 	if number(r, "generation") != s.generation {
@@ -333,8 +381,7 @@ func (s *Server) now(w http.ResponseWriter, r *http.Request) {
 		mark = 0
 	}
 	n.Marks = s.history.Marks(mark)
-	s.mu.Unlock()
-	answer(w, n)
+	return n
 }
 
 func (s *Server) instance(w http.ResponseWriter, r *http.Request) {
