@@ -35,6 +35,8 @@ type Options struct {
 	Now    func() time.Time // nil: time.Now
 	// Load returns the SDK's configuration; nil: that of the environment, the user's files and the machine's role.
 	Load func(ctx context.Context) (sdk.Config, error)
+	// limit of one look and of one write; 0: requestWait.
+	limit time.Duration
 }
 
 // Driver scales the group. It is safe for concurrent use.
@@ -81,6 +83,9 @@ type failures struct {
 func New(opts Options) *Driver {
 	if opts.Now == nil {
 		opts.Now = time.Now
+	}
+	if opts.limit == 0 {
+		opts.limit = requestWait
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Driver{opts: opts, stop: cancel, done: make(chan struct{}), first: make(chan struct{}), again: make(chan struct{}, 1),

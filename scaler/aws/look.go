@@ -21,7 +21,7 @@ import (
 func (d *Driver) look(ctx context.Context) error {
 	d.looking.Lock()
 	defer d.looking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	ctx, cancel := context.WithTimeout(ctx, d.opts.limit)
 	defer cancel()
 	next, err := d.ask(ctx)
 	if err != nil {

@@ -110,7 +110,8 @@ func newRig(t *testing.T, instances int32) *rig {
 	}))
 	config.HTTPClient = &http.Client{Transport: r}
 	r.opts = Options{
-		Settings: Settings{Group: r.group, Port: 8080, ProbePort: 8700, Use: private, Every: 150 * time.Millisecond, Hook: "drain"},
+		Settings: Settings{Group: r.group, Port: 8080, ProbePort: 8700, Use: private, Every: 500 * time.Millisecond, Hook: "drain"},
+		limit:    time.Minute, // moto may be slow on a busy machine
 		Load:     func(context.Context) (sdk.Config, error) { return config.Copy(), nil },
 	}
 	return r

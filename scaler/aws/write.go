@@ -64,7 +64,7 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 }
 
 func (d *Driver) resize(ctx context.Context, from, to int) error {
-	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	ctx, cancel := context.WithTimeout(ctx, d.opts.limit)
 	defer cancel()
 	_, err := d.api.write.SetDesiredCapacity(ctx, &autoscaling.SetDesiredCapacityInput{
 		AutoScalingGroupName: &d.opts.Group, DesiredCapacity: sdk.Int32(int32(to)), //nolint:gosec // at most MaxSize
@@ -169,7 +169,7 @@ func (d *Driver) kept(p picture, in *types.Instance, alive bool, desired int) er
 }
 
 func (d *Driver) terminate(ctx context.Context, id string, fewer bool) error {
-	ctx, cancel := context.WithTimeout(ctx, requestWait)
+	ctx, cancel := context.WithTimeout(ctx, d.opts.limit)
 	defer cancel()
 	_, err := d.api.write.TerminateInstanceInAutoScalingGroup(ctx, &autoscaling.TerminateInstanceInAutoScalingGroupInput{
 		InstanceId: &id, ShouldDecrementDesiredCapacity: &fewer,
