@@ -47,10 +47,17 @@ var rigs atomic.Int64
 
 func newRig(t *testing.T, resource schema.GroupVersionResource, replicas int) *rig {
 	t.Helper()
+	r := newBareRig(t, resource, replicas)
+	r.kubelet = r.plane.Kubelet(t, r.namespace)
+	return r
+}
+
+// newBareRig makes one whose pods nobody makes ready.
+func newBareRig(t *testing.T, resource schema.GroupVersionResource, replicas int) *rig {
+	t.Helper()
 	plane := controlplane.Shared(t)
 	r := &rig{t: t, plane: plane, namespace: fmt.Sprintf("test-%d", rigs.Add(1)), resource: resource, config: plane.Config}
 	r.make(namespaces, "", object("v1", "Namespace", r.namespace, nil))
-	r.kubelet = plane.Kubelet(t, r.namespace)
 	kind := map[string]string{"deployments": "Deployment", "statefulsets": "StatefulSet"}[resource.Resource]
 	labels := map[string]any{"app": "web"}
 	spec := map[string]any{
