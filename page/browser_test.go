@@ -180,6 +180,21 @@ func (b *browser) await(expression string) {
 	}
 }
 
+// awaitReload waits until an expression is true on a page that loads itself again, which ends evaluations with an error.
+func (b *browser) awaitReload(expression string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		text, err := b.call("Runtime.evaluate", map[string]any{"expression": "Boolean(" + expression + ")", "returnByValue": true})
+		var got struct{ Result struct{ Value any } }
+		if err == nil && json.Unmarshal(text, &got) == nil && got.Result.Value == true {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not true in time: %s: %s %v\nconsole: %q", expression, text, err, b.errors())
+		}
+	}
+}
+
 func (b *browser) errors() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,10 +7,13 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/need"
 	"github.com/quellhq/quell/page"
 )
 
@@ -95,6 +98,43 @@ func TestPagesOfSeveralServices(t *testing.T) {
 	foreign.Host = "evil.example"
 	if status, _ := read(t, client, foreign); status != http.StatusMisdirectedRequest {
 		t.Errorf("a foreign name: %d", status)
+	}
+}
+
+// A real Chromium shows the list: without a finding of axe-core, and as it changes. The link that has the focus keeps it.
+func TestTheListInABrowser(t *testing.T) {
+	need.Browser(t)
+	axe := need.Axe(t)
+	now := time.Now()
+	var shop atomic.Pointer[controller.Status]
+	status := statusAt(now.Add(-time.Hour), now, 3)
+	shop.Store(&status)
+	mux := http.NewServeMux()
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	mux.Handle("/", page.Overview(page.Options{Listen: strings.TrimPrefix(server.URL, "http://")}, func() []page.Listed {
+		return []page.Listed{{Name: markup, Why: "has a mistake"}, {Name: "shop", Status: shop.Load()}}
+	}))
+	b := newBrowser(t)
+	for name, v := range map[string]struct {
+		width int
+		dark  bool
+	}{"list": {1280, false}, "list-dark": {1280, true}, "list-phone": {390, false}} {
+		b.size(v.width, 800, v.dark)
+		b.open(server.URL)
+		b.await("document.querySelectorAll('section').length == 2 && document.documentElement.scrollWidth <= innerWidth")
+		b.shoot(name)
+		checkAxe(t, b, axe, name)
+	}
+	// The change comes after the script's first look.
+	b.await("performance.getEntriesByType('resource').filter((e) => e.initiatorType == 'fetch').length > 0")
+	b.eval("document.querySelectorAll('section a')[1].focus()", nil)
+	paused := status
+	paused.Paused, paused.PausedBy = true, "ann"
+	shop.Store(&paused)
+	b.awaitReload("document.body.textContent.includes('ann') && document.activeElement.textContent == 'shop' && document.images.length == 0")
+	if logged := b.errors(); len(logged) > 0 {
+		t.Errorf("the console has errors: %q", logged)
 	}
 }
 
