@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -29,6 +29,9 @@ type Trained struct {
 	Failures    []string                   `json:"failures,omitempty"`    // of sensors
 }
 
+// longestPart is the longest time for which a part of a training may last without another one.
+const longestPart = time.Hour
+
 // check returns why a part of a training makes no sense.
 func (t *Training) check() error {
 	switch {
@@ -38,8 +41,8 @@ func (t *Training) check() error {
 		return fmt.Errorf("a use of %v is not a share from 0 to 1", t.Use)
 	case t.Resource == "" && t.Use > 0:
 		return errors.New("a use needs a resource")
-	case math.IsNaN(t.ForS) || t.ForS < 0 || t.ForS > Longest.Seconds():
-		return fmt.Errorf("%v s is no time", t.ForS)
+	case !(t.ForS >= 0 && t.ForS <= longestPart.Seconds()):
+		return fmt.Errorf("%v s is not a time from 0 s to %v", t.ForS, longestPart)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (c *Controller) askTrainee(ctx context.Context, instance string, t bus.Trai
 }
 
 // traineeWait is how long an agent may take to start an interferer: shorter than an operator waits for the answer.
-const traineeWait = 8 * time.Second
+const traineeWait = 5 * time.Second
 
 // endTraining ends the interferers and puts the instance back.
 func (c *Controller) endTraining(ctx context.Context, cmd bus.Command) bus.Reply {

@@ -64,7 +64,7 @@ func trainCommand() *cobra.Command {
 		},
 	}
 	configFlag(cmd, &path)
-	serviceFlag(cmd)
+	oneServiceFlag(cmd)
 	on.flags(cmd)
 	cmd.Flags().StringVar(&out, "out", "training.jsonl", "file for the rows; rows of an interrupted training in it are used")
 	cmd.Flags().BoolVar(&fresh, "fresh", false, "begin again: a file of rows that exists is renamed to FILE.1, FILE.2 and so on")
