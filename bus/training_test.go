@@ -10,8 +10,8 @@ import (
 	"github.com/quellhq/quell/bus/auth"
 )
 
-// A part of a training goes from the controller to the agent, and its answer comes back. An operator and a sensor cannot send it to an agent,
-// and a sensor cannot ask the controller for it.
+// A part of a training goes from the controller to the agent, and its answer comes back. An operator and a sensor cannot send it to an
+// agent, and a sensor cannot ask the controller for it.
 func TestTrainings(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})
 	heard := make(chan Training, 8)
