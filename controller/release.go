@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 )
 
 // Restorer is a balancer that can put back what it had before Quell.
@@ -190,7 +191,7 @@ func (c *Controller) putBack(ctx context.Context) {
 func (c *Controller) restoreBalancer(ctx context.Context) (unknown []string, err error) {
 	restorer, ok := c.opts.Balancer.(Restorer)
 	if !ok {
-		return []string{"this balancer has no weights but those that Quell sets: they stay"}, nil
+		return []string{"this balancer has no weights but those that Quell sets: they stay"}, c.endHolds(ctx)
 	}
 	unknown, err = restorer.Restore(ctx)
 	if err != nil {
@@ -200,6 +201,29 @@ func (c *Controller) restoreBalancer(ctx context.Context) (unknown []string, err
 		err = owner.Disown(ctx)
 	}
 	return unknown, err
+}
+
+// endHolds puts instances back in rotation that quell drain or a training took out, at a balancer that restores nothing by itself.
+func (c *Controller) endHolds(ctx context.Context) error {
+	v, err := c.look(ctx)
+	if err != nil {
+		return err
+	}
+	var backends []quell.Backend
+	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
+		b := v.backends[id].Backend
+		if _, held := c.mem.Held[id]; b.Held && !held {
+			b.Draining, b.Held, b.Weight = false, false, 1/float64(len(v.backends))
+		}
+		backends = append(backends, b)
+	}
+	if !life.Differs(backends, v.backends) {
+		return nil
+	}
+	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
+		return fmt.Errorf("setting the balancer: %w", err)
+	}
+	return nil
 }
 
 // restoreInside lets agents put back limits and settings, all at once. An instance that is gone is forgotten.

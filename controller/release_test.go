@@ -51,3 +51,29 @@ func TestReleaseReachesAgents(t *testing.T) {
 		}
 	})
 }
+
+// A release puts instances back that were taken out of rotation, also where the balancer restores nothing by itself, and once it can be
+// reached.
+func TestReleasePutsInstancesBack(t *testing.T) {
+	for _, forS := range []float64{0, 60} {
+		play(t, nil, func(r *rig) {
+			r.step()
+			r.step()
+			r.do(bus.Command{Name: bus.Drain, Instance: "i2", ForS: forS})
+			r.wantDraining("i2")
+			r.balancer.refuse.set(errBroken)
+			r.do(bus.Command{Name: bus.Release})
+			r.wantDraining("i2")
+			r.balancer.refuse.set(nil)
+			r.step()
+			r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+			if b, _ := r.balancer.backend("i2"); b.Draining || b.Held {
+				t.Errorf("%+v", b)
+			}
+			if left := r.c.Status().Released; left == nil || len(left.Left) > 0 {
+				t.Errorf("left: %+v", left)
+			}
+			r.untouched(r.step)
+		})
+	}
+}
