@@ -310,7 +310,8 @@ func capacityKeys(a *Agent) setting.Table {
 func trainKeys(t *Train) setting.Table {
 	return setting.Table{
 		setting.Opt("resource", setting.OneOf(&t.Resource, quell.Resources),
-			"the resource that training loads, disturbs and probes; probes must measure it, so only the network").Or("the policy's first"),
+			"the resource that training loads, disturbs and probes: the network; with --on also what `agent.probes` names").
+			Or("the policy's first"),
 		setting.Opt("plan", setting.OneOf(&t.Plan, []TrainPlan{QuickPlan, FullPlan, AdaptivePlan, AlternatingPlan, CustomPlan}),
 			"quick: a few levels; full: 10% to 90% in tens; adaptive: the runs that matter most at slo's threshold; "+
 				"alternating: the interferer comes and goes, for the detector of ice; custom: as given here"),

@@ -50,6 +50,7 @@ type LiveOptions struct {
 	Fresh      bool                                      // make a new connection for each request, and measure how long that takes
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64                                    // seed of the probes
+	MaxFailed  float64                                   // larger shares of failed requests end a run; 0: only 1 does
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -98,6 +99,10 @@ func (m *live) Measure(ctx context.Context, r RunRequest) (model.TrainingRow, er
 		return m.alternate(ctx, r)
 	}
 	row, _, err := m.run(ctx, r, m.prober)
+	if err == nil && m.MaxFailed > 0 && float64(row.Errors) > m.MaxFailed*float64(row.Requests) {
+		return row, fmt.Errorf("%d of %d requests failed, so the run says nothing about the resource: does the instance serve all paths?",
+			row.Errors, row.Requests)
+	}
 	return row, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/terminal"
+	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/probe"
@@ -40,6 +41,9 @@ type onMachine struct {
 	conn  *bus.Conn
 	lasts time.Duration // of each part: the instance is put back after it if none follows
 }
+
+// mostRate is the largest number of requests per second that a command can be told to send.
+const mostRate = 1e6
 
 func (o *onMachine) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
@@ -67,8 +71,8 @@ func (o *onMachine) run(cmd *cobra.Command, path, out string, fresh bool) (err e
 		return userErrorf("--url: say what the training requests of %s, as in --url /index.html", o.instance)
 	case o.limit <= 0:
 		return userErrorf("--limit %v: must be above 0; write how long the training may take, as in 30m", o.limit)
-	case !(o.rate >= 0):
-		return userErrorf("--rate %v: must be above 0", o.rate)
+	case cmd.Flags().Changed("rate") && !(o.rate > 0 && o.rate <= mostRate):
+		return userErrorf("--rate %v: must be above 0, at most %v", o.rate, mostRate)
 	}
 	o.cmd = cmd
 	if o.file, err = contact(cmd, path); err != nil {
@@ -218,9 +222,13 @@ func (o *onMachine) order(ctx context.Context, c bus.Command, done *bus.Trained)
 func (o *onMachine) putBack() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(o.cmd.Context()), 15*time.Second)
 	defer cancel()
+	var refused refusal
 	switch err := o.order(ctx, bus.Command{}, nil); {
 	case err == nil:
 		fmt.Fprintf(o.cmd.ErrOrStderr(), "%s is back in rotation\n", o.instance)
+		return nil
+	case errors.As(err, &refused): // somebody else ended the training: what they want of the instance holds
+		fmt.Fprintf(o.cmd.ErrOrStderr(), "the training is over already: %v; quell status says where %s is\n", refused, o.instance)
 		return nil
 	default:
 		return fmt.Errorf("%s was not put back by this command; a controller that runs does it within %v: %w", o.instance, o.lasts, err)
@@ -234,7 +242,7 @@ func (o *onMachine) train(ctx context.Context, t *ownTarget, plan train.Options,
 		return userErrorf("the network of %s cannot be probed: set probe.capacity, and probe in its entry of scaler.instances", o.instance)
 	}
 	live := train.LiveOptions{
-		Targets: []train.Target{t}, Process: o.file.Train.Arrivals, Seed: o.file.Train.Seed,
+		Targets: []train.Target{t}, Process: o.file.Train.Arrivals, Seed: o.file.Train.Seed, MaxFailed: mostFailed,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return train.Paths(t.paths, seed), nil },
 	}
 	if resource == quell.Network {
@@ -268,12 +276,15 @@ const (
 	gaugeRun    = 3 * time.Second
 )
 
+// mostFailed is the largest share of a run's requests that may fail.
+const mostFailed = 0.05
+
 // perSecond returns how many requests per second use the resource fully.
 func (o *onMachine) perSecond(ctx context.Context, live train.LiveOptions, r quell.Resource) (float64, error) {
 	if o.rate > 0 {
 		return o.rate, nil
 	}
-	live.PerSecond = func(quell.Resource) float64 { return 1 } // so that a level is a rate
+	live.PerSecond, live.MaxFailed = func(quell.Resource) float64 { return 1 }, 0 // a level is a rate; what fails ends the search
 	machines, err := train.Live(live)
 	if err != nil {
 		return 0, err
@@ -342,9 +353,15 @@ func (t *ownTarget) Carried(r quell.Resource) (c train.Carried, err error) {
 	return c, nil
 }
 
-// part does a part of the training, also when the command was told to stop: the interferer must end then.
+// part does a part of the training, also when the command was told to stop: the interferer must end then. While no controller answers, it
+// tries again for as long as the instance stays out of rotation.
 func (t *ownTarget) part(p bus.Training, done *bus.Trained) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.on.cmd.Context()), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.on.cmd.Context()), t.on.lasts)
 	defer cancel()
-	return t.on.part(ctx, p, done)
+	for {
+		err := t.on.part(ctx, p, done)
+		if err == nil || errors.As(err, new(refusal)) || !tick.Sleep(ctx, 500*time.Millisecond) {
+			return err
+		}
+	}
 }

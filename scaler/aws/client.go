@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling"
 	"github.com/aws/smithy-go"
+	"github.com/aws/smithy-go/logging"
 )
 
 // clients reach AWS. The SDK's client of EC2 alone takes a minute and a half to compile, so its two calls are made here.
@@ -46,6 +47,7 @@ func connect(ctx context.Context, o *Options) (*clients, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the configuration of the AWS SDK: %w", err)
 	}
+	cfg.Logger = logging.Nop{} // errors say what failed; the SDK would write lines of its own form
 	cfg.Region = cmp.Or(o.Region, cfg.Region)
 	if cfg.Region == "" {
 		out, err := imds.NewFromConfig(cfg).GetRegion(ctx, nil)
