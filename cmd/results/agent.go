@@ -83,7 +83,7 @@ func agentCost(ctx context.Context, period time.Duration, probes string) (*agent
 // perSecond is the number of clock ticks in a second, the same on every Linux that Go runs on.
 const perSecond = 100
 
-// ticks is the processor time that a process has used.
+// ticks is the processor time that a process has used, with its children: those that run, and those that have ended.
 func ticks(pid int) (int, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -91,15 +91,34 @@ func ticks(pid int) (int, error) {
 	}
 	_, rest, _ := strings.Cut(string(data), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
+	if len(fields) < 15 {
 		return 0, errors.New("/proc/PID/stat is shorter than expected")
 	}
-	user, err := strconv.Atoi(fields[11])
-	if err != nil {
-		return 0, err
+	sum := 0
+	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
 	}
-	system, err := strconv.Atoi(fields[12])
-	return user + system, err
+	for _, child := range childrenOf(pid) {
+		if used, err := ticks(child); err == nil { // one may have ended since
+			sum += used
+		}
+	}
+	return sum, nil
+}
+
+// childrenOf lists the processes that the first thread of a process has started and that still run.
+func childrenOf(pid int) (pids []int) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
+	for field := range strings.FieldsSeq(string(text)) {
+		if child, err := strconv.Atoi(field); err == nil {
+			pids = append(pids, child)
+		}
+	}
+	return pids
 }
 
 func anonymousMemory(pid int) (string, error) {

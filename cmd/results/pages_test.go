@@ -106,6 +106,7 @@ func TestPages(t *testing.T) {
 		"acs":      newACSFigures(someACS()),
 		"ice":      someICE(t),
 		"stranger": someStranger(),
+		"fronts":   newFrontsFigures(someFronts()),
 		"mix":      someMix(),
 	} {
 		t.Run(name, func(t *testing.T) { checkPage(t, name, name, figures) })

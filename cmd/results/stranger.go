@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/report"
 )
@@ -120,7 +119,7 @@ func strangerCostOf(before, after map[string]int, passed time.Duration) (c stran
 	for name, used := range after {
 		share := float64(used-before[name]) / (passed.Seconds() * perSecond)
 		switch {
-		case name == "haproxy":
+		case name == frontProgram:
 			c.HAProxy = share
 		case name == "controller":
 			c.Controller = share
@@ -132,11 +131,12 @@ func strangerCostOf(before, after map[string]int, passed time.Duration) (c stran
 	return c
 }
 
-// strangerTold is what a plan said: the use of the neighbours on the links and what a machine can carry, by machine.
+// strangerTold is what a plan said: the use of the neighbours on the links, what a machine can carry, and its share, by machine.
 type strangerTold struct {
 	At       time.Time          `json:"at"`
 	Use      map[string]float64 `json:"use,omitempty"`
 	Capacity map[string]float64 `json:"capacity,omitempty"`
+	Shares   map[string]float64 `json:"shares,omitempty"`   // of the requests, if the plan was carried out
 	Overload bool               `json:"overload,omitempty"` // it said that the group cannot carry its load
 }
 
@@ -144,8 +144,12 @@ type strangerTold struct {
 var amount = regexp.MustCompile(`about ([0-9.]+) of the network`)
 
 // toldBy reads a plan as a person would.
-func toldBy(plan *quell.Plan) strangerTold {
+func toldBy(e *bus.Entry) strangerTold {
+	plan := e.Plan
 	told := strangerTold{At: plan.At, Use: map[string]float64{}, Capacity: plan.Capacity}
+	if e.Applied {
+		told.Shares = plan.Weights
+	}
 	for _, r := range plan.Reasons {
 		told.Overload = told.Overload || r.Code == "overload"
 		found := amount.FindStringSubmatch(r.Text)
@@ -351,7 +355,7 @@ func strangerPagePart(ctx context.Context, dir, part string) error {
 }
 
 func playStranger(ctx context.Context, name string) (err error) {
-	f, err := newStrangerFleet(filepath.Join("bin", "quell"), strangerRuns[name])
+	f, err := newStrangerFleet(filepath.Join("bin", "quell"), haproxyFront, strangerRuns[name])
 	if err != nil {
 		return err
 	}

@@ -32,10 +32,12 @@ import (
 // beside it as docs/guide.md says. It is told nothing of the lab.
 type strangerFleet struct {
 	set     strangerSettings
+	front   front
 	dir     string
 	program string // of quell
 	lab     *kernel.Lab
-	names   []string // of the servers; the n-th is on host hn
+	names   []string      // of the servers; the n-th is on host hn
+	servers []frontServer // the same, with addresses
 	edge    kernel.Place
 	client  kernel.Place
 	running []strangerProgram
@@ -53,7 +55,7 @@ type strangerProgram struct {
 // strangerMachines is the number of servers.
 const strangerMachines = 3
 
-func newStrangerFleet(program string, set strangerSettings) (f *strangerFleet, err error) {
+func newStrangerFleet(program string, with front, set strangerSettings) (f *strangerFleet, err error) {
 	program, err = filepath.Abs(program)
 	if err == nil {
 		_, err = os.Stat(program)
@@ -61,7 +63,7 @@ func newStrangerFleet(program string, set strangerSettings) (f *strangerFleet, e
 	if err != nil {
 		return nil, fmt.Errorf("the fleet needs the program (make build): %w", err)
 	}
-	f = &strangerFleet{set: set, program: program}
+	f = &strangerFleet{set: set, front: with, program: program}
 	if f.pipe, f.end, err = os.Pipe(); err != nil {
 		return nil, err
 	}
@@ -134,15 +136,18 @@ func (f *strangerFleet) keep(name, text string) (path string, err error) {
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
-// serve starts nginx and HAProxy, as they were before Quell came.
+// frontProgram is the name under which the front runs.
+const frontProgram = "front"
+
+// serve starts nginx on each machine and the front, as they were before Quell came.
 func (f *strangerFleet) serve() error {
-	var servers strings.Builder
+	var servers []frontServer
 	for n, name := range f.names {
 		place, err := f.lab.Place(hostOf(n), kernel.Instance)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&servers, "  server %s %v:80 check inter 1s\n", name, place.Address())
+		servers = append(servers, frontServer{name, fmt.Sprintf("%v:80", place.Address())})
 		if err := os.MkdirAll(filepath.Join(f.dir, name), 0o755); err != nil {
 			return err
 		}
@@ -151,8 +156,8 @@ func (f *strangerFleet) serve() error {
 		if _, err := f.keep(filepath.Join(name, "file"), string(content)); err != nil {
 			return err
 		}
-		path, err := f.keep(filepath.Join(name, "nginx.conf"), strings.ReplaceAll(fmt.Sprintf(strangerNginx, place.Address()), "DIR",
-			filepath.Join(f.dir, name)))
+		text := strings.NewReplacer("ADDRESS", place.Address().String(), "DIR", filepath.Join(f.dir, name), "NAME", name).Replace(strangerNginx)
+		path, err := f.keep(filepath.Join(name, "nginx.conf"), text)
 		if err != nil {
 			return err
 		}
@@ -160,11 +165,8 @@ func (f *strangerFleet) serve() error {
 			return err
 		}
 	}
-	path, err := f.keep("haproxy.cfg", fmt.Sprintf(strangerHAProxy, f.socket(), f.logs(), f.edge.Address(), servers.String()))
-	if err != nil {
-		return err
-	}
-	return f.launch(f.edge, "haproxy", "haproxy", "-db", "-f", path)
+	f.servers = servers
+	return f.front.serve(f, servers)
 }
 
 func (f *strangerFleet) socket() string { return filepath.Join(f.dir, "haproxy.sock") }
@@ -182,8 +184,9 @@ http {
   access_log off;
   client_body_temp_path DIR; proxy_temp_path DIR; fastcgi_temp_path DIR; uwsgi_temp_path DIR; scgi_temp_path DIR;
   server {
-    listen %v:80;
+    listen ADDRESS:80;
     root DIR;
+    add_header Served-By NAME;
     location = /healthz { return 200; }
   }
 }
@@ -225,6 +228,10 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 			probe = fmt.Sprintf("%v:8087", place.Address())
 		}
 	}
+	agent := ""
+	if host, _, ok := strings.Cut(probe, ":"); ok && f.front.agent != "" {
+		agent = fmt.Sprintf(f.front.agent, host)
+	}
 	own := filepath.Join("quell", name)
 	policy := ""
 	if f.set.Fast != "" {
@@ -232,7 +239,7 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 	}
 	set, in := f.set, func(name string) string { return filepath.Join(f.dir, "quell", name) }
 	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, set.Threshold, set.Sampling, policy, in(name+"-data"), f.edge.Address(),
-		in(name+".creds"), f.socket(), f.logs(), instances.String(), probe, in("token"), set.Link/1e6))
+		in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.Link/1e6, agent))
 }
 
 const strangerQuell = `service: shop
@@ -242,16 +249,14 @@ sampling: %v
 listen: off
 bus: {listen: "%v:4222", credentials: %s}
 balancer:
-  kind: haproxy
-  haproxy: {sockets: [%s], backend: app, log: %q}
-scaler:
+%sscaler:
   kind: fixed
   instances:
 %sprobe: {listen: %q, token_file: %s}
 agent:
   interface: eth0
   capacity: {network: %gMbps}
-`
+%s`
 
 // watch starts Quell beside the fleet.
 func (f *strangerFleet) watch() error {
@@ -300,15 +305,23 @@ func (f *strangerFleet) credential(control, name string) error {
 
 // quell runs a command beside HAProxy.
 func (f *strangerFleet) quell(command string, args ...string) (said []byte, err error) {
-	c := exec.Command(f.program, append([]string{command, "--since", "2h", "--json", "--config",
-		filepath.Join(f.dir, "quell", "edge.yaml")}, args...)...)
+	said, err = f.output(exec.Command(f.program, append([]string{command, "--since", "2h", "--json", "--config",
+		filepath.Join(f.dir, "quell", "edge.yaml")}, args...)...))
+	if err != nil {
+		return nil, fmt.Errorf("quell %s: %w", command, err)
+	}
+	return said, nil
+}
+
+// output runs a program beside the front.
+func (f *strangerFleet) output(c *exec.Cmd) (said []byte, err error) {
 	var out, complaint bytes.Buffer
 	c.Stdout, c.Stderr = &out, &complaint
 	if err = f.edge.Start(c); err == nil {
 		err = c.Wait()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("quell %s: %w: %s", command, err, complaint.String())
+		return nil, fmt.Errorf("%w: %s", err, complaint.String())
 	}
 	return out.Bytes(), nil
 }
@@ -345,6 +358,7 @@ func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
 // strangerLoad are users who download from HAProxy.
 type strangerLoad struct {
 	requests, failed atomic.Int64
+	served           *servedBy // nil: who answers is not counted
 	all              sync.WaitGroup
 }
 
@@ -361,26 +375,47 @@ func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 		}
 		load.all.Go(func() {
 			load.requests.Add(1)
-			if err := f.download(client, url); err != nil {
+			by, err := f.download(client, url)
+			if err != nil {
 				load.failed.Add(1)
 				fmt.Fprintln(os.Stderr, "stranger:", err)
+			}
+			if load.served != nil {
+				load.served.add(by)
 			}
 		})
 	}
 	load.all.Wait()
 }
 
-func (f *strangerFleet) download(client *http.Client, url string) error {
+// download fetches the file, and returns which server answered.
+func (f *strangerFleet) download(client *http.Client, url string) (by string, err error) {
 	answer, err := client.Get(url)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer answer.Body.Close()
 	n, err := io.Copy(io.Discard, answer.Body)
 	if err == nil && (answer.StatusCode != http.StatusOK || n != f.set.File) {
 		err = fmt.Errorf("%s, %d bytes", answer.Status, n)
 	}
-	return err
+	return answer.Header.Get("Served-By"), err
+}
+
+// awaitFront waits until the front serves, and has checked its servers.
+func (f *strangerFleet) awaitFront(ctx context.Context) error {
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: f.client.Dial}}
+	limited, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		_, err := f.download(client, fmt.Sprintf("http://%v:8080/file", f.edge.Address()))
+		if err == nil {
+			return wait(ctx, 3*time.Second)
+		}
+		if wait(limited, 100*time.Millisecond) != nil {
+			return fmt.Errorf("the balancer does not serve within a minute: %w", err)
+		}
+	}
 }
 
 // play lets Quell watch the fleet, first alone and then beside neighbours.
@@ -388,7 +423,7 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	if err := f.serve(); err != nil {
 		return nil, err
 	}
-	if err := wait(ctx, 3*time.Second); err != nil { // HAProxy has checked its servers
+	if err := f.awaitFront(ctx); err != nil {
 		return nil, err
 	}
 	loading, stop := context.WithCancel(ctx)
@@ -441,9 +476,9 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		if e.Plan != nil {
-			r.Told = append(r.Told, toldBy(e.Plan))
+	for i := range entries {
+		if entries[i].Plan != nil {
+			r.Told = append(r.Told, toldBy(&entries[i]))
 		}
 	}
 	return r, nil

@@ -83,8 +83,8 @@ func TestToldBy(t *testing.T) {
 		{Code: "interference", Instance: "web-2", Text: "severity 1.02 at own use 0.310: neighbours take about 0.480 of the cpu, so it can"},
 		{Code: "scale", Text: "about 0.3 of the network"},
 	}}
-	if told := toldBy(plan); len(told.Use) != 1 || told.Use["web-1"] != 0.48 {
-		t.Errorf("told %v", told.Use)
+	if told := toldBy(&bus.Entry{Plan: plan}); len(told.Use) != 1 || told.Use["web-1"] != 0.48 || told.Shares != nil {
+		t.Errorf("told %+v", told)
 	}
 	if _, ok := knowing([]bus.Entry{{Plan: plan}}, 1); ok {
 		t.Error("a plan without severities knows something")

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// frontsRecord is what was seen behind one front.
+type frontsRecord struct {
+	Fleet   *strangerRecord `json:"fleet,omitempty"` // nil: the front was not watched
+	Changes []frontsChange  `json:"changes"`
+	Offered int             `json:"offered"` // requests during the changes
+	Failed  int             `json:"failed"`
+}
+
+// frontsChange is a share that a person sets.
+type frontsChange struct {
+	Wanted  float64 `json:"wanted"`  // share of the first server
+	InForce float64 `json:"inForce"` // seconds until the balancer itself had it; negative: it was not asked, or did not have it in time
+	Got     float64 `json:"got"`     // part of the requests that were sent in the second half of the time until the next change
+}
+
+// What happens behind each front.
+const (
+	frontsChanges = 100
+	frontsEach    = 4 * time.Second // between two changes
+)
+
+// frontsSettings are those of the fleet of docs/results/stranger.md, with a shorter calm time.
+func frontsSettings() strangerSettings {
+	return strangerAt(time.Second, 3*time.Minute, 30*time.Second, 20*time.Second)
+}
+
+// frontsData are the figures of the page, which are kept in docs/results/fronts.json.
+type frontsData struct {
+	Measured string               `json:"measured"` // the machine
+	Rows     map[string]frontsRow `json:"rows"`
+}
+
+// frontsRow is a front on the page.
+type frontsRow struct {
+	Fleet *strangerRow `json:"fleet,omitempty"`
+	// ReactionS are the seconds from each neighbour's arrival until its server's share in a plan in force was below 0.95 of what it had
+	// been, negative if it never was.
+	ReactionS []float64 `json:"reactionS,omitempty"`
+
+	Changes    int     `json:"changes"`
+	Offered    int     `json:"offered"`
+	Failed     int     `json:"failed"`
+	MedianS    float64 `json:"medianS"`    // until the balancer had a share; negative: it cannot be asked
+	LargestS   float64 `json:"largestS"`   //
+	NotInTime  int     `json:"notInTime"`  // changes that the balancer did not have before the next one
+	ErrorShare float64 `json:"errorShare"` // median of the difference between the wanted share and the part of the requests
+}
+
+func frontsFile(dir string) string { return filepath.Join(dir, "fronts.json") }
+
+// frontsPage plays all fronts, and writes the page.
+func frontsPage(ctx context.Context, dir string) error {
+	for _, f := range fronts {
+		if err := frontsPagePart(ctx, dir, f.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frontsPagePart plays one front; with page, none.
+func frontsPagePart(ctx context.Context, dir, part string) error {
+	d := frontsData{Rows: map[string]frontsRow{}}
+	if _, err := readJSON(frontsFile(dir), &d); err != nil {
+		return err
+	}
+	if part != "page" {
+		f, err := frontOf(part)
+		if err != nil {
+			return err
+		}
+		record, err := playFront(ctx, f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", part, err)
+		}
+		d.Measured, d.Rows[part] = here().Machine, newFrontsRow(record)
+		if err := writeJSON(frontsFile(dir), d); err != nil {
+			return err
+		}
+	}
+	return writePage(dir, "fronts", newFrontsFigures(d))
+}
+
+// playFront plays the fleet behind a front, and then changes shares by hand. Without the front's log there are no response times, so a
+// front that follows load reports only gets the changes.
+func playFront(ctx context.Context, with front) (r *frontsRecord, err error) {
+	r = &frontsRecord{}
+	play := func(f *strangerFleet) error { return f.changeShares(ctx, r) }
+	if with.weights == nil {
+		return r, playFleet(ctx, with, func(f *strangerFleet) error {
+			if err := f.serve(); err != nil {
+				return err
+			}
+			if err := f.watch(); err != nil {
+				return err
+			}
+			if err := errors.Join(f.awaitFront(ctx), wait(ctx, 10*time.Second)); err != nil { // agents report, and Envoy has weights
+				return err
+			}
+			return play(f)
+		})
+	}
+	return r, playFleet(ctx, with, func(f *strangerFleet) (err error) {
+		if r.Fleet, err = f.play(ctx); err != nil {
+			return err
+		}
+		return play(f)
+	})
+}
+
+func playFleet(ctx context.Context, with front, play func(*strangerFleet) error) error {
+	f, err := newStrangerFleet(filepath.Join("bin", "quell"), with, frontsSettings())
+	if err != nil {
+		return err
+	}
+	return errors.Join(play(f), f.close())
+}
+
+// changeShares sets shares of the first server by hand, up and down, while users download.
+func (f *strangerFleet) changeShares(ctx context.Context, r *frontsRecord) error {
+	loading, stop := context.WithCancel(ctx)
+	load := strangerLoad{served: newServedBy()}
+	var users sync.WaitGroup
+	users.Go(func() { f.offer(loading, &load) })
+	defer users.Wait()
+	defer stop()
+	wanted := []float64{0.6, 0.2, 0.5, 0.1}
+	for i := range frontsChanges {
+		change := frontsChange{Wanted: wanted[i%len(wanted)], InForce: -1}
+		began := time.Now()
+		if err := f.override(ctx, change.Wanted); err != nil {
+			return err
+		}
+		half, cancel := context.WithDeadline(ctx, began.Add(frontsEach/2))
+		change.InForce = f.awaitWeight(half, began, change.Wanted)
+		cancel()
+		if err := wait(ctx, time.Until(began.Add(frontsEach/2))); err != nil {
+			return err
+		}
+		before := load.served.counts()
+		if err := wait(ctx, time.Until(began.Add(frontsEach))); err != nil {
+			return err
+		}
+		change.Got = partOf(before, load.served.counts(), f.names[0])
+		r.Changes = append(r.Changes, change)
+	}
+	stop()
+	users.Wait()
+	r.Offered, r.Failed = int(load.requests.Load()), int(load.failed.Load())
+	return nil
+}
+
+func (f *strangerFleet) override(ctx context.Context, share float64) error {
+	c := exec.CommandContext(ctx, f.program, "override", f.names[0], fmt.Sprint(share), "--config", filepath.Join(f.dir, "quell", "edge.yaml"))
+	if _, err := f.output(c); err != nil {
+		return fmt.Errorf("quell override: %w", err)
+	}
+	return nil
+}
+
+// awaitWeight asks the balancer itself until it has a share of the first server; negative: it did not have it in time.
+func (f *strangerFleet) awaitWeight(ctx context.Context, began time.Time, share float64) (seconds float64) {
+	for f.front.weights != nil && ctx.Err() == nil {
+		weights, err := f.front.weights(ctx, f, f.servers)
+		if err == nil && math.Abs(weights[f.names[0]]-share) < 0.02 {
+			return time.Since(began).Seconds()
+		}
+		_ = wait(ctx, 10*time.Millisecond)
+	}
+	return -1
+}
+
+// servedBy counts requests by the server that answered them.
+type servedBy struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func newServedBy() *servedBy { return &servedBy{n: map[string]int{}} }
+
+func (s *servedBy) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.n[name]++
+}
+
+func (s *servedBy) counts() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.n)
+}
+
+// partOf is a server's part of the requests that were counted between two times.
+func partOf(before, after map[string]int, name string) float64 {
+	sum := 0
+	for id, n := range after {
+		sum += n - before[id]
+	}
+	return float64(after[name]-before[name]) / float64(max(1, sum))
+}
+
+func newFrontsRow(r *frontsRecord) frontsRow {
+	row := frontsRow{Changes: len(r.Changes), Offered: r.Offered, Failed: r.Failed, MedianS: -1}
+	if r.Fleet != nil {
+		fleet := newStrangerRow(r.Fleet)
+		row.Fleet = &fleet
+		for _, v := range r.Fleet.Visits {
+			row.ReactionS = append(row.ReactionS, r.Fleet.reaction(v))
+		}
+	}
+	var took, off []float64
+	for _, c := range r.Changes {
+		off = append(off, math.Abs(c.Got-c.Wanted))
+		if c.InForce < 0 {
+			row.NotInTime++
+			continue
+		}
+		took = append(took, c.InForce)
+	}
+	row.ErrorShare = middle(off)
+	if len(took) > 0 {
+		row.MedianS, row.LargestS = middle(took), slices.Max(took)
+	}
+	return row
+}
+
+// reaction is how long after a neighbour came its server's share fell.
+func (r *strangerRecord) reaction(v strangerVisit) (seconds float64) {
+	before := math.NaN()
+	for _, t := range r.Told {
+		share, known := t.Shares[v.Instance]
+		switch {
+		case !known:
+		case t.At.Before(v.From):
+			before = share
+		case t.At.Before(v.To) && share < 0.95*before:
+			return t.At.Sub(v.From).Seconds()
+		}
+	}
+	return -1
+}
+
+// frontsFigures are what the page's template reads.
+type frontsFigures struct {
+	Measured string
+	Settings strangerSettings
+	Each     string
+	Fleets   []frontsTitled
+	Rows     []frontsTitled
+	Missing  []string
+}
+
+type frontsTitled struct {
+	Title string
+	frontsRow
+}
+
+func newFrontsFigures(d frontsData) frontsFigures {
+	f := frontsFigures{Measured: d.Measured, Settings: frontsSettings(), Each: frontsEach.String()}
+	for _, with := range fronts {
+		row, known := d.Rows[with.name]
+		if !known {
+			f.Missing = append(f.Missing, with.name)
+			continue
+		}
+		titled := frontsTitled{with.title, row}
+		f.Rows = append(f.Rows, titled)
+		if row.Fleet != nil {
+			f.Fleets = append(f.Fleets, titled)
+		}
+	}
+	return f
+}
