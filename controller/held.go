@@ -251,7 +251,7 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 			b.Draining = b.Held
 			b.Weight = 0
 			if !b.Held {
-				b.Weight = cmp.Or(c.mem.Weights[id], 1/float64(len(v.backends)))
+				b.Weight = cmp.Or(c.mem.Weights[id], likeOthers(v, id))
 			}
 		}
 		backends = append(backends, b)
@@ -260,6 +260,21 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 		return fmt.Errorf("setting the balancer: %w", err)
 	}
 	return nil
+}
+
+// likeOthers returns the mean weight of the other backends in rotation, so that one that is put back without a share of its own gets as many
+// requests as they do.
+func likeOthers(v view, id string) float64 {
+	sum, n := 0.0, 0
+	for other, b := range v.backends {
+		if other != id && !b.Draining && b.Weight > 0 {
+			sum, n = sum+b.Weight, n+1
+		}
+	}
+	if n == 0 {
+		return 1
+	}
+	return sum / float64(n)
 }
 
 // showLook updates a status's rows with what scaler and balancer reported last.

@@ -213,7 +213,7 @@ func (c *Controller) endHolds(ctx context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
 		b := v.backends[id].Backend
 		if _, held := c.mem.Held[id]; b.Held && !held {
-			b.Draining, b.Held, b.Weight = false, false, 1/float64(len(v.backends))
+			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, id)
 		}
 		backends = append(backends, b)
 	}

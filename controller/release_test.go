@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
@@ -76,4 +77,18 @@ func TestReleasePutsInstancesBack(t *testing.T) {
 			r.untouched(r.step)
 		})
 	}
+}
+
+// An instance that is put back while nothing is decided gets as many requests as the others do.
+func TestAnInstanceThatComesBackInAPauseGetsAnEqualShare(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Group.Initial = 3 }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.do(bus.Command{Name: bus.Drain, Instance: "i2"})
+		r.pass(2 * time.Second)
+		r.wantWeights(map[string]float64{"i1": .5, "i2": 0, "i3": .5})
+		r.do(bus.Command{Name: bus.Pause})
+		r.do(bus.Command{Name: bus.Undrain, Instance: "i2"})
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5, "i3": .5})
+		r.untouched(func() { r.pass(3 * time.Second) })
+	})
 }

@@ -142,6 +142,12 @@ func TestTenCommands(t *testing.T) {
 	if states, err := m.try("systemctl is-active quell-controller quell-agent haproxy nginx prometheus"); err != nil {
 		t.Errorf("quell-controller, quell-agent, haproxy, nginx and prometheus are %q", strings.Fields(states))
 	}
+	t.Run("a token for other machines", func(t *testing.T) {
+		m.run("quell init 10.0.0.1:80 10.0.0.2:80 --force --out /etc/quell/quell.yaml") // nobody answers there
+		if owner := m.run("stat -c '%U %a' /etc/quell/token"); owner != "quell 600\n" {
+			t.Errorf("the units' user must read the token, which belongs to %s", owner)
+		}
+	})
 }
 
 // weight asks HAProxy for a server's weight.

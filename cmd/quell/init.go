@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -283,6 +285,20 @@ func throughput(ctx context.Context, url string) float64 {
 	return 8 * float64(got.Load()) / time.Since(began).Seconds()
 }
 
+// giveToUnits makes a secret that root wrote the property of the user of the packages' units, who must read it.
+func (f *initFlags) giveToUnits(path string) error {
+	units, err := user.Lookup("quell")
+	if err != nil || os.Geteuid() != 0 || dataFor(f.out) == "" {
+		return nil // the packages are not installed, or the file is not theirs
+	}
+	id, failed := strconv.Atoi(units.Uid)
+	group, wrong := strconv.Atoi(units.Gid)
+	if err := cmp.Or(failed, wrong); err != nil {
+		return err
+	}
+	return os.Chown(path, id, group)
+}
+
 // write checks the configuration, writes it and the token of the probes, and says what comes next.
 func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 	text := setup.Config(facts)
@@ -306,7 +322,12 @@ func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 		secret := make([]byte, 32)
 		rand.Read(secret)
 		token := filepath.Join(filepath.Dir(f.out), "token")
-		if err := atomicfile.Create(token, []byte(hex.EncodeToString(secret)+"\n"), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
+		switch err := atomicfile.Create(token, []byte(hex.EncodeToString(secret)+"\n"), 0o600); {
+		case err == nil:
+			if err := f.giveToUnits(token); err != nil {
+				return err
+			}
+		case !errors.Is(err, fs.ErrExist):
 			return err
 		}
 	}

@@ -133,9 +133,44 @@ func writeStatus(w io.Writer, s controller.Status, all bool) error {
 	}
 	v.learning()
 	for _, text := range v.Problems() {
-		v.line("PROBLEM: %s", text)
+		v.problem(text)
 	}
 	return v.fail
+}
+
+// problemLines is how many lines a problem may take unless everything is shown: what is missing, and what to do, often stands at its end.
+const problemLines = 4
+
+// problem writes a problem, over several lines if it is long.
+func (v *statusView) problem(text string) {
+	const head = "PROBLEM: "
+	if v.all {
+		v.line("%s%s", head, text)
+		return
+	}
+	rest := head + text
+	for range problemLines - 1 {
+		first, more := wrapText(rest, statusWidth)
+		v.line("%s", first)
+		if more == "" {
+			return
+		}
+		rest = strings.Repeat(" ", len(head)) + more
+	}
+	v.line("%s", rest)
+}
+
+// wrapText returns the words of a text that fit into a width, and what is left.
+func wrapText(text string, width int) (first, rest string) {
+	runes := []rune(text)
+	if len(runes) <= width {
+		return text, ""
+	}
+	line := string(runes[:width+1])
+	if i := strings.LastIndexByte(line, ' '); i > width/2 {
+		return line[:i], text[i+1:]
+	}
+	return string(runes[:width]), string(runes[width:])
 }
 
 // line writes a line. Unless everything is shown, it is cut at the width of the status.

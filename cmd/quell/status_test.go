@@ -178,3 +178,23 @@ func TestWhetherAnInstanceCanBeDrained(t *testing.T) {
 		}
 	}
 }
+
+func TestLongProblems(t *testing.T) {
+	var b strings.Builder
+	v := &statusView{w: &b}
+	v.problem("asking the scaler: " + strings.Repeat("the role lacks autoscaling:DescribeAutoScalingGroups, ", 12))
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != problemLines || !strings.HasPrefix(lines[1], "         ") || !strings.HasSuffix(lines[3], "...") {
+		t.Errorf("%q", lines)
+	}
+	for _, l := range lines {
+		if utf8.RuneCountInString(l) > statusWidth {
+			t.Errorf("%d columns: %q", utf8.RuneCountInString(l), l)
+		}
+	}
+	b.Reset()
+	v.problem(strings.Repeat("ä", 150))
+	if got := b.String(); strings.Count(got, "ä") != 150 {
+		t.Errorf("letters are lost: %q", got)
+	}
+}
