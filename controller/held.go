@@ -262,8 +262,8 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 	return nil
 }
 
-// likeOthers returns the mean weight of the other backends in rotation, so that one that is put back without a share of its own gets as many
-// requests as they do.
+// likeOthers returns the mean weight of the other backends in rotation, so that one that is put back without a share of its own gets as
+// many requests as they do.
 func likeOthers(v view, id string) float64 {
 	sum, n := 0.0, 0
 	for other, b := range v.backends {

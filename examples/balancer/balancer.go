@@ -5,9 +5,11 @@ package balancer
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,7 +112,11 @@ func (d *driver) Apply(_ context.Context, backends []quell.Backend) error {
 			}
 		}
 	}
-	if err := d.write(next); err != nil {
+	text, err := d.text(next)
+	if err == nil {
+		err = d.write(text)
+	}
+	if err != nil {
 		return err
 	}
 	d.servers = next
@@ -118,8 +124,8 @@ func (d *driver) Apply(_ context.Context, backends []quell.Backend) error {
 	return nil
 }
 
-// write replaces the file in one step, so that Traefik never reads half of it. A server without a share is left out.
-func (d *driver) write(servers []*server) error {
+// text is the content of the file. A server without a share is left out.
+func (d *driver) text(servers []*server) ([]byte, error) {
 	shares := make([]float64, len(servers))
 	for i, s := range servers {
 		shares[i] = s.Share
@@ -132,10 +138,11 @@ func (d *driver) write(servers []*server) error {
 	}
 	var all document
 	all.HTTP.Services = map[string]service{d.service: to}
-	text, err := yaml.Marshal(all)
-	if err != nil {
-		return err
-	}
+	return yaml.Marshal(all)
+}
+
+// write replaces the file in one step, so that Traefik never reads half of it.
+func (d *driver) write(text []byte) error {
 	if old, err := os.ReadFile(d.file); err == nil && bytes.Equal(old, text) {
 		return nil
 	}
@@ -146,22 +153,39 @@ func (d *driver) write(servers []*server) error {
 	return os.Rename(next, d.file)
 }
 
-// State says what was written. Traefik does not tell which requests are open, so a drain takes its whole time; and it does not check
-// servers here, so a connection shows whether one answers.
+// State says what is in force: if somebody has changed the file, nothing of what was asked for counts as being there, and the controller
+// applies it again. Traefik does not tell which requests are open, so a drain takes its whole time; and it does not check servers here, so
+// a connection shows whether one answers.
 func (d *driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	states := make([]quell.BackendState, len(d.servers))
-	for i, s := range d.servers {
+	servers := slices.Clone(d.servers)
+	d.mu.Unlock()
+	want, err := d.text(servers)
+	if err != nil {
+		return nil, err
+	}
+	found, err := os.ReadFile(d.file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	states := make([]quell.BackendState, len(servers))
+	var checks sync.WaitGroup
+	for i, s := range servers {
 		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Weight: s.Share, Draining: s.Drain,
 			Held: s.Held}}
+		if !bytes.Equal(found, want) {
+			states[i].Address = ""
+		}
 		if s.Drain && time.Since(s.Since) < d.drain {
 			states[i].InFlight = 1
 		}
-		if err := answers(ctx, s.Address); err != nil {
-			states[i].Healthy, states[i].Health = false, err.Error()
-		}
+		checks.Go(func() {
+			if err := answers(ctx, s.Address); err != nil {
+				states[i].Healthy, states[i].Health = false, err.Error()
+			}
+		})
 	}
+	checks.Wait()
 	return states, nil
 }
 

@@ -70,6 +70,12 @@ func TestWhatTraefikReads(t *testing.T) {
 	if states, _ := d.State(t.Context()); states[2].InFlight == 0 {
 		t.Error("the drain is over at once")
 	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if states, _ := d.State(t.Context()); states[0].Address != "" {
+		t.Errorf("without the file: %+v", states[0])
+	}
 	if err := os.WriteFile(filepath.Join(in.Data, "traefik.json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
