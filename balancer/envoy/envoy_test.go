@@ -355,6 +355,24 @@ func id(t *testing.T, path string) (text string) {
 	return text
 }
 
+// Two instances with one address, as in a list that somebody copied, take nothing from the others, and both are in force.
+func TestAnAddressTwice(t *testing.T) {
+	t.Parallel()
+	a, b := newInstance(t, nil), newInstance(t, nil)
+	l := newLab(t)
+	l.start(sotw, "ROUND_ROBIN", "")
+	control := l.control(nil)
+	settle(t, control, backend("a", a, 0.25), backend("copy", a, 0.25), backend("b", b, 0.5))
+	l.serves()
+	if failed := l.get(50, "/"); failed > 0 || a.served.Load() == 0 || b.served.Load() == 0 {
+		t.Errorf("%d failed; %d and %d were served", failed, a.served.Load(), b.served.Load())
+	}
+	settle(t, control, backend("a", a, 0.5), backend("b", b, 0.5))
+	if failed := l.get(50, "/"); failed > 0 {
+		t.Errorf("after one left: %d failed", failed)
+	}
+}
+
 // The largest group that is tried: each endpoint once, with its weight, in both families of addresses.
 func TestAThousandEndpoints(t *testing.T) {
 	d, err := New(Options{Clusters: []string{"web", "api"}})
