@@ -102,6 +102,7 @@ func statusAt(start, now time.Time, n int) controller.Status {
 	s := controller.Status{Service: "shop", At: now, Policy: "prima", Mode: quell.Act, Leading: true, Models: "learned in place",
 		SLO:         "p95 <= 75ms",
 		ThresholdMS: 75, ArrivalRate: at(90 + 20*math.Sin(t/15)), Capacity: at(float64(n) * (0.8 - noise/6)), Authority: "full",
+		Fast: "ice", FastReasons: []quell.Reason{{Code: "cut", Instance: "i3", Text: "its share is cut to 40%"}},
 		Learned: []string{"network: learned 62%"}, Reasons: []quell.Reason{{Code: "capacity_short", Text: "load 2.41 is above 90% of 2.62"},
 			{Code: "interference", Instance: "i3", Text: "the probe takes 2.1 times as long as alone"}}}
 	for i := range n {
@@ -113,6 +114,14 @@ func statusAt(start, now time.Time, n int) controller.Status {
 			Share: at(1 / float64(n)), Would: at(1 / float64(n)), RequestRate: at(90 / float64(n)), CanTakeRate: at(40), Utilization: at(0.5),
 			LatencyMS: at(35 + 3*math.Sin(t/3+float64(i))), PredictedMS: at(38)}
 		s.Load += 0.5 + 0.1*math.Sin(t/15)
+		switch i {
+		case 1:
+			row.Credits = quell.Balances{quell.CPU: {Left: 12.5, Low: 12, High: 13, DepletedS: at(600)}}
+		case 2:
+			row.Cut = at(0.4)
+		case 3:
+			row.Credits = quell.Balances{quell.CPU: {Left: 30, Low: 30, High: 30}}
+		}
 		if i == 2 {
 			*row.LatencyMS += 100 * noise
 			row.Interference = map[quell.Resource]policy.Interference{quell.Network: {Hidden: at(noise), Severity: at(noise), Use: at(.4)},

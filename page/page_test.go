@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/page"
 )
 
 // A real Chromium shows the page: live, with names as data, usable by keyboard and screen reader, and with commands after a log-in only.
@@ -47,6 +49,7 @@ func TestPageInABrowser(t *testing.T) {
 		checkAxe(t, b, axe, name)
 	}
 	b.size(1280, 1400, false)
+	more(t, b)
 	live(t, b, x)
 	story(t, b, axe)
 	commands(t, b, x)
@@ -71,6 +74,20 @@ func checkAxe(t *testing.T, b *browser, axe, what string) {
 	b.eval("axe.run().then((r) => r.violations.filter((v) => ['serious', 'critical'].includes(v.impact)))", &found)
 	for _, f := range found {
 		t.Errorf("%s: %s (%s): %s: %+v", what, f.ID, f.Impact, f.Help, f.Nodes)
+	}
+}
+
+// more: what a fast policy does, and the credits of burstable instances, those that run out first.
+func more(t *testing.T, b *browser) {
+	for selector, want := range map[string]string{
+		"#fast":    "Fast policy ice|i3 gets 40% of its share|i3, cut: its share is cut to 40%",
+		"#credits": "Credits|i2, cpu: 12.5 left (12.0 to 13.0), gone in 10 min at this use|" + markup + ", cpu: 30.0 left, they last at this use",
+	} {
+		var lines []string
+		b.eval("[...document.querySelectorAll('"+selector+" h2, "+selector+" li')].map((x) => x.textContent)", &lines)
+		if got := strings.Join(lines, "|"); got != want {
+			t.Errorf("%s says %q, want %q", selector, got, want)
+		}
 	}
 }
 
@@ -129,6 +146,30 @@ func commands(t *testing.T, b *browser, x *fixture) {
 	defer x.mu.Unlock()
 	if len(x.fake.commands) != 2 || x.fake.commands[0].Name != bus.Pause || x.fake.commands[1].Name != bus.Drain {
 		t.Errorf("the controller was told %+v", x.fake.commands)
+	}
+}
+
+// Lists are short, and have what matters most.
+func TestCreditsAndCutsAreBounded(t *testing.T) {
+	x := newFixture(t, 1)
+	x.set(func(s *controller.Status) {
+		*s = controller.Status{Service: "shop", Fast: "outlier"}
+		for i := range 50 {
+			s.Instances = append(s.Instances, controller.InstanceStatus{ID: fmt.Sprintf("i%d", i), State: quell.Ready,
+				Cut: at(1 - float64(i)/100), Credits: quell.Balances{quell.CPU: {Left: 5, DepletedS: at(1000 - float64(i))}, quell.Disk: {Left: 1}}})
+		}
+	})
+	g := x.now(t).Group
+	if len(g.Credits) != 20 || g.Credits[0].ID != "i49" || g.Credits[0].Resource != quell.CPU || *g.Credits[0].GoneS != 951 {
+		t.Errorf("%d balances, the first one is %+v", len(g.Credits), g.Credits[0])
+	}
+	if f := g.Fast; f == nil || f.Policy != "outlier" || len(f.Cuts) != 20 || f.Cuts[0] != (page.Cut{ID: "i49", Left: 0.51}) {
+		t.Errorf("cuts %+v", f)
+	}
+	x = newFixture(t, 1)
+	x.set(func(s *controller.Status) { *s = controller.Status{Service: "shop"} })
+	if g := x.now(t).Group; g.Fast != nil || len(g.Credits) > 0 {
+		t.Errorf("without both: %+v", g)
 	}
 }
 

@@ -1,7 +1,9 @@
 package page
 
 import (
+	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -28,6 +30,31 @@ type Group struct {
 	Problems  []string       `json:"problems"`
 	Reasons   []quell.Reason `json:"reasons"` // of the whole group, with the code in words
 	Learned   []string       `json:"learned"`
+	Fast      *Fast          `json:"fast,omitempty"`    // what the fast policy does; nil: there is none
+	Credits   []Credit       `json:"credits,omitempty"` // of burstable instances, those that run out first; at most mostListed
+}
+
+// Fast is what a fast policy does beside the main one.
+type Fast struct {
+	Policy  string         `json:"policy"`
+	Cuts    []Cut          `json:"cuts"` // the strongest first; at most mostListed
+	Reasons []quell.Reason `json:"reasons"`
+}
+
+// Cut is an instance whose share a fast policy cuts.
+type Cut struct {
+	ID   string  `json:"id"`
+	Left float64 `json:"left"` // what remains of its share, from 0 to 1
+}
+
+// Credit is an instance's balance of one resource.
+type Credit struct {
+	ID       string         `json:"id"`
+	Resource quell.Resource `json:"resource"`
+	Left     float64        `json:"left"`
+	Low      float64        `json:"low"`
+	High     float64        `json:"high"`
+	GoneS    *float64       `json:"gone_s,omitempty"` // seconds until it is used up at the present use; absent: never
 }
 
 // Row is an instance in the table.
@@ -59,6 +86,7 @@ type Table struct {
 const (
 	mostRows    = 200
 	mostReasons = 100
+	mostListed  = 20
 	mostText    = 2000 // bytes of a text
 )
 
@@ -81,7 +109,46 @@ func groupOf(s *controller.Status) Group {
 	for _, r := range w.Reasons("") {
 		g.Reasons = append(g.Reasons, reasonOf(r))
 	}
+	g.Fast, g.Credits = fastOf(s), creditsOf(s)
 	return g
+}
+
+// fastOf is what a status says of the fast policy, nil if there is none.
+func fastOf(s *controller.Status) *Fast {
+	if s.Fast == "" {
+		return nil
+	}
+	f := &Fast{Policy: s.Fast, Cuts: []Cut{}, Reasons: []quell.Reason{}}
+	for i := range s.Instances {
+		if cut := s.Instances[i].Cut; cut != nil {
+			f.Cuts = append(f.Cuts, Cut{s.Instances[i].ID, *cut})
+		}
+	}
+	slices.SortStableFunc(f.Cuts, func(a, b Cut) int { return cmp.Compare(a.Left, b.Left) })
+	f.Cuts = f.Cuts[:min(len(f.Cuts), mostListed)]
+	for _, r := range s.FastReasons[:min(len(s.FastReasons), mostListed)] {
+		f.Reasons = append(f.Reasons, reasonOf(r))
+	}
+	return f
+}
+
+// creditsOf lists the instances' balances, those that run out first.
+func creditsOf(s *controller.Status) (all []Credit) {
+	for i := range s.Instances {
+		row := &s.Instances[i]
+		for _, resource := range slices.Sorted(maps.Keys(row.Credits)) {
+			b := row.Credits[resource]
+			all = append(all, Credit{row.ID, resource, b.Left, b.Low, b.High, b.DepletedS})
+		}
+	}
+	never := func(c Credit) float64 {
+		if c.GoneS == nil {
+			return math.Inf(1)
+		}
+		return *c.GoneS
+	}
+	slices.SortStableFunc(all, func(a, b Credit) int { return cmp.Or(cmp.Compare(never(a), never(b)), cmp.Compare(a.Left, b.Left)) })
+	return all[:min(len(all), mostListed)]
 }
 
 func shownAll(texts []string) []string {

@@ -17,15 +17,20 @@ type Words struct {
 	*controller.Status
 	clock func(time.Time) string
 	why   []quell.Reason    // all that are shown
-	code  map[string]string // by instance: the code of the last reason about it
+	code  map[string]string // by instance: the code of the last reason about it, one with a clause before all others
 }
+
+// clauses are the codes of reasons for which Clause has words.
+var clauses = []string{"other_services", "own_work", "interference", "suspected"}
 
 // Of returns the words for a status. clock writes a time.
 func Of(s *controller.Status, clock func(time.Time) string) Words {
 	w := Words{Status: s, clock: clock, code: map[string]string{}}
 	w.why = quell.ShownReasons(slices.Concat(s.Reasons, s.FastReasons), s.At)
 	for _, r := range w.why {
-		w.code[r.Instance] = r.Code
+		if slices.Contains(clauses, r.Code) || !slices.Contains(clauses, w.code[r.Instance]) {
+			w.code[r.Instance] = r.Code
+		}
 	}
 	return w
 }

@@ -76,7 +76,31 @@ function group(g) {
   $("resume").hidden = !state.by || !g.resumable;
   $("release").hidden = !state.by;
   $("logout").hidden = !state.by;
+  fast(g.fast);
+  $("credits").hidden = !g.credits;
+  list($("balances"), (g.credits ?? []).map(balance));
   setText($("by"), state.by ? "logged in as " + state.by : "read only; to act, run quell page");
+}
+
+// fast shows what the fast policy does.
+function fast(f) {
+  $("fast").hidden = !f;
+  if (!f) return;
+  setText($("fast-title"), `Fast policy ${f.policy}`);
+  list($("cuts"), f.cuts.length ? f.cuts.map((c) => `${c.id} gets ${percent(c.left)} of its share`) : ["no share is cut"]);
+  list($("fast-why"), f.reasons.map((r) => (r.instance ? r.instance + ", " : "") + r.code + ": " + r.text));
+}
+
+// balance says how many credits an instance has, and how long they last.
+function balance(c) {
+  const range = c.low < c.high ? ` (${c.low.toFixed(1)} to ${c.high.toFixed(1)})` : "";
+  const gone = c.gone_s === undefined ? "they last at this use" : c.gone_s < 1 ? "used up" : `gone in ${span(c.gone_s)} at this use`;
+  return `${c.id}, ${c.resource}: ${c.left.toFixed(1)} left${range}, ${gone}`;
+}
+
+function span(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  return seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
 function table(t, asked) {
@@ -216,7 +240,7 @@ async function openStory(id) {
   }
   for (const [resource, c] of Object.entries(instance.credits ?? {})) {
     term(facts, resource + " credits", `${c.left.toFixed(1)} (${c.low.toFixed(1)} to ${c.high.toFixed(1)})` +
-      (c.depleted_s !== undefined ? `, gone in ${Math.round(c.depleted_s)} s at this use` : ""));
+      (c.depleted_s !== undefined ? `, gone in ${span(c.depleted_s)} at this use` : ""));
   }
   for (const [resource, v] of Object.entries(instance.limits ?? {})) term(facts, "limit on " + resource, String(v));
   for (const [name, v] of Object.entries(instance.settings ?? {})) term(facts, name, String(v));
