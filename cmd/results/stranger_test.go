@@ -103,8 +103,8 @@ func TestStrangerRate(t *testing.T) {
 }
 
 func TestStrangerCost(t *testing.T) {
-	before := map[string]int{"haproxy": 100, "nginx-web-1": 7}
-	after := map[string]int{"haproxy": 200, "nginx-web-1": 99, "controller": 50, "agent-web-1": 10, "agent-web-2": 20}
+	before := map[string]int{frontProgram: 100, "nginx-web-1": 7}
+	after := map[string]int{frontProgram: 200, "nginx-web-1": 99, "controller": 50, "agent-web-1": 10, "agent-web-2": 20}
 	if got, want := strangerCostOf(before, after, 10*time.Second), (strangerCost{HAProxy: 0.1, Controller: 0.05, Agent: 0.015}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
