@@ -71,7 +71,7 @@ func TestPagesOfSeveralServices(t *testing.T) {
 	jar, _ := cookiejar.New(nil) // has no error without options
 	client := &http.Client{Jar: jar}
 	status, list := read(t, client, asking(t, "GET", address+"/", ""))
-	for _, want := range []string{`<a href="/services/shop/">shop</a>`, "shop is well", "policy prima: acts", "does not run: its file has a &lt;b&gt;"} {
+	for _, want := range []string{`<a href="/services/shop/">shop</a>`, "shop is well", "policy prima with ice: acts", "does not run: its file has a &lt;b&gt;"} {
 		if status != http.StatusOK || !strings.Contains(list, want) {
 			t.Errorf("%d, no %q in\n%s", status, want, list)
 		}
