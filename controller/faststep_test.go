@@ -246,14 +246,18 @@ func TestValuesOfBeforeAreStoredFirst(t *testing.T) {
 	play(t, tuning, func(r *rig) {
 		others := r.settled()
 		others.Store(60)
-		stored := -1.0
+		stored := -1.0 // guarded as the agents are
+		r.agents.mu.Lock()
 		r.agents.before = func() {
 			if stored < 0 { // the first order
 				mem := remembered(r.t, r.memory)
 				stored = mem.Fast.Changed()["i2"]["apache.MaxRequestWorkers"].Before
 			}
 		}
+		r.agents.mu.Unlock()
 		r.pass(25 * time.Second)
+		r.agents.mu.Lock()
+		defer r.agents.mu.Unlock()
 		if stored != 200 {
 			t.Errorf("when the order came, %g was stored as the value of before", stored)
 		}
