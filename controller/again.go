@@ -2,7 +2,6 @@ package controller
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,21 +52,21 @@ func (c *Controller) lookAgain(r *round) (changed []string, ok bool) {
 	if c.lookAtGroup(r); r.over {
 		return nil, false
 	}
-	now := c.gather.states(c.now(), r.view)
+	present := c.gather.states(c.now(), r.view)
 	s := *old
 	s.Instances = make([]quell.Instance, 0, len(old.Instances))
 	for _, in := range old.Instances {
-		i := slices.IndexFunc(now, func(n quell.Instance) bool { return n.ID == in.ID })
+		now, listed := present[in.ID]
 		switch {
-		case i < 0:
+		case !listed:
 			changed = append(changed, in.ID+" is gone")
 			continue
-		case now[i].State != in.State:
-			changed = append(changed, fmt.Sprintf("%s is %s", in.ID, now[i].State))
-		case (now[i].Held != nil) != (in.Held != nil):
+		case now.State != in.State:
+			changed = append(changed, fmt.Sprintf("%s is %s", in.ID, now.State))
+		case (now.Held != nil) != (in.Held != nil):
 			changed = append(changed, in.ID+" was taken out of rotation, or put back")
 		}
-		in.State, in.Held = now[i].State, now[i].Held
+		in.State, in.Held = now.State, now.Held
 		s.Instances = append(s.Instances, in)
 	}
 	s.Coming, s.MayCome = r.view.coming, r.view.mayCome
@@ -77,14 +76,17 @@ func (c *Controller) lookAgain(r *round) (changed []string, ok bool) {
 	return changed, true
 }
 
-// states returns the instances of a view without readings.
-func (g *gather) states(now time.Time, v view) []quell.Instance {
+// states returns the instances of a view without readings, by id.
+func (g *gather) states(now time.Time, v view) map[string]quell.Instance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	group := v.group()
 	for i := range group {
 		group[i].Past = g.lives[group[i].Member.ID]
 	}
-	s := life.Snapshot(now, &g.service, group)
-	return s.Instances
+	s, byID := life.Snapshot(now, &g.service, group), make(map[string]quell.Instance, len(group))
+	for _, in := range s.Instances {
+		byID[in.ID] = in
+	}
+	return byID
 }

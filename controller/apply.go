@@ -181,8 +181,8 @@ func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]f
 	steps := life.Follow(c.now(), group, weights, c.opts.Drain)
 	c.forgetGone(v)
 	if life.Differs(steps.Backends, v.backends) {
-		if err := c.opts.Balancer.Apply(ctx, steps.Backends); err != nil {
-			return fmt.Errorf("setting the balancer: %w", err)
+		if err := c.setBackends(ctx, steps.Backends); err != nil {
+			return err
 		}
 	}
 	c.finished = append(c.finished, steps.Stop...)

@@ -243,19 +243,31 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 
 // setOne changes one backend and leaves the others as the balancer has them.
 func (c *Controller) setOne(ctx context.Context, v view, id string) error {
-	var backends []quell.Backend
-	for _, key := range slices.Sorted(maps.Keys(v.backends)) {
-		b := v.backends[key].Backend
-		if key == id {
-			_, b.Held = c.mem.Held[id]
-			b.Draining = b.Held
-			b.Weight = 0
-			if !b.Held {
-				b.Weight = cmp.Or(c.mem.Weights[id], likeOthers(v, id))
-			}
+	return c.setBackends(ctx, v.altered(func(b *quell.Backend) {
+		if b.ID != id {
+			return
 		}
+		_, b.Held = c.mem.Held[id]
+		b.Draining = b.Held
+		b.Weight = 0
+		if !b.Held {
+			b.Weight = cmp.Or(c.mem.Weights[id], likeOthers(v, id))
+		}
+	}))
+}
+
+// altered returns the backends as the balancer has them, each after a change.
+func (v *view) altered(change func(*quell.Backend)) (backends []quell.Backend) {
+	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
+		b := v.backends[id].Backend
+		change(&b)
 		backends = append(backends, b)
 	}
+	return backends
+}
+
+// setBackends puts backends in force.
+func (c *Controller) setBackends(ctx context.Context, backends []quell.Backend) error {
 	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
 		return fmt.Errorf("setting the balancer: %w", err)
 	}

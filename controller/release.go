@@ -209,21 +209,15 @@ func (c *Controller) endHolds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var backends []quell.Backend
-	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
-		b := v.backends[id].Backend
-		if _, held := c.mem.Held[id]; b.Held && !held {
-			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, id)
+	backends := v.altered(func(b *quell.Backend) {
+		if _, held := c.mem.Held[b.ID]; b.Held && !held {
+			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, b.ID)
 		}
-		backends = append(backends, b)
-	}
+	})
 	if !life.Differs(backends, v.backends) {
 		return nil
 	}
-	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
-		return fmt.Errorf("setting the balancer: %w", err)
-	}
-	return nil
+	return c.setBackends(ctx, backends)
 }
 
 // restoreInside lets agents put back limits and settings, all at once. An instance that is gone is forgotten.

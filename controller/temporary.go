@@ -215,21 +215,15 @@ func (c *Controller) putShares(ctx context.Context, shares map[string]float64) e
 	if err != nil {
 		return err
 	}
-	var backends []quell.Backend
-	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
-		b := v.backends[id].Backend
-		if share, known := shares[id]; known && !b.Draining && !v.holds(id) {
+	backends := v.altered(func(b *quell.Backend) {
+		if share, known := shares[b.ID]; known && !b.Draining && !v.holds(b.ID) {
 			b.Weight = share
 		}
-		backends = append(backends, b)
-	}
+	})
 	if !life.Differs(backends, v.backends) {
 		return nil
 	}
-	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
-		return fmt.Errorf("setting the balancer: %w", err)
-	}
-	return nil
+	return c.setBackends(ctx, backends)
 }
 
 // endHold puts an instance back in rotation whose time is over. It returns false if that must be tried again.

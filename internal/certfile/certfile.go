@@ -54,8 +54,8 @@ func Open(files Files, section string, log *slog.Logger) (*Certificate, error) {
 // Expires returns when the certificate in use ends.
 func (c *Certificate) Expires() time.Time { return c.inForce.Load().pair.Leaf.NotAfter }
 
-// look reads the files again. If they have changed and are in order, they are used for new connections. Otherwise look returns what is
-// wrong, once for each change, and what was in use stays.
+// look reads the files again. If they have changed and are in order, new connections get what they have. If something is wrong, new
+// connections still get what was in use, and look returns the error once for each change of the files.
 func (c *Certificate) look() error {
 	texts, err := c.read()
 	if err != nil {
