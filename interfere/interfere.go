@@ -28,7 +28,7 @@ type Options struct {
 	Seed       uint64
 }
 
-// Check returns why these options make no interferer, as a *quell.UserError.
+// Check returns what is wrong with the options, as a *quell.UserError; nil if an interferer can be made from them.
 func (o Options) Check() error {
 	why := ""
 	switch {

@@ -141,7 +141,8 @@ func (m *Machine) begin(lasts time.Duration) error {
 	return nil
 }
 
-// keep lets the interferer go on for a time, and notes what it has used. If it has ended by itself, that is an error, once.
+// keep lets the interferer go on for a time, and notes what it has used. If the interferer has ended by itself, keep forgets it and returns
+// an error; the next call does nothing.
 func (m *Machine) keep(lasts time.Duration) error {
 	if m.interferer == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 // TLS names two PEM files: a certificate, followed by those of its authorities, and its private key.
 type TLS struct{ Cert, Key string }
 
-// protocols are those that clients can agree on with TLS.
+// protocols are the versions of HTTP that are offered to clients during the TLS handshake (ALPN).
 func protocols(http2 bool) []string {
 	if http2 {
 		return []string{"h2", "http/1.1"}

@@ -355,7 +355,7 @@ func id(t *testing.T, path string) (text string) {
 	return text
 }
 
-// Two instances with one address, as in a list that somebody copied, take nothing from the others, and both are in force.
+// Two instances may have the same address, for example by a mistake in a list: both are in force, and no request fails.
 func TestAnAddressTwice(t *testing.T) {
 	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
