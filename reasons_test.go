@@ -17,7 +17,7 @@ import (
 var (
 	// givenCode finds codes of reasons in Go code, and quotedWord all that could be one.
 	givenCode = regexp.MustCompile(
-		`(?:[rR]eason\((?:[\w.&]+, )?|\.free\(|\bCode: *|[a-z]Reason *= *)"([a-z_]+)"|"((?:acs|burst)_[a-z_]+)"`)
+		`(?:[rR]eason\((?:[\w.&]+, )?|AddOne\([\w.]+, [\w.&]+, |\.free\(|\bCode: *|[a-z]Reason *= *)"([a-z_]+)"|"((?:acs|burst)_[a-z_]+)"`)
 	quotedWord = regexp.MustCompile(`"([a-z]+_?[a-z_]*)"`)
 )
 
