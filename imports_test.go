@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -203,8 +204,15 @@ func allowed(name string) (row []string, ok bool) {
 func apparatus(name string) bool { return strings.HasPrefix(name, "lab/") }
 
 func TestImportsPointOneWay(t *testing.T) {
+	page, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range packages(t) {
 		name, _ := local(p.ImportPath)
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("ARCHITECTURE.md's table of packages lacks %s", name)
+		}
 		row, ok := allowed(name)
 		if !ok {
 			t.Errorf("package %s has no row in mayImport: say there, and in ARCHITECTURE.md, what it may import", name)
