@@ -8,6 +8,8 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 	"pgregory.net/rapid"
+
+	"github.com/quellhq/quell/internal/golden"
 )
 
 // tail is Eq. 2 of DIAL, without the constant that the percentile stands for.
@@ -215,4 +217,13 @@ func BenchmarkTailShares(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The example on dial's page.
+func TestSharesAsOnThePage(t *testing.T) {
+	rates, arrivals := []float64{500, 1000, 1000}, 1200.0
+	p, _ := Shares(rates, arrivals)
+	golden.Says(t, "policies/dial.md",
+		fmt.Sprintf("The instances get %.0f, %.0f and %.0f requests per second: %.0f%%, %.0f%% and %.0f%%.", p[0]*arrivals, p[1]*arrivals,
+			p[2]*arrivals, 100*p[0], 100*p[1], 100*p[2]))
 }

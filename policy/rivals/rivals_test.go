@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -266,4 +267,11 @@ func TestKnapsackStartsEqualAndLearnsEachReadingOnce(t *testing.T) {
 	if n := len(st.Instances["b"].Memory.(*knapsackInstance).Curve); n != 1 || len(st.Instances["a"].Memory.(*knapsackInstance).Curve) != 0 {
 		t.Errorf("one reading, and %d points", n)
 	}
+}
+
+// The example on knapsack's page.
+func TestKnapsackAsOnItsPage(t *testing.T) {
+	rates := leastLatency([]latencyCurve{{100, 1}, {50, 1}}, 90)
+	golden.Says(t, "policies/knapsack.md", fmt.Sprintf("The instances get %.1f and %.1f requests per second, weights of %.2f and %.2f.",
+		rates[0], rates[1], rates[0]/90, rates[1]/90))
 }
