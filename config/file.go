@@ -188,7 +188,7 @@ type Probe struct {
 type Agent struct {
 	Instance  string                     // id of the instance; empty: given on the command line
 	Capacity  map[quell.Resource]float64 // network in bit/s, cpu in cores, disk in operations/s, memory in bytes/s; else as detected
-	Interface string                     // name of the network interface; empty: that of the default route
+	Interface string                     // name of the network interface; empty: that of the default route, or the only one that has routes
 	Root      string                     // folder below which sensors find /proc and /sys
 	Cgroup    string                     // control group whose processor time counts as the instance's; empty: the whole machine
 	Counters  bool                       // whether to count cycles, instructions and cache misses

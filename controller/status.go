@@ -270,9 +270,16 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		members[m.ID] = m
 	}
 	reasons, wanted := reasonsByInstance(s.Reasons, s.At), c.mem.State.Wanted(plan)
+	engine := c.engine
+	if engine != nil {
+		engine = engine.Knowing(&c.mem.State)
+	}
 	c.totals.predicted(c.status.Instances, snapshot, c.opts.Service.SLO.Metric, o.applied)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
+		if engine != nil && !row.Stale {
+			row.Interference = engine.Interference(&c.mem.State, row.ID, snapshot.Instances[i].Observation)
+		}
 		row.Address, row.Probe = members[row.ID].Address, members[row.ID].Probe
 		if w := entry(wanted, row.ID); w != nil && plan.Would == nil {
 			row.Would = w
@@ -324,7 +331,8 @@ func (c *Controller) learned() (texts []string) {
 	return texts
 }
 
-// withTimes returns reasons with the times since when they have been given. before are those of the last decision.
+// withTimes returns reasons with the times since when they have been given. before are those of the last decision. Neighbours that were
+// only suspected before, and now are certain, have been there since then.
 func withTimes(reasons, before []quell.Reason, now time.Time) []quell.Reason {
 	type key struct{ code, instance string }
 	since := map[key]*time.Time{}
@@ -335,6 +343,9 @@ func withTimes(reasons, before []quell.Reason, now time.Time) []quell.Reason {
 	for i := range reasons {
 		r := &reasons[i]
 		r.Since = cmp.Or(since[key{r.Code, r.Instance}], &now)
+		if suspected := since[key{"suspected", r.Instance}]; r.Code == "interference" && suspected != nil && suspected.Before(*r.Since) {
+			r.Since = suspected
+		}
 	}
 	return reasons
 }
@@ -369,9 +380,6 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 	row.Severity = entry(plan.Severity, in.ID)
 	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed
 	o := in.Observation
-	if engine := c.engine; engine != nil && !row.Stale {
-		row.Interference = engine.Interference(&c.mem.State, in.ID, o)
-	}
 	if o == nil {
 		return row
 	}

@@ -95,7 +95,8 @@ func at(v float64) *float64 { return &v }
 // statusAt is a made-up status: instance i3 has neighbours for some time, and the group grows.
 func statusAt(start, now time.Time, n int) controller.Status {
 	t := now.Sub(start).Minutes()
-	noise := 0.7 * math.Exp(-math.Pow((t-40)/8, 2))
+	noise := 0.7 * math.Exp(-math.Pow((t-48)/8, 2))
+	since := start.Add(40 * time.Minute)
 	if n < 100 && t > 42 {
 		n++
 	}
@@ -104,7 +105,8 @@ func statusAt(start, now time.Time, n int) controller.Status {
 		ThresholdMS: 75, ArrivalRate: at(90 + 20*math.Sin(t/15)), Capacity: at(float64(n) * (0.8 - noise/6)), Authority: "full",
 		Fast: "ice", FastReasons: []quell.Reason{{Code: "cut", Instance: "i3", Text: "its share is cut to 40%"}},
 		Learned: []string{"network: learned 62%"}, Reasons: []quell.Reason{{Code: "capacity_short", Text: "load 2.41 is above 90% of 2.62"},
-			{Code: "interference", Instance: "i3", Text: "the probe takes 2.1 times as long as alone"}}}
+			{Code: "interference", Instance: "i3", Text: "the probe takes 2.1 times as long as alone",
+				Since: &since}}}
 	for i := range n {
 		id := fmt.Sprintf("i%d", i+1)
 		if i == 3 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func TestPageInABrowser(t *testing.T) {
 		checkAxe(t, b, axe, name)
 	}
 	b.size(1280, 1400, false)
+	noisy(t, b)
 	more(t, b)
 	live(t, b, x)
 	story(t, b, axe)
@@ -75,6 +77,26 @@ func checkAxe(t *testing.T, b *browser, axe, what string) {
 	for _, f := range found {
 		t.Errorf("%s: %s (%s): %s: %+v", what, f.ID, f.Impact, f.Help, f.Nodes)
 	}
+}
+
+// noisy: the first box names the machine that neighbours slow, by what, since when, what is done, and what a person can do.
+func noisy(t *testing.T, b *browser) {
+	var lines []string
+	b.eval("[...document.querySelectorAll('#noisy li')].map((x) => x.textContent)", &lines)
+	want := regexp.MustCompile(`^i3: neighbours use about 7% of its network, since \d\d:\d\d:\d\d \(20 min\)\.` +
+		`Its response time is .* ms; the others' median is .* ms\. A fast policy leaves it 40% of its weight\. It got 20\.0% of the requests\. ` +
+		`Look at what else uses the network of its host\.`)
+	if len(lines) != 1 || !want.MatchString(lines[0]) {
+		t.Errorf("noisy: %q", lines)
+	}
+	var top int
+	b.eval("Math.round(document.querySelector('#noisy li').getBoundingClientRect().bottom)", &top)
+	if top > 250 {
+		t.Errorf("the noisy machine is named down to %d pixels, not in the first of a screen", top)
+	}
+	b.eval("document.querySelector('#noisy button').click()", nil)
+	b.await("document.querySelector('#story').open && document.querySelector('#story-title').textContent === 'i3'")
+	b.eval("document.querySelector('#story button').click()", nil)
 }
 
 // more: what a fast policy does, and the credits of burstable instances, those that run out first.
@@ -166,9 +188,18 @@ func TestCreditsAndCutsAreBounded(t *testing.T) {
 	if f := g.Fast; f == nil || f.Policy != "outlier" || len(f.Cuts) != 20 || f.Cuts[0] != (page.Cut{ID: "i49", Left: 0.51}) {
 		t.Errorf("cuts %+v", f)
 	}
+	x.set(func(s *controller.Status) {
+		for _, in := range s.Instances {
+			s.Reasons = append(s.Reasons, quell.Reason{Code: "interference", Instance: in.ID, Text: strings.Repeat("x", 5000)})
+		}
+		s.Paused = true
+	})
+	if g := x.now(t).Group; len(g.Noisy) != 5 || g.MoreNoisy != 45 || len(g.Noisy[0].What) > 2100 {
+		t.Errorf("%d noisy, %d more", len(g.Noisy), g.MoreNoisy)
+	}
 	x = newFixture(t, 1)
 	x.set(func(s *controller.Status) { *s = controller.Status{Service: "shop"} })
-	if g := x.now(t).Group; g.Fast != nil || len(g.Credits) > 0 {
+	if g := x.now(t).Group; g.Fast != nil || len(g.Credits)+len(g.Noisy) > 0 {
 		t.Errorf("without both: %+v", g)
 	}
 }

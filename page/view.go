@@ -28,10 +28,23 @@ type Group struct {
 	Paused    bool           `json:"paused"`
 	Resumable bool           `json:"resumable"` // paused, or waiting because the memory was lost
 	Problems  []string       `json:"problems"`
-	Reasons   []quell.Reason `json:"reasons"` // of the whole group, with the code in words
+	Noisy     []Noise        `json:"noisy,omitempty"`      // the worst first; at most mostNoisy
+	MoreNoisy int            `json:"more_noisy,omitempty"` // that are not listed
+	Reasons   []quell.Reason `json:"reasons"`              // of the whole group, with the code in words
 	Learned   []string       `json:"learned"`
 	Fast      *Fast          `json:"fast,omitempty"`    // what the fast policy does; nil: there is none
 	Credits   []Credit       `json:"credits,omitempty"` // of burstable instances, those that run out first; at most mostListed
+}
+
+// Noise is an instance that something else than its requests slows, in words.
+type Noise struct {
+	ID    string `json:"id"`
+	What  string `json:"what"`
+	Since int64  `json:"since,omitempty"` // milliseconds since 1970; 0: not known
+	Once  bool   `json:"once,omitempty"`  // only the last decision noticed it
+	Costs string `json:"costs,omitempty"` // its response time, and the others'
+	Done  string `json:"done,omitempty"`  // what Quell does about it
+	Do    string `json:"do"`              // what a person can do
 }
 
 // Fast is what a fast policy does beside the main one.
@@ -87,6 +100,7 @@ const (
 	mostRows    = 200
 	mostReasons = 100
 	mostListed  = 20
+	mostNoisy   = 5
 	mostText    = 2000 // bytes of a text
 )
 
@@ -110,6 +124,15 @@ func groupOf(s *controller.Status) Group {
 		g.Reasons = append(g.Reasons, reasonOf(r))
 	}
 	g.Fast, g.Credits = fastOf(s), creditsOf(s)
+	noisy := w.Noisy()
+	g.MoreNoisy = max(0, len(noisy)-mostNoisy)
+	for _, n := range noisy[:min(len(noisy), mostNoisy)] {
+		one := Noise{ID: n.Instance, What: shown(n.What), Once: n.Once, Costs: shown(n.Costs), Done: shown(n.Done), Do: shown(n.Do)}
+		if !n.Since.IsZero() {
+			one.Since = n.Since.UnixMilli()
+		}
+		g.Noisy = append(g.Noisy, one)
+	}
 	return g
 }
 
@@ -206,9 +229,9 @@ func shadesOf(row *controller.InstanceStatus) (all []Shade) {
 	for _, resource := range slices.Sorted(maps.Keys(row.Interference)) {
 		x := row.Interference[resource]
 		switch {
-		case x.Hidden != nil:
+		case x.Hidden != nil && *x.Hidden > 0:
 			all = append(all, Shade{row.ID, resource, *x.Hidden})
-		case x.Severity != nil && *x.Severity > 0:
+		case x.Hidden == nil && x.Severity != nil && *x.Severity > 0:
 			all = append(all, Shade{row.ID, resource, severityShare(*x.Severity)})
 		}
 	}

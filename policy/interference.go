@@ -18,6 +18,19 @@ type Interference struct {
 	Origin     string     `json:"origin,omitempty"`      // cpu: the cause of waiting for processors
 }
 
+// Knowing returns the engine with the models that a state has learned: e itself if it learns none, or while too little is known. It is for
+// Interference.
+func (e *Engine) Knowing(st *State) *Engine {
+	if e.learning == nil || st.Learned == nil {
+		return e
+	}
+	now, err := e.with(st.Learned)
+	if err != nil {
+		return e
+	}
+	return now
+}
+
 // Interference returns what is known of neighbours on each resource of an instance, according to the memory after a decision and to the
 // instance's newest observation, which may be nil. It is nil if nothing is known.
 func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[quell.Resource]Interference {

@@ -38,11 +38,12 @@ func parseNetDev(text []byte) (map[string]traffic, error) {
 	return interfaces, nil
 }
 
-// parseRoute reads /proc/net/route and returns the interface of the default route, "" if there is none. If there are several, it takes the
-// one with the lowest metric, as the kernel does.
+// parseRoute reads /proc/net/route and returns the interface of the default route. If there are several, it takes the one with the lowest
+// metric, as the kernel does. Without a default route, it returns the interface of all routes, "" if there are several or none.
 func parseRoute(text []byte) (string, error) {
 	const up, reject = 0x1, 0x200
 	best, lowest := "", uint64(math.MaxUint64)
+	only, several := "", false
 	for i, line := range bytes.Split(text, []byte("\n")) {
 		fields := bytes.Fields(line)
 		if i == 0 || len(fields) == 0 {
@@ -56,10 +57,19 @@ func parseRoute(text []byte) (string, error) {
 		if err := errors.Join(errFlags, errMetric); err != nil {
 			return "", fmt.Errorf("line %d: %w", i+1, err)
 		}
-		isDefault := string(fields[1]) == "00000000" && string(fields[7]) == "00000000"
-		if isDefault && flags&up != 0 && flags&reject == 0 && metric < lowest {
-			best, lowest = string(fields[0]), metric
+		if flags&up == 0 || flags&reject != 0 {
+			continue
 		}
+		name := string(fields[0])
+		several = several || only != "" && only != name
+		only = name
+		isDefault := string(fields[1]) == "00000000" && string(fields[7]) == "00000000"
+		if isDefault && metric < lowest {
+			best, lowest = name, metric
+		}
+	}
+	if best == "" && !several {
+		best = only
 	}
 	return best, nil
 }

@@ -43,7 +43,8 @@ type networkReading struct {
 	probe    uint64 // bytes sent by the probe server
 }
 
-// NewNetwork returns a sensor of the interface o.Interface, or of the default route's interface.
+// NewNetwork returns a sensor of the interface o.Interface, or of the default route's. Without a default route, it is the only interface
+// that has routes.
 func NewNetwork(o Options) (*Network, error) {
 	capacity, err := o.configured(quell.Network)
 	if err != nil {
@@ -162,7 +163,7 @@ func (n *Network) findInterface() (string, error) {
 		return "", fmt.Errorf("parsing /%s: %w", file, err)
 	}
 	if iface == "" {
-		return "", errors.New("there is no default route to tell the interface by: set agent.interface")
+		return "", errors.New("there is no default route to tell the interface by, and not exactly one interface has routes: set agent.interface")
 	}
 	return iface, nil
 }

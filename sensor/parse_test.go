@@ -39,7 +39,10 @@ func TestParseRoute(t *testing.T) {
 	for _, c := range []struct{ name, text, want, fails string }{
 		{"lowest metric wins", head + "b 00000000 1 0003 0 0 600 00000000\na 00000000 1 0003 0 0 100 00000000\n", "a", ""},
 		{"the first of equals wins", head + "b 00000000 1 0003 0 0 0 00000000\na 00000000 1 0003 0 0 0 00000000\n", "b", ""},
-		{"half of everything is no default route", head + "vpn 00000000 1 0003 0 0 0 00000080\n", "", ""},
+		{"half of everything is no default route", head + "vpn 00000000 1 0003 0 0 0 00000080\na 0000000A 0 0001 0 0 0 000000FF\n", "", ""},
+		{"no default route, one interface", head + "a 0000000A 0 0001 0 0 0 000000FF\na 0000010A 0 0001 0 0 0 00FFFFFF\n", "a", ""},
+		{"no default route, and one of two interfaces is down", head + "b 0000000A 0 0000 0 0 0 000000FF\na 0000010A 0 0001 0 0 0 00FFFFFF\n",
+			"a", ""},
 		{"a route that is down", head + "a 00000000 1 0002 0 0 0 00000000\n", "", ""},
 		{"a route that rejects", head + "a 00000000 1 0201 0 0 0 00000000\n", "", ""},
 		{"empty", "", "", ""},

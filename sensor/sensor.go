@@ -36,7 +36,7 @@ type Failure struct {
 type Options struct {
 	// Root holds the machine's proc and sys, as os.DirFS("/") does.
 	Root fs.FS
-	// Interface is the network interface to watch; empty means the one of the default route.
+	// Interface is the network interface to watch; empty means the one of the default route, or the only one that has routes.
 	Interface string
 	// Capacity replaces detected capacities: of network in bit/s, of cpu in cores. The capacities of disk (operations/s) and memory
 	// (bytes/s) are never detected.

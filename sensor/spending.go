@@ -21,7 +21,7 @@ type SpendingOptions struct {
 
 // Spending measures how much an instance uses of what can cost credits: processors, what its interface sends and receives, and operations
 // of a disk, all per second. It also counts the connections that clients have open to a port. The result is in the counters of an
-// observation. A machine without a default route has no figures of the network.
+// observation. A machine whose interface cannot be told has no figures of the network.
 type Spending struct {
 	opts    SpendingOptions
 	network *Network

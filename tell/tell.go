@@ -124,6 +124,12 @@ func (w Words) Acting() string {
 	return name + ": acts"
 }
 
+// idle returns whether nothing is changed at present.
+func (w Words) idle() bool {
+	return w.Lost != "" || w.Refused != "" || w.Released != nil || w.Paused || !w.Leading || w.Mode == quell.Advise || !w.HasModels() ||
+		w.Comparison == nil && w.Authority == quell.AuthorityAdvise
+}
+
 // Load says how much load there is, how much the instances can take, and what they cost.
 func (w Words) Load() string {
 	var can float64
@@ -233,6 +239,9 @@ func neighbours(row *controller.InstanceStatus) string {
 		if x := row.Interference[r]; x.Hidden != nil && *x.Hidden > most {
 			most, text = *x.Hidden, fmt.Sprintf(" on %.0f%% of %s", 100**x.Hidden, r)
 		}
+	}
+	if resource, _, _ := felt(row); text == "" && resource != "" {
+		return " on " + resource
 	}
 	return text
 }

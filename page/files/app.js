@@ -68,6 +68,7 @@ function group(g) {
   setText($("service"), g.service);
   $("now").dataset.level = g.level;
   setText($("headline"), g.headline);
+  noisy(g);
   setText($("acting"), g.acting);
   setText($("load"), g.load);
   list($("problems"), g.problems);
@@ -80,6 +81,31 @@ function group(g) {
   $("credits").hidden = !g.credits;
   list($("balances"), (g.credits ?? []).map(balance));
   setText($("by"), state.by ? "logged in as " + state.by : "read only; to act, run quell page");
+}
+
+// noisy names the instances that something else than their requests slows: by what, since when, and what is to be done.
+function noisy(g) {
+  const element = $("noisy"), all = g.noisy ?? [];
+  const items = all.map((n) => {
+    const old = [...element.children].find((item) => item.dataset.id === n.id);
+    const item = old ?? make("li");
+    if (!old) {
+      item.dataset.id = n.id;
+      const open = make("button", n.id);
+      open.addEventListener("click", () => openStory(n.id));
+      item.append(open, make("strong"), make("p"));
+    }
+    const since = n.once ? ", seen once so far" : n.since ? `, since ${time(n.since)} (${span((g.at - n.since) / 1000)})` : "";
+    setText(item.children[1], `: ${n.what}${since}.`);
+    setText(item.children[2], [n.costs, n.done, n.do].filter(Boolean).join(" "));
+    return item;
+  });
+  if (g.more_noisy) items.push(make("li", `and ${g.more_noisy} more, in the table below`));
+  if (items.length !== element.children.length || items.some((item, i) => element.children[i] !== item)) {
+    const focused = document.activeElement;
+    element.replaceChildren(...items);
+    if (element.contains(focused)) focused.focus();
+  }
 }
 
 // fast shows what the fast policy does.
