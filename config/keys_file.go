@@ -171,7 +171,8 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 		setting.Opt("instance", setting.Ident(&a.Instance), "id of the instance that the agent runs on"),
 		setting.Opt("capacity", capacityKeys(a), "how much of each resource the instance has").Or("detected").
 			ReadBy(prober(AgentProcess)),
-		setting.Opt("interface", setting.Ident(&a.Interface), "network interface that is watched").Or("that of the default route; without one, the only interface that has routes").
+		setting.Opt("interface", setting.Ident(&a.Interface), "network interface that is watched").
+			Or("that of the default route; without one, the only interface that has routes").
 			ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("root", setting.Text(&a.Root), "folder below which the sensors find proc and sys").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("cgroup", setting.Text(&a.Cgroup),

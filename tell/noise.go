@@ -118,8 +118,8 @@ func remedy(resource, origin string) string {
 	case resource == "":
 		return "Look at what else runs on this machine and on its host. If it lasts, start another machine in its place."
 	}
-	return fmt.Sprintf("Look at what else uses the %s of its host. If that is out of your reach and lasts, start another machine in its place.",
-		words(resource))
+	return fmt.Sprintf("Look at what else uses the %s of its host. If that is out of your reach and lasts, start another machine "+
+		"in its place.", words(resource))
 }
 
 // compared says how much slower than the others an instance is; "" if that is not known.

@@ -67,7 +67,8 @@ func TestNoisy(t *testing.T) {
 		{"other virtual machines", func(_ *controller.Status, row *controller.InstanceStatus) {
 			row.Interference = map[quell.Resource]policy.Interference{quell.CPU: {Hidden: ptr(0.6), Origin: quell.HypervisorCause}}
 		}, "60% of its processors", "", "same host get its processors"},
-		{"own work", func(s *controller.Status, _ *controller.InstanceStatus) { s.Reasons[0].Code = "own_work" }, "told", "", "own work: stop it"},
+		{"own work", func(s *controller.Status, _ *controller.InstanceStatus) { s.Reasons[0].Code = "own_work" },
+			"told", "", "own work: stop it"},
 		{"neighbours are surer than a band", func(s *controller.Status, _ *controller.InstanceStatus) {
 			s.FastReasons = []quell.Reason{{Code: "outlier", Instance: "web-2", Text: "out of its band"}}
 		}, "48%", "", "host"},
