@@ -16,6 +16,8 @@ type adviceData struct {
 	Hours     []adviceHourResult `json:"hours"`
 	Agentless []agentlessResult  `json:"agentless"`
 	Compared  []comparedResult   `json:"compared"`
+	Outside   *outsideData       `json:"outside,omitempty"` // nil: not measured
+	Live      *liveHours         `json:"live,omitempty"`    // likewise
 }
 
 // adviceParts measure one part of the page each.
@@ -23,6 +25,8 @@ var adviceParts = map[string]func(ctx context.Context, d *adviceData) error{
 	"agentless": playAgentlessAll,
 	"compare":   playCompared,
 	"hours":     playAdviceHours,
+	"live":      playLiveHour,
+	"outside":   playOutside,
 	"page":      func(context.Context, *adviceData) error { return nil },
 }
 
@@ -68,6 +72,10 @@ type adviceFigures struct {
 	Compared                        []comparedResult
 	Verdicts                        int // comparisons with the right one
 	Inside, Narrow, Silent, AtLeast int
+
+	Live                *liveHours
+	Outside             *outsideData
+	Found, Alone, AtEnd int // looks that name the right server, that name no other one, whose conclusion names exactly it
 }
 
 func newAdviceFigures(d adviceData) (f adviceFigures) {
@@ -85,6 +93,12 @@ func newAdviceFigures(d adviceData) (f adviceFigures) {
 	f.Compared = d.Compared
 	for _, x := range d.Compared {
 		f.Verdicts += count(x.Right)
+	}
+	f.Live = d.Live
+	if f.Outside = d.Outside; f.Outside != nil {
+		for _, l := range f.Outside.Looks {
+			f.Found, f.Alone, f.AtEnd = f.Found+count(l.Found()), f.Alone+count(len(l.Wrong()) == 0), f.AtEnd+count(l.Ends())
+		}
 	}
 	for _, a := range d.Agentless {
 		if a.Host == 0 {

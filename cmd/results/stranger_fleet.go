@@ -357,6 +357,7 @@ func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
 
 // strangerLoad are users who download from HAProxy.
 type strangerLoad struct {
+	seed             uint64 // of the times between requests; 0: 1
 	requests, failed atomic.Int64
 	served           *servedBy // nil: who answers is not counted
 	all              sync.WaitGroup
@@ -364,7 +365,7 @@ type strangerLoad struct {
 
 // offer sends requests at random times until ctx ends, and then waits for those that are open.
 func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
-	random := mathrand.New(mathrand.NewPCG(1, 1))
+	random := mathrand.New(mathrand.NewPCG(max(1, load.seed), 1))
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: f.client.Dial}}
 	defer client.CloseIdleConnections()
 	url, began, due := fmt.Sprintf("http://%v:8080/file", f.edge.Address()), time.Now(), time.Duration(0)
