@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/quellhq/quell/internal/golden"
 )
 
 // pageTable returns the cells of a row of a results page: the first row below a heading that begins with a name. An empty heading is the
@@ -135,5 +137,92 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	}
 	if !slices.Contains([]string{"-1%"}, noisy[6]) && strings.Contains(readme, "learning costs 1% less") {
 		t.Errorf("learning costs %s", noisy[6])
+	}
+}
+
+// rounded returns the number at the beginning of a cell, without decimals and signs of percent.
+func rounded(t *testing.T, cell string) string {
+	t.Helper()
+	v, err := strconv.ParseFloat(strings.Trim(first(cell), "+%"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strconv.FormatFloat(v, 'f', 0, 64)
+}
+
+// The figures on the pages about policies and learning are those of the results.
+func TestFiguresOfPolicies(t *testing.T) {
+	for page, phrases := range map[string][]string{
+		"policies/acs.md": figuresOfACS(t), "policies/dial.md": figuresOfDial(t), "policies/ice.md": figuresOfICE(t),
+		"learning.md": figuresOfLearning(t),
+	} {
+		golden.Says(t, page, phrases...)
+	}
+}
+
+func figuresOfACS(t *testing.T) []string {
+	row := func(title, name string) string {
+		text := "| " + title + " |"
+		for _, tenants := range []string{"2", "4", "8"} {
+			text += " " + first(pageTable(t, "acs.md", "### "+tenants+" tenants, 4 of 4 mixes", name)[1]) + " |"
+		}
+		return text
+	}
+	settles := func(name string) []string { return pageTable(t, "acs.md", "### How acs settles", name) }
+	waiting, told := settles("acs"), settles("acs, told of progress")
+	return []string{
+		row("the kernel's own sharing", "kernel"), row("acs by waiting alone", "acs"),
+		row("acs that is told of progress, with `solo`", "acs, told of progress"),
+		fmt.Sprintf("told of progress, in %s of %s runs none moved by more", told[2], told[1]), "after " + told[3] + " periods of changes",
+		fmt.Sprintf("holds in %s of %s runs", waiting[2], waiting[1]),
+	}
+}
+
+func figuresOfDial(t *testing.T) []string {
+	single := func(name string) []string { return pageTable(t, "dial.md", "[dial-single]", name) }
+	combined := func(name string) []string { return pageTable(t, "dial.md", "[dial-combined]", name) }
+	const prima, tail = "prima, headroom 100%, share proportional, leastconn", "prima, headroom 100%, share tail, leastconn"
+	return []string{
+		fmt.Sprintf("the p90 of all requests over round robin is %s ms instead of %s, and over least connections %s ms instead of %s",
+			rounded(t, combined("dial, roundrobin")[3]), rounded(t, combined("static, roundrobin")[3]),
+			rounded(t, combined("dial, leastconn")[3]), rounded(t, combined("static, leastconn")[3])),
+		fmt.Sprintf("in `dial-single` for %s to %s%% of the time (static %s to %s%%)", rounded(t, single("dial, leastconn")[1]),
+			rounded(t, single("dial, roundrobin")[1]), rounded(t, single("static, leastconn")[1]), rounded(t, single("static, roundrobin")[1])),
+		fmt.Sprintf("misses it for %s%% of the time at %s instance-seconds (DIAL: %s)", rounded(t, single(prima)[1]),
+			rounded(t, single(prima)[4]), rounded(t, single("dial, leastconn")[4])),
+		fmt.Sprintf("In `dial-combined` it is %s%% at %s, and %s%% at %s with `share: tail`", rounded(t, combined(prima)[1]),
+			rounded(t, combined(prima)[4]), rounded(t, combined(tail)[1]), rounded(t, combined(tail)[4])),
+	}
+}
+
+func figuresOfICE(t *testing.T) []string {
+	hour := func(name string) string {
+		return strings.Trim(pageTable(t, "ice.md", "## An hour of 4 minutes", name)[2], "-%")
+	}
+	return []string{
+		fmt.Sprintf("%s%% shorter than under round robin alone, and %s%% with `floor: 20%%` (trained %s%%); `outlier` makes it %s%% shorter",
+			hour("ice without training, floor 60%, roundrobin"), hour("ice without training, floor 20%, roundrobin"),
+			hour("ice trained, floor 20%, roundrobin"), hour("outlier beside static, roundrobin")),
+		fmt.Sprintf("Over least connections it is %s%% shorter with the trained", hour("ice trained, floor 60%, leastconn")),
+	}
+}
+
+func figuresOfLearning(t *testing.T) []string {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", "learn.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := regexp.MustCompile(`As good as training: (\d+) of 16 .* and (\d+) of 16 after`).FindStringSubmatch(string(text))
+	worse := regexp.MustCompile(`windows \(([\d.]+%)\); the goal is at most (\d+%)`).FindStringSubmatch(string(text))
+	if good == nil || worse == nil {
+		t.Fatal("learn.md has changed its form")
+	}
+	const stays, prima = "### One neighbour that stays", "prima/leastconn"
+	run := func(name string) []string { return pageTable(t, "learn.md", stays, name) }
+	return []string{
+		"as good in " + good[1] + " of 16 scenarios, at up to", "it is as good in " + good[2] + " of 16.",
+		"In " + worse[1] + " of the windows of 20 s", "the goal is " + worse[2],
+		fmt.Sprintf("the objective is missed for %s s at %s instance-seconds. Trained PRIMA: %s s at %s.", first(run(prima + " learning")[2]),
+			run(prima + " learning")[4], first(run(prima)[2]), run(prima)[4]),
 	}
 }
