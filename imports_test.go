@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 
 	// Sense and carry.
 	"sensor":           {".", "internal/cgroup", "internal/terminal"},
+	"sensor/served":    {"."},
 	"sensor/credits":   {".", "setting", "sensor"},
 	"sensor/credits/*": {".", "setting", "credit", "sensor", "sensor/credits", "internal/tick"},
 	"probe":            {".", "internal/connlimit", "internal/outage", "internal/tick"},
@@ -100,7 +101,7 @@ var mayImport = map[string][]string{
 	"chart":   {".", "model", "report", "internal/figure"},
 	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
 	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table", "internal/webfile",
-		"probe/local", "scaler", "sensor", "sensor/credits"},
+		"probe/local", "scaler", "sensor", "sensor/credits", "sensor/served"},
 	"config/yaml": {".", "internal/namedfile", "setting"},
 	"controller": {".", "budget", "bus", "life", "model", "switchback", "internal/outage", "policy", "policy/table", "setting",
 		"internal/tick"},

@@ -40,6 +40,9 @@ type Options struct {
 	// or neither.
 	Fast        time.Duration
 	FastSampler Sampler
+	// Counted returns how many requests the last sample of Sampler has counted, how many of them failed, and their response times as in
+	// quell.Reading. Nil: the service does not measure its requests itself.
+	Counted func() (requests, failed int64, latencyHDR []byte)
 	// Publish sends one reading. It must finish within one period.
 	Publish func(context.Context, quell.Reading) error
 	// ProbeServer answers probes on ProbeListener while the agent runs. Either both are set or neither.
@@ -173,6 +176,9 @@ func (a *Agent) publish(ctx context.Context, o quell.Observation, fast bool) {
 		period = a.opts.Fast
 	} else {
 		a.metrics.observations.Inc()
+		if a.opts.Counted != nil {
+			reading.Requests, reading.Errors, reading.LatencyHDR = a.opts.Counted()
+		}
 	}
 	limited, cancel := context.WithTimeout(ctx, period)
 	defer cancel()

@@ -29,6 +29,9 @@ func checkFile(d *setting.Decoder, f *File) {
 		if len(f.Agent.Servers) > 0 {
 			d.Refuse("agent.middleware", "remove it, or set service and slo", "is of no use to a file that names no service")
 		}
+		if f.Agent.Requests.URL != "" {
+			d.Refuse("agent.requests", "remove it, or set service and slo", "is of no use to a file that names no service")
+		}
 		return
 	}
 	CheckService(d, "", f.Service)
@@ -58,6 +61,10 @@ func checkShared(d *setting.Decoder, f *File) {
 		return
 	}
 	middleware.Check(d, "agent.middleware", f.Agent.Servers)
+	if f.Agent.Requests.URL != "" && len(f.Services) > 1 {
+		d.Refuse("agent.requests", "remove it: the balancers' response times count",
+			"an agent of %d services cannot tell whose requests these are", len(f.Services))
+	}
 	checkBus(d, f.Bus)
 	d.Apart("listen", f.Listen, "bus.listen", f.Bus.Listen)
 	for i, path := range f.servicePaths() {

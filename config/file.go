@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/sensor/served"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -197,6 +198,7 @@ type Agent struct {
 	Reports   string                     // where balancers get load reports; empty: off
 	Secure    ReportsTLS                 // of that address
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
+	Requests  Requests
 	Probing   Probing
 	Policy    AgentPolicy
 	Servers   []middleware.Server // whose parameters plans may set
@@ -207,6 +209,14 @@ type Agent struct {
 type ReportsTLS struct {
 	Cert, Key string
 	ClientCA  string // empty: clients need no certificate
+}
+
+// Requests says where the service shows its own metrics, and which of them count. Without a URL the service is not asked.
+type Requests struct {
+	URL       string
+	Histogram served.Selector // durations of requests
+	Errors    served.Selector // without a name: not counted
+	Unit      time.Duration   // of the histogram's values
 }
 
 // Credits configures who shows the machine's balances of credits. Without a kind nobody does.
@@ -313,7 +323,7 @@ func (t Drivers) Defaults() File {
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{
-			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
+			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Requests: Requests{Unit: time.Second}, Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
 				Records: limit.DefaultRecords},
 			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
 		},

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
+	"github.com/quellhq/quell/sensor/served"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -193,6 +194,9 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 			setting.Opt("client_ca", setting.Text(&a.Secure.ClientCA),
 				"certificates of those who sign balancers' certificates; balancers then need one").Or("none"),
 		}, "TLS of that address; files that change are read again").Or("without TLS"),
+		setting.Opt("requests", requestsKeys(&a.Requests),
+			"the service's own metrics, if response times are measured there and not by the balancer").Or("not read").
+			ReadBy(atHangUp(AgentProcess)),
 		probesKey(&a.Probing).ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("policy", agentPolicyKeys(&a.Policy),
@@ -251,6 +255,30 @@ func controlGroupKeys(g *sensor.Group) setting.Table {
 			"importance of each group, relative to the others', for policies that divide a resource"),
 		setting.Opt("alone", setting.Decimal(&g.Alone).Between(0, 1e12),
 			"units of work per second that each group reports when it has the machine to itself; 0: learned from its reports"),
+	}
+}
+
+func requestsKeys(r *Requests) setting.Table {
+	selector := func(dst *served.Selector) setting.Value {
+		return setting.Parsed(dst, `a metric of Prometheus, with labels if only some of it counts: request_seconds{path="/buy"}`,
+			served.ParseSelector, served.Selector.String)
+	}
+	const seconds, milliseconds, microseconds = "s", "ms", "us"
+	units := map[time.Duration]string{time.Second: seconds, time.Millisecond: milliseconds, time.Microsecond: microseconds}
+	parse := func(text string) (time.Duration, error) {
+		for unit, name := range units {
+			if name == text {
+				return unit, nil
+			}
+		}
+		return 0, strconv.ErrSyntax
+	}
+	return setting.Table{
+		setting.Req("url", setting.Text(&r.URL).Then(served.URLProblem), "where the service shows metrics of Prometheus"),
+		setting.Req("histogram", selector(&r.Histogram), "histogram of how long requests take, classic or native"),
+		setting.Opt("errors", selector(&r.Errors), "counter of failed requests, or a histogram of them").Or("failed requests are not counted"),
+		setting.Opt("unit", setting.Parsed(&r.Unit, "s, ms or us", parse, func(u time.Duration) string { return units[u] }),
+			"unit of the histogram's values"),
 	}
 }
 

@@ -30,6 +30,7 @@ import (
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits/cloudwatch"
+	"github.com/quellhq/quell/sensor/served"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -113,7 +114,11 @@ func TestFullFile(t *testing.T) {
 		},
 		Agent: Agent{
 			Instance: "i1", Interface: "eth0", Cgroup: "self", Training: true, Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
-			Secure:    ReportsTLS{Cert: "/etc/quell/tls/agent.pem", Key: "/etc/quell/tls/agent.key", ClientCA: "/etc/quell/tls/ca.pem"},
+			Secure: ReportsTLS{Cert: "/etc/quell/tls/agent.pem", Key: "/etc/quell/tls/agent.key", ClientCA: "/etc/quell/tls/ca.pem"},
+			Requests: Requests{
+				URL: "http://127.0.0.1:8080/metrics", Histogram: served.Selector{Name: "request_ms", Labels: `{path="/buy"}`},
+				Errors: served.Selector{Name: "failed_total"}, Unit: time.Millisecond,
+			},
 			DiskBytes: 125_000_000,
 			Capacity:  map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
 			Probing: Probing{

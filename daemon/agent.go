@@ -297,7 +297,11 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	if err != nil {
 		return nil, err
 	}
-	sensors, probes, err := Sensors(file, server.BytesSent, creditSensors(balances)...)
+	requests, err := ownRequests(file, file.Service.Sampling)
+	if err != nil {
+		return nil, err
+	}
+	sensors, probes, err := Sensors(file, server.BytesSent, append(creditSensors(balances), requests.sensors()...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +325,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	o := agent.Options{
 		Service: namesOf(files), Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
 		Publish: r.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
-		Logger: r.log, Metrics: registry,
+		Logger: r.log, Metrics: registry, Counted: requests.counted(),
 	}
 	sets := []*sensor.Set{sensors}
 	if fast != nil {
@@ -409,6 +413,11 @@ func Signals(ctx context.Context, file config.File, period time.Duration) ([]sen
 	if err != nil {
 		return nil, err
 	}
+	requests, err := ownRequests(&file, period)
+	if err != nil {
+		return nil, err
+	}
+	o.More = append(o.More, requests.sensors()...)
 	sensors, err := sensor.New(o)
 	if err != nil {
 		return nil, err
@@ -432,8 +441,12 @@ func fastSensors(file *config.File, exclude func() uint64) (*sensor.Set, error) 
 	if file == nil || !table.All.UsesAgents(file.Service.Policy.Fast) {
 		return nil, nil
 	}
+	requests, err := ownRequests(file, file.Service.Policy.Fast.Sampling)
+	if err != nil {
+		return nil, err
+	}
 	o := unprobed(file)
-	o.Exclude = exclude
+	o.Exclude, o.More = exclude, requests.sensors()
 	return sensor.New(o)
 }
 

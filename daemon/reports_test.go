@@ -12,10 +12,13 @@ import (
 	"testing"
 
 	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
+	client "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -33,8 +36,8 @@ func newReporting(t *testing.T) *reporting {
 		clients: map[string]orcaservice.OpenRcaServiceClient{}}
 	common := fmt.Sprintf("service: shop\nslo: {metric: mean, threshold: 500ms}\nsampling: %s\n", sampling)
 	var members strings.Builder
-	for _, id := range []string{"i1", "i2"} {
-		web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for id, takes := range reportedTimes {
+		web := httptest.NewServer(measuring(takes))
 		t.Cleanup(web.Close)
 		probe, reports, metrics := need.FreeAddress(t), need.FreeAddress(t), "off"
 		if id == "i1" {
@@ -44,8 +47,10 @@ func newReporting(t *testing.T) *reporting {
 		r.put(id+".yaml", common+fmt.Sprintf(`data: agent-%s
 bus: {url: "nats://%s", credentials: %s.creds}
 probe: {listen: %q, timeout: 300ms}
-agent: {instance: %s, interface: lo, capacity: {network: 1Gbps}, metrics: %q, reports: %q, probes: off}
-`, id, r.bus, id, probe, id, metrics, reports))
+agent:
+  {instance: %s, interface: lo, capacity: {network: 1Gbps}, metrics: %q, reports: %q, probes: off,
+  requests: {url: "%s/metrics", histogram: request_ms, unit: ms}}
+`, id, r.bus, id, probe, id, metrics, reports, web.URL))
 		conn, err := grpc.NewClient(reports, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -62,6 +67,40 @@ scaler: {kind: fixed, instances: [%s]}
 probe: {from: controller, capacity: 40Mbps, timeout: 300ms}
 `, r.rig.metrics, r.bus, members.String()))
 	return r
+}
+
+// reportedTimes are how long requests take at each instance, in ms.
+var reportedTimes = map[string]float64{"i1": 250, "i2": 100}
+
+// measuring is a server that measures its own requests. All take equally long, and each look at its metrics finds some more.
+func measuring(takes float64) http.Handler {
+	times := client.NewHistogram(client.HistogramOpts{Name: "request_ms", Help: "response times", NativeHistogramBucketFactor: 1.05})
+	registry := client.NewRegistry()
+	registry.MustRegister(times)
+	metrics, mux := promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), http.NewServeMux()
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, q *http.Request) {
+		const some = 20
+		for range some {
+			times.Observe(takes)
+		}
+		metrics.ServeHTTP(w, q)
+	})
+	return mux
+}
+
+// wantTimes waits until the controller knows the response times that the service measures, which no balancer tells.
+func (r *reporting) wantTimes() {
+	r.t.Helper()
+	r.awaitStatus("the service's own response times", func(s controller.Status) bool {
+		known := 0
+		for _, in := range s.Instances {
+			if in.LatencyMS != nil && math.Abs(*in.LatencyMS-reportedTimes[in.ID]) < 1 {
+				known++
+			}
+		}
+		return known == len(reportedTimes)
+	})
 }
 
 func (r *reporting) agent(id string) {
@@ -111,9 +150,10 @@ func TestReports(t *testing.T) {
 	r.agent("i1")
 	r.agent("i2")
 	r.wantShares("equal shares", map[string]float64{"i1": .5, "i2": .5})
-	if out, status := r.quell("config", "check", r.config); status != 0 || !has(out, "Response times are not measured") {
+	if out, status := r.quell("config", "check", r.config); status != 0 || !has(out, "Response times are measured only if agents read them") {
 		t.Errorf("config check: %d, %s", status, out)
 	}
+	r.wantTimes()
 	if out, status := r.quell("override", "i1", "20%", "--config", r.config); status != 0 {
 		t.Fatal(out)
 	}

@@ -22,10 +22,10 @@ func (d *Durations) merge(h *hdrhistogram.Histogram) {
 	d.h.Merge(h)
 }
 
-// Replaced adds the response times of a balancer's reading that is thrown away before it was merged into a snapshot. What cannot be
-// decoded is left out.
+// Replaced adds the response times of a reading that is thrown away before it was merged into a snapshot. What cannot be decoded is left
+// out.
 func (d *Durations) Replaced(r *quell.Reading) {
-	if r.Source != quell.FromBalancer || len(r.LatencyHDR) == 0 {
+	if len(r.LatencyHDR) == 0 {
 		return
 	}
 	if h, err := decodeDurations(r.LatencyHDR); err == nil {

@@ -64,7 +64,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("reading of instance %q from balancer %q: %v", e.Reading.Instance, e.Reading.Sender, e.Err)
+	return fmt.Sprintf("reading of instance %q from %s %q: %v", e.Reading.Instance, e.Reading.Source, e.Reading.Sender, e.Err)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Err }
@@ -74,7 +74,8 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 // observation stale even if a balancer still counts requests. Probes from before the last snapshot are not used, because they say nothing
 // about the utilisation in this period. Nor are the probes of a period in which the agent sent no reading: the utilisation is not known
 // then, and the machine may have stood still. Damaged parts of readings are left out. The response times of readings that came after the
-// last snapshot are added to all, unless that is nil.
+// last snapshot are added to all, unless that is nil. Response times that the service itself measured, which its agent reports, take the
+// place of those of balancers.
 func Merge(now, last time.Time, readings []Received, all *Durations) (o *quell.Observation, damaged []*DamagedError) {
 	if len(readings) == 0 {
 		return nil, nil
@@ -86,6 +87,9 @@ func Merge(now, last time.Time, readings []Received, all *Durations) (o *quell.O
 		if silent = !agent.At.After(last); silent {
 			o.Probe = nil
 		}
+		if d := takeOwn(now, o, agent, last, all); d != nil {
+			damaged = append(damaged, d)
+		}
 	}
 	own := false
 	for i := range readings {
@@ -96,9 +100,29 @@ func Merge(now, last time.Time, readings []Received, all *Durations) (o *quell.O
 			mergeProbes(o, r)
 		}
 	}
-	damaged = mergeBalancers(o, of(readings, quell.FromBalancer), last, all)
+	if o.LatencyMS != nil {
+		all = nil // the service's own response times are counted, and no balancer's
+	}
+	damaged = append(damaged, mergeBalancers(o, of(readings, quell.FromBalancer), last, all)...)
 	o.At = now.Add(-now.Sub(asOld(readings))) // sets the wall-clock time from the age, in case the clock was set; snapshots are stored
 	return o, damaged
+}
+
+// takeOwn adds the response times that a service measured itself. Old ones are left out, and damaged ones.
+func takeOwn(now time.Time, o *quell.Observation, agent *Received, last time.Time, all *Durations) *DamagedError {
+	if o.LatencyMS != nil && now.Sub(agent.At).Seconds() > 2*o.WindowS {
+		o.LatencyMS, o.RequestRate, o.ErrorRate = nil, nil, nil
+	}
+	if o.LatencyMS == nil || len(agent.LatencyHDR) == 0 || !agent.At.After(last) {
+		return nil
+	}
+	h, err := decodeDurations(agent.LatencyHDR)
+	if err != nil {
+		o.LatencyMS = nil
+		return &DamagedError{agent.Reading, err}
+	}
+	all.merge(h)
+	return nil
 }
 
 // asOld returns the time of the agent's or of the probers' newest reading, whichever is older. If there is neither, it returns that
@@ -212,22 +236,35 @@ func mergeBalancers(o *quell.Observation, readings []Received, last time.Time, a
 	if told {
 		o.AnsweredRate = &sum.answered
 	}
-	o.LatencyMS = latency.summary()
 	damaged = append(damaged, mergeClasses(o, readings)...)
-	if only := &readings[0]; len(readings) == 1 { // percentiles cannot be merged
-		if l := only.Observation.LatencyMS; o.LatencyMS == nil && len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
-			o.LatencyMS = l
-		}
+	if o.LatencyMS == nil {
+		o.LatencyMS = latencyOf(readings, &latency)
+	}
+	if only := &readings[0]; len(readings) == 1 {
 		if ms, reported := only.Observation.TCP[connectP90]; reported && len(only.ConnectHDR) == 0 {
 			addTCP(o, connectP90, ms)
 		}
-	} else if o.LatencyMS == nil {
-		o.LatencyMS = meanLatency(readings)
 	}
 	if c := connect.summary(); c != nil {
 		addTCP(o, connectP90, *c.P90)
 	}
 	return damaged
+}
+
+// latencyOf summarises the response times of balancers: their histograms, else what one balancer says, else a mean, because percentiles
+// cannot be merged.
+func latencyOf(readings []Received, merged *histograms) *quell.Latency {
+	if l := merged.summary(); l != nil {
+		return l
+	}
+	if len(readings) > 1 {
+		return meanLatency(readings)
+	}
+	only := &readings[0]
+	if l := only.Observation.LatencyMS; len(only.LatencyHDR) == 0 && l != nil && l.N > 0 {
+		return l
+	}
+	return nil
 }
 
 // mergeClasses adds the rates and response times of the classes of requests. If there are several balancers, a class without a histogram
@@ -380,16 +417,23 @@ func (hs *histograms) summary() *quell.Latency {
 	return &quell.Latency{Mean: ms(hs.h.Mean()), P50: at(50), P90: at(90), P95: at(95), P99: at(99), N: int(hs.h.TotalCount())}
 }
 
-// Arrivals sums the request rates of the balancers' last windows. It returns nil if no balancer reports. readings has the readings of each
-// instance. A balancer reports all its instances at once. If its newest report is without some instance, that instance died or left, and
-// the others' readings now include its traffic. So the last reading of the missing instance is not counted again. If an instance left
-// within the window, the requests that it got are counted.
+// Arrivals sums the request rates of the balancers' last windows or, if no balancer reports, of what services measured themselves. It
+// returns nil if nobody reports. readings has the readings of each instance. A balancer reports all its instances at once. If its newest
+// report is without some instance, that instance died or left, and the others' readings now include its traffic. So the last reading of
+// the missing instance is not counted again. If an instance left within the window, the requests that it got are counted.
 func Arrivals(now time.Time, period time.Duration, readings map[string][]Received) *float64 {
-	last := map[string]time.Time{} // time of the newest reading by balancer
+	if sum := arrivalsFrom(quell.FromBalancer, now, period, readings); sum != nil {
+		return sum
+	}
+	return arrivalsFrom(quell.FromAgent, now, period, readings)
+}
+
+func arrivalsFrom(source quell.Source, now time.Time, period time.Duration, readings map[string][]Received) *float64 {
+	last := map[string]time.Time{} // time of the newest reading by sender
 	for _, from := range readings {
-		balancers := of(from, quell.FromBalancer)
-		for i := range balancers {
-			if r := &balancers[i]; r.At.After(last[r.Sender]) {
+		sent := of(from, source)
+		for i := range sent {
+			if r := &sent[i]; r.At.After(last[r.Sender]) {
 				last[r.Sender] = r.At
 			}
 		}
@@ -397,9 +441,9 @@ func Arrivals(now time.Time, period time.Duration, readings map[string][]Receive
 	var sum float64
 	found := false
 	for _, id := range slices.Sorted(maps.Keys(readings)) {
-		balancers := of(readings[id], quell.FromBalancer)
-		for i := range balancers {
-			r := &balancers[i]
+		sent := of(readings[id], source)
+		for i := range sent {
+			r := &sent[i]
 			sameWindow := last[r.Sender].Sub(r.At) < period/2
 			if r.Observation.RequestRate != nil && sameWindow && recent(now, r.At, period) {
 				sum += *r.Observation.RequestRate

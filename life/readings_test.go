@@ -119,6 +119,57 @@ func TestDamagedHistogramsAreTold(t *testing.T) {
 	}
 }
 
+// measured is an agent's reading with two requests that the service itself measured.
+func measured(t *testing.T, age float64) Received {
+	h := hdrhistogram.New(1, longest, 2)
+	_ = h.RecordValues(250_000, 2) // it is in range
+	encoded, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, rate, mean := said(quell.FromAgent, "a", age), 2., 250.
+	r.Observation.WindowS, r.Observation.RequestRate, r.Observation.LatencyMS = 1, &rate, &quell.Latency{Mean: &mean, N: 2}
+	r.Requests, r.LatencyHDR = 2, encoded
+	return r
+}
+
+// What the service measures itself takes the place of the balancer's response times, and not of its rate.
+func TestTheServicesOwnTimesCount(t *testing.T) {
+	mean, before := 7., epoch.Add(-10*time.Second)
+	b := said(quell.FromBalancer, "b", 0.1)
+	b.Observation.LatencyMS = &quell.Latency{Mean: &mean, N: 20}
+	b.LatencyHDR = measured(t, 0).LatencyHDR
+	for name, tc := range map[string]struct {
+		readings []Received
+		mean     float64 // 0: none
+		rate     float64 // 0: none
+		served   int64
+	}{
+		"beside a balancer":        {[]Received{measured(t, 0), b}, 250, 20, 2},
+		"alone":                    {[]Received{measured(t, 0)}, 250, 2, 2},
+		"late":                     {[]Received{measured(t, 1.5)}, 250, 2, 2},
+		"of an agent that is gone": {[]Received{measured(t, 3)}, 0, 0, 0},
+		"old beside a balancer":    {[]Received{measured(t, 3), said(quell.FromBalancer, "b", 0.1)}, 0, 20, 0},
+	} {
+		var served Durations
+		o, damaged := Merge(epoch, before, tc.readings, &served)
+		got, _ := o.LatencyMS.Of(quell.Mean)
+		var n int64
+		served.Each(func(_, more int64) { n += more })
+		if got != tc.mean || value(o.RequestRate) != tc.rate || n != tc.served || damaged != nil {
+			t.Errorf("%s: mean %g, rate %g, %d served, %v", name, got, value(o.RequestRate), n, damaged)
+		}
+	}
+	bad := measured(t, 0)
+	bad.LatencyHDR = []byte("hello")
+	if o, damaged := Merge(epoch, before, []Received{bad}, nil); len(damaged) != 1 || o.LatencyMS != nil {
+		t.Errorf("damaged: %+v, %v", o.LatencyMS, damaged)
+	}
+	if got := Arrivals(epoch, period, map[string][]Received{"i1": {measured(t, 0)}, "i2": {measured(t, 0.1)}}); got == nil || *got != 4 {
+		t.Errorf("without a balancer %v arrive", got)
+	}
+}
+
 // However many balancers there are, their counts add up, in whatever order instances are listed.
 func TestArrivalsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -60,13 +60,33 @@ var signals = []signal{
 		}
 		return fmt.Sprintf("%.3g segments per second", rate)
 	}, notRead},
+	{"request_rate", requestsSensor, func(obs *quell.Observation) string {
+		if obs.RequestRate == nil {
+			return ""
+		}
+		return fmt.Sprintf("%.3g requests per second", *obs.RequestRate)
+	}, notRead},
+	{"latency_ms.p95", requestsSensor, func(obs *quell.Observation) string {
+		ms, ok := obs.LatencyMS.Of(quell.P95)
+		if !ok {
+			return ""
+		}
+		return fmt.Sprintf("%.3g ms, of %d requests", ms, obs.LatencyMS.N)
+	}, noRequests},
 }
+
+// requestsSensor reads the service's own metrics. Only a machine whose agent is told to has it.
+const requestsSensor = "requests"
 
 // Signals tells which signals a machine offers: obs and failures are what a set of sensors with these options returned. The signals of
 // interference come first.
 func Signals(o Options, obs *quell.Observation, failures []Failure) []Signal {
 	var list []Signal
+	asked := slices.ContainsFunc(o.More, func(s Sensor) bool { return s.Name() == requestsSensor })
 	for _, s := range signals {
+		if s.sensor == requestsSensor && !asked {
+			continue
+		}
 		found := Signal{Name: s.name, Now: s.now(obs)}
 		if found.Now == "" {
 			found.Why, found.Do = s.missing(&o, failures)
@@ -110,6 +130,10 @@ func Evidence(list []Signal) string {
 		return "substitutes for the processors' counters: " + strings.Join(others, ", ")
 	}
 	return ""
+}
+
+func noRequests(*Options) (why, do string) {
+	return "the service had no request meanwhile", "send it some, and look again"
 }
 
 func counter(name, form string) func(*quell.Observation) string {
