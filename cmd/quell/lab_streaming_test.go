@@ -38,3 +38,31 @@ func TestLabStreaming(t *testing.T) {
 	}
 	l.clean(false)
 }
+
+// TestLabThreads plays a streaming server beside a neighbour for some seconds, once with a controller and agents. What ICE does in so short a
+// time depends on the machine, so only its parts are checked: agents report, frames come, and the numbers of workers are known.
+func TestLabThreads(t *testing.T) {
+	l := prepareLab(t, "sh", "work", []string{"haproxy", "stress-ng"})
+	l.cmd.Args = []string{"quell", "lab", "streaming", "streaming", "--prefix", l.prefix, "--out", l.out,
+		"--threads", "--workers", "3", "--streams", "4", "--beside", "2s"}
+	if err := l.cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, l.said)
+	}
+	data, err := os.ReadFile(filepath.Join(l.out, "streaming", "threads.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []experiment.ThreadResult
+	if err := json.Unmarshal(data, &results); err != nil {
+		t.Fatal(err)
+	}
+	if len(results) != 2 || !results[0].ICE || results[1].ICE {
+		t.Fatalf("%+v", results)
+	}
+	for _, r := range results {
+		if r.Before.N == 0 || r.Early.N == 0 || r.Late.N == 0 || r.After.N == 0 || len(r.Counts) == 0 || r.Counts[0].Workers != 3 {
+			t.Errorf("%+v", r)
+		}
+	}
+	l.clean(false)
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy/ice"
 	"github.com/quellhq/quell/policy/table"
@@ -35,6 +36,12 @@ var iceParts = []icePart{
 }
 
 // iceGuest is the part that is played in a virtual machine, only on request.
+// iceStreams is played on the lab's machines.
+var iceStreams = icePart{"threads", func(f *iceFigures, ctx context.Context) (err error) {
+	f.Threads, err = playICEThreads(ctx)
+	return err
+}}
+
 var iceGuest = icePart{"lvs", func(f *iceFigures, ctx context.Context) (err error) {
 	f.LVS, err = playICEOverLVS(ctx)
 	return err
@@ -49,7 +56,7 @@ func icePagePart(ctx context.Context, dir, name string) error {
 	if name == "page" {
 		return writeICE(ctx, dir)
 	}
-	for _, p := range append(slices.Clone(iceParts), iceGuest) {
+	for _, p := range append(slices.Clone(iceParts), iceGuest, iceStreams) {
 		if p.name == name {
 			return writeICE(ctx, dir, p)
 		}
@@ -95,6 +102,8 @@ type iceFigures struct {
 	Beside     []iceBeside   `json:"beside"`
 	Sticky     []iceSticky   `json:"sticky"`
 	LVS        []lvsPhase    `json:"lvs,omitempty"`
+
+	Threads [][]experiment.ThreadResult `json:"threads,omitempty"` // by play
 
 	Live labFigures `json:"-"`
 

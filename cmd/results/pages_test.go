@@ -184,6 +184,7 @@ func someICE(t *testing.T) *iceFigures {
 	cut, least := 2.25, 0.375
 	return &iceFigures{
 		Seeds: 2, Onsets: 30, Live: live,
+		Threads: someThreads(),
 		LVS: []lvsPhase{
 			{Name: "calm", Requests: map[string]int{"one": 200, "two": 198}, MedianMS: map[string]float64{"one": 40, "two": 41},
 				P90MS: map[string]float64{"one": 60, "two": 62}},
@@ -283,4 +284,19 @@ func TestEveryPartIsOnItsPage(t *testing.T) {
 			}
 		}
 	}
+}
+
+// someThreads are two plays of a streaming server.
+func someThreads() (plays [][]experiment.ThreadResult) {
+	of := func(ms float64) quell.Latency { return quell.Latency{Mean: &ms, N: 900} }
+	for i := range 2 {
+		more := float64(i)
+		plays = append(plays, []experiment.ThreadResult{
+			{ThreadRun: experiment.ThreadRun{Workers: 2, ICE: true}, Before: of(23 + more), Early: of(210 + more), Late: of(44 + more), After: of(22),
+				Counts: []experiment.ThreadChange{{Workers: 2}, {AtS: 22.6 + more, Workers: 8}, {AtS: 71, Workers: 2}}},
+			{ThreadRun: experiment.ThreadRun{Workers: 2}, Before: of(23), Early: of(220), Late: of(2100), After: of(60), Unsent: 0.12,
+				Counts: []experiment.ThreadChange{{Workers: 2}}},
+		})
+	}
+	return plays
 }

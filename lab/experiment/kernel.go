@@ -52,6 +52,7 @@ const (
 	labInstance = 80
 	labLog      = 5514 // HAProxy sends its log here, over UDP
 	labProbe    = 9466
+	labReports  = 9469
 	labMeter    = 9467 // the meter of a machine in training
 )
 

@@ -151,12 +151,26 @@ func (s *Streaming) Cell(ctx context.Context, c StreamCell) (result StreamResult
 			return result, err
 		}
 	}
-	clients := &viewers{first: s.Scenario.Hosts[0].ID, from: time.Now().Add(s.WarmUp), delays: loadgen.NewRecorder()}
+	counted := countFrom{at: time.Now().Add(s.WarmUp), delays: loadgen.NewRecorder()}
+	clients := &viewers{first: s.Scenario.Hosts[0].ID, into: counted.into}
 	err = clients.watch(ctx, g.url+s.request(), s.Streams*len(s.Scenario.Hosts), s.frame().Network, s.Every, s.WarmUp+s.Run)
 	if err := errors.Join(err, ctx.Err(), g.exited()); err != nil {
 		return result, err
 	}
-	return clients.result(c, s.Every, s.Run)
+	return clients.result(c, counted.delays, s.Every, s.Run)
+}
+
+// countFrom counts the delays of frames that come after a time.
+type countFrom struct {
+	at     time.Time
+	delays *loadgen.Recorder
+}
+
+func (c countFrom) into(now time.Time) *loadgen.Recorder {
+	if now.Before(c.at) {
+		return nil
+	}
+	return c.delays
 }
 
 // frame is the class of request that a frame is.
@@ -241,9 +255,8 @@ backend streams
 
 // viewers are the clients of one cell.
 type viewers struct {
-	first  string    // the host that is measured
-	from   time.Time // frames before are not counted
-	delays *loadgen.Recorder
+	first string                            // the host that is measured
+	into  func(time.Time) *loadgen.Recorder // what counts the frames of a time; nil: they are not counted
 
 	mu      sync.Mutex
 	streams int // to the first host
@@ -289,8 +302,8 @@ func (v *viewers) view(ctx context.Context, client *http.Client, url string, byt
 		v.mu.Unlock()
 	}
 	err = kernel.ReadDelays(resp.Body, bytes, func(delay time.Duration) {
-		if !time.Now().Before(v.from) {
-			v.delays.Record(loadgen.Sample{Finished: delay, Instance: host, Status: resp.StatusCode})
+		if delays := v.into(time.Now()); delays != nil {
+			delays.Record(loadgen.Sample{Finished: delay, Instance: host, Status: resp.StatusCode})
 		}
 	})
 	if err == nil && ctx.Err() == nil {
@@ -308,9 +321,9 @@ func unless(ctx context.Context, err error) error {
 }
 
 // result sums a cell up.
-func (v *viewers) result(c StreamCell, every, run time.Duration) (StreamResult, error) {
+func (v *viewers) result(c StreamCell, delays *loadgen.Recorder, every, run time.Duration) (StreamResult, error) {
 	r := StreamResult{StreamCell: c, Streams: v.streams}
-	first, ok := v.delays.Instance(v.first)
+	first, ok := delays.Instance(v.first)
 	if !ok {
 		return r, fmt.Errorf("%s sent no frame in %v with %d workers at weight %d: measure for longer", v.first, run, c.Workers, c.Weight)
 	}
@@ -318,9 +331,9 @@ func (v *viewers) result(c StreamCell, every, run time.Duration) (StreamResult, 
 	if due := float64(v.streams) * run.Seconds() / every.Seconds(); due > 0 {
 		r.Unsent = max(0, 1-float64(r.Frames)/due)
 	}
-	for _, id := range v.delays.Instances() {
+	for _, id := range delays.Instances() {
 		if id != v.first {
-			other, _ := v.delays.Instance(id)
+			other, _ := delays.Instance(id)
 			r.Others = other.LatencyMS // HAProxy gives equal weights equal shares, so any other host tells
 		}
 	}

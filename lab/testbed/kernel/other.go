@@ -44,6 +44,7 @@ type Worker struct {
 	Memory  bool
 	Workers int
 	Wait    time.Duration
+	Number  string
 	server
 }
 

@@ -50,6 +50,14 @@ func (s *server) Stop(ctx context.Context) error {
 	}
 }
 
+// PID is the process's number. It is 0 before Start.
+func (s *server) PID() int {
+	if s.run == nil {
+		return 0
+	}
+	return s.run.cmd.Process.Pid
+}
+
 // Done is closed when the server has ended, whether it was stopped or not. It is nil before Start.
 func (s *server) Done() <-chan struct{} {
 	if s.run == nil {
@@ -76,6 +84,7 @@ type Worker struct {
 	Memory  bool   // accept requests for memory
 	Workers int    // threads that send the frames of streams; 0: no streams
 	Wait    time.Duration
+	Number  string // file with the number of these threads instead of Workers, which is read again after SIGHUP
 	server
 }
 
@@ -107,7 +116,10 @@ func (w *Worker) Start(ctx context.Context) (err error) {
 	if w.Memory {
 		args = append(args, "--memory")
 	}
-	if w.Workers > 0 {
+	switch {
+	case w.Number != "":
+		args = append(args, "--workers-file", w.Number, "--wait", w.Wait.String())
+	case w.Workers > 0:
 		args = append(args, "--workers", strconv.Itoa(w.Workers), "--wait", w.Wait.String())
 	}
 	w.finish, w.force = syscall.SIGTERM, syscall.SIGKILL

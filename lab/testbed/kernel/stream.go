@@ -10,7 +10,11 @@ import (
 	"net/url"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/testbed/demand"
@@ -19,9 +23,14 @@ import (
 // streams sends frames at fixed intervals, like a video server. Each frame needs one of a fixed number of workers, which are threads that
 // block (ICE, section VI): first for as long as a frame's storage takes to answer, then while it computes, then while it sends.
 type streams struct {
-	frames chan *frame // those that are due
+	frames chan *frame   // those that are due
+	leave  chan struct{} // ends the worker that takes it
 	wait   time.Duration
 	meet   func(context.Context, demand.Demand) error
+	delays prometheus.Histogram
+
+	mu      sync.Mutex // guards workers
+	workers int
 }
 
 // frame is the next frame of a stream.
@@ -45,18 +54,48 @@ const (
 
 // newStreams starts the workers.
 func newStreams(workers int, wait time.Duration, meet func(context.Context, demand.Demand) error) *streams {
-	s := &streams{frames: make(chan *frame), wait: wait, meet: meet}
-	for range workers {
+	s := &streams{frames: make(chan *frame), leave: make(chan struct{}), wait: wait, meet: meet,
+		delays: prometheus.NewHistogram(prometheus.HistogramOpts{Name: FrameDelay, Help: "how late frames were sent",
+			NativeHistogramBucketFactor: 1.1})}
+	s.resize(workers)
+	return s
+}
+
+// FrameDelay is the histogram of delays, in seconds, among the service's metrics.
+const FrameDelay = "frame_delay_seconds"
+
+// resize changes the number of workers. One that sends a frame ends after it.
+func (s *streams) resize(workers int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ; s.workers < workers; s.workers++ {
 		go s.work()
 	}
-	return s
+	for ; s.workers > workers; s.workers-- {
+		go func() { s.leave <- struct{}{} }()
+	}
+}
+
+// metrics shows the delays.
+func (s *streams) metrics() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.delays)
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
 // work sends frames in the order in which they became due.
 func (s *streams) work() {
 	runtime.LockOSThread() // a worker is a thread
-	for f := range s.frames {
-		f.sent <- s.send(f)
+	for {
+		select {
+		case f, more := <-s.frames:
+			if !more {
+				return
+			}
+			f.sent <- s.send(f)
+		case <-s.leave:
+			return
+		}
 	}
 }
 
@@ -65,7 +104,9 @@ func (s *streams) send(f *frame) error {
 	if err := s.meet(f.ctx, f.needs); err != nil {
 		return err
 	}
-	binary.BigEndian.PutUint64(f.text, uint64(time.Since(f.due).Microseconds()))
+	delay := time.Since(f.due)
+	s.delays.Observe(delay.Seconds())
+	binary.BigEndian.PutUint64(f.text, uint64(delay.Microseconds()))
 	if _, err := f.client.Write(f.text); err != nil {
 		return err
 	}

@@ -53,6 +53,42 @@ func TestWorkersAndDelays(t *testing.T) {
 	}
 }
 
+// TestResize gives four streams one worker, which is too few, then four, and then one again.
+func TestResize(t *testing.T) {
+	const ms = time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreams(1, 30*ms, func(context.Context, demand.Demand) error { return nil })
+		defer close(s.frames)
+		var clients sync.WaitGroup
+		var last [4]time.Duration
+		for i := range last {
+			clients.Go(func() {
+				w := httptest.NewRecorder()
+				s.serve(w, httptest.NewRequest(http.MethodGet, "/stream?frames=10&every=100ms&bytes=20", nil))
+				if err := ReadDelays(w.Body, 20, func(d time.Duration) { last[i] = d }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(450 * ms)
+		s.resize(4)
+		clients.Wait()
+		if slices.Max(last[:]) != 30*ms {
+			t.Errorf("the last frames are %v late", last)
+		}
+		s.resize(1)
+		synctest.Wait()
+		if s.workers != 1 {
+			t.Errorf("%d workers", s.workers)
+		}
+		page := httptest.NewRecorder()
+		s.metrics().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if text := page.Body.String(); !strings.Contains(text, FrameDelay+"_count 40") {
+			t.Errorf("metrics: %s", text)
+		}
+	})
+}
+
 // TestAClientThatLeaves checks that its stream ends, and that its worker serves others.
 func TestAClientThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

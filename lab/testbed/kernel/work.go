@@ -17,13 +17,14 @@ type WorkOptions struct {
 	Memory bool   // keep memory to read; if false, requests for memory are refused
 
 	Workers int           // threads that send the frames of streams; 0: requests for streams are refused
+	Resized <-chan int    // tells other numbers of threads; nil: they stay
 	Wait    time.Duration // how long a frame's storage takes to answer, which blocks its worker
 }
 
 // Work is a small service whose requests name the resources they need. GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
 // uses this processor time, reads this many blocks from the disk past the cache, reads memory for as long as the reference machine would
 // take, and answers with this many bytes, one after the other. Parameters that are left out are zero. GET /stream sends frames, see
-// streams.serve. GET /healthz answers at once. If the file cannot be read past the cache, the error is a *quell.UserError.
+// streams.serve; GET /metrics shows their delays. GET /healthz answers at once. If the file cannot be read past the cache, the error is a *quell.UserError.
 func Work(o WorkOptions) (http.Handler, error) {
 	s := &worker{content: demand.NewContent()}
 	if o.Memory { // before requests arrive, because it takes a while on a small processor
@@ -39,7 +40,14 @@ func Work(o WorkOptions) (http.Handler, error) {
 	mux.HandleFunc("GET /work", s.work)
 	stream := noStreams
 	if o.Workers > 0 {
-		stream = newStreams(o.Workers, o.Wait, s.meet).serve
+		streams := newStreams(o.Workers, o.Wait, s.meet)
+		stream = streams.serve
+		mux.Handle("GET /metrics", streams.metrics())
+		go func() {
+			for workers := range o.Resized { // without end if it is nil
+				streams.resize(workers)
+			}
+		}()
 	}
 	mux.HandleFunc("GET /stream", stream)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
