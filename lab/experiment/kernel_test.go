@@ -121,7 +121,7 @@ func TestLabOfDynamicWork(t *testing.T) {
 			t.Fatal(err)
 		}
 		agent := config.Agent{Root: "/", Counters: true, Capacity: map[quell.Resource]float64{quell.Network: 50e6}, Policy: file.Agent.Policy,
-			Probing: file.Agent.Probing}
+			Probing: file.Agent.Probing, Requests: file.Agent.Requests}
 		if want.cpu {
 			agent.Cgroup, agent.Capacity[quell.CPU] = "self", 0.5
 		}
