@@ -55,6 +55,7 @@ var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"mix":       mixPagePart,
 	"mrburst":   mrburstPagePart,
 	"outlier":   single(outlierPagePart),
+	"plans":     plansPagePart,
 	"prima":     primaLab().playPart,
 	"probing":   probingPagePart,
 	"resources": resourcesLab().playPart,

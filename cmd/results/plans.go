@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"gonum.org/v1/plot/plotter"
@@ -40,34 +41,78 @@ var objectives = []struct {
 
 // plansPage compares training plans by the models' errors and the number of runs.
 func plansPage(ctx context.Context, dir string) error {
+	return plansPagePart(ctx, dir, "simulated")
+}
+
+// plansPagePart simulates the trainings, or only writes the page.
+func plansPagePart(ctx context.Context, dir, part string) error {
 	sc, err := simulatedService()
 	if err != nil {
 		return err
 	}
-	machines := []train.Machine{&sim.Trainer{Scenario: sc}, &sim.Trainer{Scenario: sc}}
-	truth, err := train.Run(ctx, train.Options{
-		Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second), Resource: table.All.Resource(sc.Service.Policy),
-		Machines: machines, Seed: 1_000_003,
-	})
+	var d plansData
+	path := filepath.Join(dir, "plans.json")
+	switch part {
+	case "simulated":
+		if d, err = simulatePlans(ctx, sc); err == nil {
+			err = writeJSON(path, d)
+		}
+	case "page":
+		_, err = readJSON(path, &d)
+	default:
+		err = fmt.Errorf("the plans page has no part %q", part)
+	}
 	if err != nil {
 		return err
 	}
 	f := plansFigures{
 		LinkBits: sc.Hosts[0].Network, FileBytes: sc.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun,
-		Points: len(truth), MostRuns: planBudgets[len(planBudgets)-1],
+		Points: len(d.Truth), MostRuns: planBudgets[len(planBudgets)-1],
 	}
-	for _, o := range objectives {
-		grids, adaptive, err := comparePlans(ctx, machines, truth, o.metric, o.thresholdMS)
-		if err != nil {
-			return err
-		}
-		plot := fmt.Sprintf("plans-%s.png", o.metric)
-		f.Objectives = append(f.Objectives, comparedPlans{o.metric, o.thresholdMS, plot, append(grids, adaptive...)})
-		if err := plotPlans(filepath.Join(dir, plot), o.metric, grids, adaptive[:len(planBudgets)]); err != nil {
+	for _, o := range d.Objectives {
+		plot := fmt.Sprintf("plans-%s.png", o.Metric)
+		f.Objectives = append(f.Objectives, comparedPlans{o.Metric, o.ThresholdMS, plot, append(slices.Clone(o.Grids), o.Adaptive...)})
+		if err := plotPlans(filepath.Join(dir, plot), o.Metric, o.Grids, o.Adaptive[:len(planBudgets)]); err != nil {
 			return err
 		}
 	}
 	return writePage(dir, "plans", f)
+}
+
+// plansData has all figures of the page, as they are in plans.json.
+type plansData struct {
+	Truth      []model.TrainingRow `json:"truth"` // runs at points that no training has, in the order in which they were played
+	Objectives []planScores        `json:"objectives"`
+}
+
+// planScores are the scores of each plan for one objective.
+type planScores struct {
+	Metric      quell.Metric      `json:"metric"`
+	ThresholdMS float64           `json:"threshold_ms"`
+	Grids       []train.PlanScore `json:"grids"`
+	Adaptive    []train.PlanScore `json:"adaptive"`
+}
+
+// simulatePlans plays the held-out points and compares plans for each objective.
+func simulatePlans(ctx context.Context, sc *scenario.Scenario) (d plansData, err error) {
+	machines := planMachines(sc)
+	d.Truth, err = train.Run(ctx, train.Options{Plan: train.HeldOut(append(heldOut, nearThreshold...), plansRun, 10*time.Second),
+		Resource: table.All.Resource(sc.Service.Policy), Machines: machines, Seed: 1_000_003})
+	if err != nil {
+		return d, err
+	}
+	for _, o := range objectives {
+		scores := planScores{Metric: o.metric, ThresholdMS: o.thresholdMS}
+		if scores.Grids, scores.Adaptive, err = comparePlans(ctx, machines, d.Truth, o.metric, o.thresholdMS); err != nil {
+			return d, err
+		}
+		d.Objectives = append(d.Objectives, scores)
+	}
+	return d, nil
+}
+
+func planMachines(sc *scenario.Scenario) []train.Machine {
+	return []train.Machine{&sim.Trainer{Scenario: sc}, &sim.Trainer{Scenario: sc}}
 }
 
 // plansFigures are how the plans were compared, and their scores.
@@ -93,11 +138,24 @@ func simulatedService() (*scenario.Scenario, error) {
 	return scenario.Parse("noisy-neighbour.yaml", examples.NoisyNeighbour)
 }
 
-// grids are plans: that of PRIMA's paper and thinner ones, each with its levels, interferences and runs of each cell.
-var grids = []struct {
+// planGrid is a plan with all combinations of levels and interferences, and the number of runs of each.
+type planGrid struct {
 	levels, interferences []float64
 	runs                  int
-}{
+}
+
+func (g planGrid) name() string {
+	return fmt.Sprintf("grid %d x %d x %d", len(g.levels), len(g.interferences), g.runs)
+}
+
+func (g planGrid) plan() train.Plan {
+	plan := train.Full()
+	plan.Levels, plan.Interference, plan.Repeat, plan.MaxRepeat = g.levels, g.interferences, g.runs, g.runs
+	return plan
+}
+
+// grids are that of PRIMA's paper and thinner ones.
+var grids = []planGrid{
 	{[]float64{0.1, 0.3, 0.5, 0.7, 0.9}, []float64{0, 0.1, 0.3, 0.5}, 2},
 	{paperLevels, paperInterferences, 1},
 	{paperLevels, paperInterferences, 2},
@@ -111,14 +169,19 @@ var (
 	planBudgets        = []int{32, 40, 60, 80, 110}
 )
 
+// planSeedsOf are the seeds of the trainings.
+func planSeedsOf() (seeds []uint64) {
+	for seed := range uint64(planSeeds) {
+		seeds = append(seeds, seed+1)
+	}
+	return seeds
+}
+
 // comparePlans compares plans on the given machines, of any kind.
 func comparePlans(
 	ctx context.Context, machines []train.Machine, truth []model.TrainingRow, metric quell.Metric, thresholdMS float64,
 ) (gridScores, adaptiveScores []train.PlanScore, err error) {
-	var seeds []uint64
-	for seed := range uint64(planSeeds) {
-		seeds = append(seeds, seed+1)
-	}
+	seeds := planSeedsOf()
 	compare := func(scores *[]train.PlanScore, name string, plan train.Plan) {
 		if err == nil {
 			var s train.PlanScore
@@ -128,9 +191,7 @@ func comparePlans(
 		}
 	}
 	for _, g := range grids {
-		plan := train.Full()
-		plan.Levels, plan.Interference, plan.Repeat, plan.MaxRepeat = g.levels, g.interferences, g.runs, g.runs
-		compare(&gridScores, fmt.Sprintf("grid %d x %d x %d", len(g.levels), len(g.interferences), g.runs), plan)
+		compare(&gridScores, g.name(), g.plan())
 	}
 	for _, budget := range planBudgets {
 		compare(&adaptiveScores, fmt.Sprintf("adaptive, %d runs", budget), train.Learn(metric, thresholdMS, budget, 0, 4))

@@ -59,8 +59,8 @@ func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "prima", "probing", "resources",
-		"stranger"} {
+	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "plans", "prima", "probing",
+		"resources", "stranger"} {
 		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -94,6 +94,7 @@ func TestSimulatedPagesAreNotStale(t *testing.T) {
 		"mrburst:simulated": mrburstAgain,
 		"mrburst:table-2":   table2Again,
 		"group:cells":       groupAgain,
+		"plans:grid":        gridAgain,
 		"probing:simulated": probingAgain,
 		"twin":              twinAgain,
 	} {
@@ -259,6 +260,16 @@ func twinAgain(t *testing.T) (now, old any) {
 		t.Fatal(err)
 	}
 	return lines(dir), old
+}
+
+// gridAgain trains by the smallest grid, with all seeds.
+func gridAgain(t *testing.T) (now, old any) {
+	var d plansData
+	stored(t, "plans", &d)
+	o := d.Objectives[0]
+	sc := must[*scenario.Scenario](t)(simulatedService())
+	return must[train.PlanScore](t)(train.Compare(t.Context(), grids[0].name(), grids[0].plan(), planMachines(sc), d.Truth, o.Metric,
+		o.ThresholdMS, planSeedsOf())), o.Grids[0]
 }
 
 // probingAgain probes by one large download.
