@@ -323,8 +323,8 @@ func (t Drivers) Defaults() File {
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{
-			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Requests: Requests{Unit: time.Second}, Policy: AgentPolicy{Sampling: time.Second, Groups: usualGroups(),
-				Records: limit.DefaultRecords},
+			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Requests: Requests{Unit: time.Second},
+			Policy:  AgentPolicy{Sampling: time.Second, Groups: usualGroups(), Records: limit.DefaultRecords},
 			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
 		},
 		Train: Train{

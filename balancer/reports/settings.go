@@ -37,8 +37,9 @@ func (s *Settings) Notes() []string { return []string{limits} }
 
 // limits is what people must know of this kind.
 const limits = "balancer.kind is reports: balancers follow the agents' load reports, and Quell cannot ask or tell them anything. " +
-	"Response times are measured only if agents read them from the service (agent.requests); else capacities come from trained models. A drained instance gets almost no requests, but nobody says " +
-	"when its last one has ended. Instances that start or stop must be made known to balancers by others. See docs/balancers/reports.md"
+	"Response times are measured only if agents read them from the service (agent.requests); else capacities come from trained models. " +
+	"A drained instance gets almost no requests, but nobody says when its last one has ended. Instances that start or stop must be made " +
+	"known to balancers by others. See docs/balancers/reports.md"
 
 // Distributes returns the rule by which requests are distributed: clients take turns by weight.
 func (s *Settings) Distributes() quell.Scheduling { return quell.RoundRobin }

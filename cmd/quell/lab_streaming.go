@@ -110,7 +110,9 @@ func (o *labRun) stream(ctx context.Context, program, dir string, machines exper
 }
 
 // playThreads measures each number of workers, and ICE from the smallest.
-func (s *streamingFlags) playThreads(ctx context.Context, lab *experiment.Streaming, errs io.Writer) (results []experiment.ThreadResult, err error) {
+func (s *streamingFlags) playThreads(
+	ctx context.Context, lab *experiment.Streaming, errs io.Writer,
+) (results []experiment.ThreadResult, err error) {
 	runs := []experiment.ThreadRun{{Workers: s.Workers[0], ICE: true}}
 	for _, n := range s.Workers {
 		runs = append(runs, experiment.ThreadRun{Workers: n})

@@ -39,8 +39,8 @@ func TestLabStreaming(t *testing.T) {
 	l.clean(false)
 }
 
-// TestLabThreads plays a streaming server beside a neighbour for some seconds, once with a controller and agents. What ICE does in so short a
-// time depends on the machine, so only its parts are checked: agents report, frames come, and the numbers of workers are known.
+// TestLabThreads plays a streaming server beside a neighbour for some seconds, once with a controller and agents. What ICE does in so
+// short a time depends on the machine, so only its parts are checked: agents report, frames come, and the numbers of workers are known.
 func TestLabThreads(t *testing.T) {
 	l := prepareLab(t, "sh", "work", []string{"haproxy", "stress-ng"})
 	l.cmd.Args = []string{"quell", "lab", "streaming", "streaming", "--prefix", l.prefix, "--out", l.out,

@@ -292,8 +292,8 @@ func someThreads() (plays [][]experiment.ThreadResult) {
 	for i := range 2 {
 		more := float64(i)
 		plays = append(plays, []experiment.ThreadResult{
-			{ThreadRun: experiment.ThreadRun{Workers: 2, ICE: true}, Before: of(23 + more), Early: of(210 + more), Late: of(44 + more), After: of(22),
-				Counts: []experiment.ThreadChange{{Workers: 2}, {AtS: 22.6 + more, Workers: 8}, {AtS: 71, Workers: 2}}},
+			{ThreadRun: experiment.ThreadRun{Workers: 2, ICE: true}, Before: of(23 + more), Early: of(210 + more), Late: of(44 + more),
+				After: of(22), Counts: []experiment.ThreadChange{{Workers: 2}, {AtS: 22.6 + more, Workers: 8}, {AtS: 71, Workers: 2}}},
 			{ThreadRun: experiment.ThreadRun{Workers: 2}, Before: of(23), Early: of(220), Late: of(2100), After: of(60), Unsent: 0.12,
 				Counts: []experiment.ThreadChange{{Workers: 2}}},
 		})

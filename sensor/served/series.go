@@ -115,8 +115,8 @@ func (s *series) add(more series) {
 // longest is longer than any request takes, in µs: what is above it counts as it.
 const longest = int64(24 * time.Hour / time.Microsecond)
 
-// durations returns the response times of a histogram whose values have a unit. The mean is that of the sum. A percentile is interpolated in
-// its bucket, as Prometheus does; in the last one, which has no end, by the sum.
+// durations returns the response times of a histogram whose values have a unit. The mean is that of the sum. A percentile is interpolated
+// in its bucket, as Prometheus does; in the last one, which has no end, by the sum.
 func (s *series) durations(unit time.Duration) (*quell.Latency, []byte, error) {
 	mean := s.sum / s.count * unit.Seconds() * 1000
 	if !(mean >= 0) || math.IsInf(mean, 1) {

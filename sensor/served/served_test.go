@@ -159,7 +159,8 @@ func TestRestart(t *testing.T) {
 	defer server.Close()
 	sensor := sensorOf(t, Options{URL: server.URL, Histogram: selector(t, "d"), Errors: selector(t, "e")})
 	text := func(n int, sum float64, errors int) string {
-		return fmt.Sprintf("# TYPE d histogram\nd_bucket{le=\"1\"} %[1]d\nd_bucket{le=\"+Inf\"} %[1]d\nd_sum %[2]v\nd_count %[1]d\n# TYPE e counter\ne %[3]d\n",
+		return fmt.Sprintf("# TYPE d histogram\n"+
+			"d_bucket{le=\"1\"} %[1]d\nd_bucket{le=\"+Inf\"} %[1]d\nd_sum %[2]v\nd_count %[1]d\n# TYPE e counter\ne %[3]d\n",
 			n, sum, errors)
 	}
 	page = "# TYPE other histogram\nother_bucket{le=\"+Inf\"} 0\nother_sum 0\nother_count 0\n"

@@ -24,7 +24,8 @@ type WorkOptions struct {
 // Work is a small service whose requests name the resources they need. GET /work?class=home&cpu=5000us&disk=2&memory=300us&bytes=1000
 // uses this processor time, reads this many blocks from the disk past the cache, reads memory for as long as the reference machine would
 // take, and answers with this many bytes, one after the other. Parameters that are left out are zero. GET /stream sends frames, see
-// streams.serve; GET /metrics shows their delays. GET /healthz answers at once. If the file cannot be read past the cache, the error is a *quell.UserError.
+// streams.serve; GET /metrics shows their delays. GET /healthz answers at once. If the file cannot be read past the cache, the error is a
+// *quell.UserError.
 func Work(o WorkOptions) (http.Handler, error) {
 	s := &worker{content: demand.NewContent()}
 	if o.Memory { // before requests arrive, because it takes a while on a small processor
