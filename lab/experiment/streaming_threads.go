@@ -17,14 +17,16 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/loadgen"
 )
 
-// ThreadRun is a run in which a neighbour comes and goes, with fixed numbers of workers or with ICE, which changes them.
+// ThreadRun is a run in which a neighbour comes and goes, with fixed numbers of workers or with ICE, which changes them. A controller and
+// agents run in both, because agents use some of the small hosts' processors; without ICE they only advise.
 type ThreadRun struct {
 	Workers int  `json:"workers"` // of each server, at the beginning
-	ICE     bool `json:"ice"`     // a controller and agents run, and the objective is about frame delays
+	ICE     bool `json:"ice"`
 }
 
 // ThreadPlan is when the neighbour is there.
@@ -70,10 +72,12 @@ func (s *Streaming) Threads(ctx context.Context, run ThreadRun, plan ThreadPlan)
 	if err := s.balance(ctx, g, fullWeight); err != nil {
 		return result, err
 	}
+	mode := quell.Advise
 	if run.ICE {
-		if err := s.control(ctx, g, servers); err != nil {
-			return result, err
-		}
+		mode = quell.Act
+	}
+	if err := s.control(ctx, g, mode, servers); err != nil {
+		return result, err
 	}
 	return result, errors.Join(s.watchThreads(ctx, g, plan, servers[0].Number, &result), ctx.Err(), g.exited())
 }
@@ -103,7 +107,7 @@ func (s *Streaming) resizable(ctx context.Context, dir, host string, workers int
 const threadsTemplate = `service: streaming
 slo: {metric: mean, threshold: 60ms}
 sampling: 1s
-mode: act
+mode: %s
 policy:
   name: ice
   floor: 100%%
@@ -134,7 +138,7 @@ agent:
 const mostThreads = 30
 
 // control starts a controller, and an agent on each host.
-func (s *Streaming) control(ctx context.Context, g *group, servers []*kernel.Worker) error {
+func (s *Streaming) control(ctx context.Context, g *group, mode quell.Mode, servers []*kernel.Worker) error {
 	place, err := kernel.PlaceOf(s.Prefix, "", kernel.Balancer)
 	if err != nil {
 		return err
@@ -145,7 +149,7 @@ func (s *Streaming) control(ctx context.Context, g *group, servers []*kernel.Wor
 			fmt.Sprintf("10.77.%d.2:%d", i+1, labProbe))
 	}
 	for i, h := range s.Scenario.Hosts {
-		config, err := s.threadsConfig(g, place, members.String(), servers[i], h.Network, h.Cores)
+		config, err := s.threadsConfig(g, place, mode, members.String(), servers[i], h)
 		if err != nil {
 			return err
 		}
@@ -165,7 +169,7 @@ func (s *Streaming) control(ctx context.Context, g *group, servers []*kernel.Wor
 
 // threadsConfig writes the configuration of one host's agent; the controller reads the first.
 func (s *Streaming) threadsConfig(
-	g *group, place kernel.Place, members string, server *kernel.Worker, network, cores float64,
+	g *group, place kernel.Place, mode quell.Mode, members string, server *kernel.Worker, host scenario.Host,
 ) (path string, err error) {
 	template := server.Number + ".template"
 	number, err := os.ReadFile(server.Number)
@@ -173,8 +177,8 @@ func (s *Streaming) threadsConfig(
 		return "", err
 	}
 	path = filepath.Join(server.Dir, "quell.yaml")
-	text := fmt.Sprintf(threadsTemplate, mostThreads, filepath.Join(g.dir, "data"), place.Address(), labBus, members, labProbe,
-		network, cores, labReports, server.Place.Address(), labInstance, kernel.FrameDelay, server.Number, template, server.PID(),
+	text := fmt.Sprintf(threadsTemplate, mode, mostThreads, filepath.Join(g.dir, "data"), place.Address(), labBus, members, labProbe,
+		host.Network, host.Cores, labReports, server.Place.Address(), labInstance, kernel.FrameDelay, server.Number, template, server.PID(),
 		strings.TrimSpace(string(number)), mostThreads)
 	return path, errors.Join(os.WriteFile(template, []byte("{{.workers}}\n"), 0o644), os.WriteFile(path, []byte(text), 0o600))
 }
