@@ -125,10 +125,11 @@ func (c *Conn) identify(o *nats.Options) error {
 	}
 	// The errors of these two methods are returned by UserJWT.
 	o.UserInfo = func() (user, password string) {
-		if _, own, _ := c.identity(); own != nil {
+		id, own, _ := c.identity()
+		if own != nil {
 			return own.Claim, ""
 		}
-		return "", ""
+		return id.Name(), ""
 	}
 	o.TokenHandler = func() string { id, _, _ := c.identity(); return id.Token }
 	return nil
@@ -145,7 +146,7 @@ func (c *Conn) identity() (id auth.Identity, shown *auth.Credential, err error) 
 	if shown, err = id.Parse(); err != nil {
 		return auth.Identity{}, nil, err
 	}
-	var own auth.Grant
+	own := id.Proves
 	if shown != nil {
 		own = shown.Grant
 	}
@@ -250,6 +251,10 @@ func (c *Conn) refused(err error) error {
 	if own.Role == auth.Join {
 		return userErrorf("the bus at %s refused the join token %s: it was revoked, has expired, or is another controller's; make another with "+
 			"`quell join-token create` on the controller's machine: %w", c.where, own.ID, err)
+	}
+	if own.Role == auth.Prove {
+		return userErrorf("the bus at %s accepts no proof of kind %s for the service %s; see scaler.join in the controller's configuration. An "+
+			"external bus needs a credential made by `quell credentials prove %s` in bus.join: %w", c.where, own.ID, own.Service, own.ID, err)
 	}
 	if own.Role != "" {
 		return userErrorf("the bus at %s refused the credential of %s: it was revoked, has expired, or is another controller's (its log says "+

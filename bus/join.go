@@ -20,7 +20,8 @@ import (
 // JoinRequest asks for the credential of an instance's sensor, or for a new one in place of one that ends.
 type JoinRequest struct {
 	Instance string `json:"instance"`
-	Key      string `json:"key"` // public part of the machine's key
+	Key      string `json:"key"`             // public part of the machine's key
+	Proof    string `json:"proof,omitempty"` // of the platform; in place of a join token
 }
 
 // JoinAnswer is the answer to a JoinRequest. If Error is not empty, there is no claim.
@@ -36,50 +37,72 @@ func (a JoinAnswer) Lifetime() time.Duration {
 }
 
 // Doorkeeper answers machines that want to join. The bus has checked who asks: the holder of a join token, or the sensor of an instance.
+// Who shows a proof may be anybody.
 type Doorkeeper interface {
 	Join(ctx context.Context, token, from string, r JoinRequest) JoinAnswer
+	Prove(ctx context.Context, kind, from string, r JoinRequest) JoinAnswer
 	Renew(ctx context.Context, instance string, r JoinRequest) JoinAnswer
 }
 
 const (
-	maxJoin = 1 << 10 // bytes of a request
+	maxJoin  = 1 << 10  // bytes of a request
+	maxProof = 16 << 10 // and of one with a proof
 	// Requests that are answered for each join token: more are dropped before they are decoded, and their senders ask again.
 	joinsPerS, joinsAtOnce = 50, 500
 	// Renewals for each instance.
 	renewalsPerS, renewalsAtOnce = 1, 10
+	// Proofs that are checked for each kind, which may be a question to the platform.
+	proofsPerS, proofsAtOnce = 20, 200
 )
 
-// ServeJoins answers machines that want to join a service, one at a time. Renewals do not wait for them.
+// ServeJoins answers machines that want to join a service: those with a token, those with a proof, and renewals, each one at a time.
 func (c *Conn) ServeJoins(service string, keeper Doorkeeper) (stop func(), err error) {
 	s, err := subjects.Service(service)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	joins, renewals := newTurnstile(joinsPerS, joinsAtOnce), newTurnstile(renewalsPerS, renewalsAtOnce)
-	end, err := c.subscribeAll(func(m *nats.Msg) {
-		c.answerJoin(m, auth.Join, joins, func(token string, r JoinRequest) JoinAnswer {
-			return keeper.Join(ctx, token, c.by(auth.Grant{Role: auth.Join, Service: service, ID: token}, m.Reply), r)
-		})
-	}, "quell."+s+".join.*")
-	if err != nil {
-		cancel()
-		return nil, err
+	ends := []func(){cancel}
+	stop = func() {
+		for _, end := range ends {
+			end()
+		}
 	}
-	endRenewals, err := c.subscribeAll(func(m *nats.Msg) {
-		c.answerJoin(m, auth.Sensor, renewals, func(instance string, r JoinRequest) JoinAnswer {
+	for _, door := range []struct {
+		role   auth.Role
+		what   string
+		pace   *turnstile
+		decide func(id, from string, r JoinRequest) JoinAnswer
+	}{
+		{auth.Join, "join", newTurnstile(joinsPerS, joinsAtOnce), func(token, from string, r JoinRequest) JoinAnswer {
+			return keeper.Join(ctx, token, from, r)
+		}},
+		{auth.Prove, "prove", newTurnstile(proofsPerS, proofsAtOnce), func(kind, from string, r JoinRequest) JoinAnswer {
+			return keeper.Prove(ctx, kind, from, r)
+		}},
+		{auth.Sensor, "renew", newTurnstile(renewalsPerS, renewalsAtOnce), func(instance, _ string, r JoinRequest) JoinAnswer {
 			if r.Instance != instance {
 				return JoinAnswer{Error: fmt.Sprintf("the agent of %s asks for the credential of another instance", instance)}
 			}
 			return keeper.Renew(ctx, instance, r)
-		})
-	}, "quell."+s+".renew.*")
-	if err != nil {
-		cancel()
-		end()
-		return nil, err
+		}},
+	} {
+		end, err := c.subscribeAll(func(m *nats.Msg) {
+			c.answerJoin(m, door.role, door.pace, func(id string, r JoinRequest) JoinAnswer {
+				from := ""
+				if door.role != auth.Sensor {
+					from = c.by(auth.Grant{Role: door.role, Service: service, ID: id}, m.Reply)
+				}
+				return door.decide(id, from, r)
+			})
+		}, "quell."+s+"."+door.what+".*")
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		ends = append(ends, end)
 	}
-	return func() { cancel(); end(); endRenewals() }, nil
+	return stop, nil
 }
 
 // answerJoin answers one request. The answer goes only to an inbox of the sender's own: a controller may publish everywhere, so a sender
@@ -98,8 +121,12 @@ func (c *Conn) answerJoin(m *nats.Msg, role auth.Role, t *turnstile, decide func
 		}
 		var r JoinRequest
 		answer := JoinAnswer{}
-		if len(m.Data) > maxJoin {
-			answer.Error = fmt.Sprintf("the request has %d bytes; at most %d are allowed", len(m.Data), maxJoin)
+		most := maxJoin
+		if role == auth.Prove {
+			most = maxProof
+		}
+		if len(m.Data) > most {
+			answer.Error = fmt.Sprintf("the request has %d bytes; at most %d are allowed", len(m.Data), most)
 		} else if err := strictjson.Decode(m.Data, &r); err != nil {
 			answer.Error = err.Error()
 		} else {
@@ -141,7 +168,7 @@ func (t *turnstile) pass(subject string, now time.Time) bool {
 	return own.take(1, now)
 }
 
-// AskToJoin asks for a credential with the join token or the sensor's credential that this connection presents. A refusal is an error that
+// AskToJoin asks for a credential with the join token, the proof or the sensor's credential that this connection presents. A refusal is an error that
 // wraps ErrRefused.
 func (c *Conn) AskToJoin(ctx context.Context, service string, r JoinRequest) (JoinAnswer, error) {
 	s, err := subjects.Service(service)
@@ -149,8 +176,11 @@ func (c *Conn) AskToJoin(ctx context.Context, service string, r JoinRequest) (Jo
 		return JoinAnswer{}, err
 	}
 	own, what := c.grant(), "join"
-	if own.Role == auth.Sensor {
+	switch own.Role {
+	case auth.Sensor:
 		what = "renew"
+	case auth.Prove:
+		what = "prove"
 	}
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,15 @@ func (d doorkeeper) Join(_ context.Context, token, _ string, r JoinRequest) Join
 
 func (d doorkeeper) Renew(_ context.Context, instance string, r JoinRequest) JoinAnswer {
 	return answerOf(d.Admissions.Renew(instance, r.Key, time.Now()))
+}
+
+func (d doorkeeper) Prove(_ context.Context, kind, _ string, r JoinRequest) JoinAnswer {
+	return answerOf(d.Admissions.Prove(kind, r.Instance, r.Key, time.Now(), func(bool) error {
+		if r.Proof == "sound" {
+			return nil
+		}
+		return errors.New("the proof is not sound")
+	}))
 }
 
 func answerOf(a auth.Admitted, err error) JoinAnswer {
@@ -207,5 +217,99 @@ func TestTurnstile(t *testing.T) {
 	}
 	if !s.pass("quell.video.join.web", now.Add(time.Second)) {
 		t.Error("nothing passes later")
+	}
+}
+
+// TestWhatAProofCanDo connects without a credential, to show a proof, and tries everything else.
+func TestWhatAProofCanDo(t *testing.T) {
+	c, _, _ := joinable(t)
+	prover := Options{URL: c.server.URL(), Identify: func() (auth.Identity, error) {
+		return auth.Identity{Proves: auth.Grant{Role: auth.Prove, Service: "video", ID: "aws"}}, nil
+	}}
+	if _, err := Connect(prover); err == nil || !strings.Contains(err.Error(), "accepts no proof of kind aws for the service video") {
+		t.Fatalf("before anything accepts proofs: %v", err)
+	}
+	c.server.AcceptProofs("video", "aws")
+	ask := func(instance, proof string, h auth.Holding) error {
+		conn, err := Connect(prover)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		key, err := h.Key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := conn.AskToJoin(t.Context(), "video", JoinRequest{Instance: instance, Key: key, Proof: proof})
+		if err == nil {
+			err = h.Store(a.Claim, auth.Grant{Role: auth.Sensor, Service: "video", ID: instance})
+		}
+		return err
+	}
+	own, other := auth.Holding{Path: t.TempDir() + "/own"}, auth.Holding{Path: t.TempDir() + "/other"}
+	for _, tc := range []struct {
+		instance, proof string
+		by              auth.Holding
+		refusal         string
+	}{
+		{"i7", "false", own, "not sound"},
+		{"i7", "sound", own, ""},
+		{"i7", "sound", own, ""},
+		{"i7", "sound", other, "has joined already, with another key"},
+		{"i1", "sound", other, "has joined already, with another key"}, // with a join token
+		{"i8", strings.Repeat("x", 20<<10), other, "at most 16384 are allowed"},
+	} {
+		err := ask(tc.instance, tc.proof, tc.by)
+		if tc.refusal == "" && err != nil || tc.refusal != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.refusal)) {
+			t.Errorf("%s with a proof of %d bytes: %v, wanted %q", tc.instance, len(tc.proof), err, tc.refusal)
+		}
+	}
+	text, err := os.ReadFile(own.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sensor, err := Connect(showing(c, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sensor.Close()
+
+	// Nothing else is allowed, not even with another service or kind in the name.
+	for _, name := range []string{"prove/shop/aws", "prove/video/kubernetes", "sensor/video/i7", "controller/video/controller", "prove"} {
+		if nc, err := nats.Connect(c.server.URL(), nats.UserInfo(name, "")); err == nil {
+			nc.Close()
+			t.Errorf("%s was let in", name)
+		}
+	}
+	denied := make(chan error, 100)
+	nc, err := nats.Connect(c.server.URL(), nats.UserInfo("prove/video/aws", ""),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	tried := 0
+	for _, subject := range []string{">", "quell.>", "quell.video.prove.*", "quell.video.agent.i7.>", "_INBOX.>", "_INBOX.sensor.i7.>"} {
+		if _, err := nc.SubscribeSync(subject); err != nil {
+			t.Fatal(err)
+		}
+		tried++
+	}
+	for _, subject := range []string{"quell.video.reading.agent.i7", "quell.video.join.web", "quell.video.renew.i7", "quell.video.command.operator.x",
+		"quell.shop.prove.aws", "quell.video.prove.kubernetes", "_INBOX.prove.aws.x"} {
+		if err := nc.Publish(subject, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		tried++
+	}
+	for range tried {
+		select {
+		case err := <-denied:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("something was allowed")
+		}
 	}
 }

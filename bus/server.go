@@ -255,6 +255,9 @@ func listenURL(s *server.Server, conf *server.Options) string {
 // URL returns the address at which clients on this machine reach the bus. It is empty if the bus has no listener.
 func (s *Server) URL() string { return s.url }
 
+// AcceptProofs lets machines without a credential show a kind of proof to the controller of a service: see Conn.ServeJoins.
+func (s *Server) AcceptProofs(service, kind string) { s.auth.AcceptProofs(service, kind) }
+
 func (s *Server) String() string {
 	if s.url == "" {
 		return "the embedded bus"

@@ -164,6 +164,9 @@ func checkBus(d *setting.Decoder, b Bus) {
 	d.Either("bus.token", "bus.token_file", "both give the token")
 	d.Either("bus.url", "bus.listen", "the first names a server that runs already, the second starts one")
 	checkPair(d, "bus.tls")
+	if d.Given("bus.proof_token") && b.Proof != ProofKubernetes && d.Sound("bus") {
+		d.Refuse("bus.proof_token", "set proof: kubernetes", "is for a proof, and there is none")
+	}
 	if b.TokenCommands && d.Sound("bus") && b.URL == "" && !d.Given("bus.token") && !d.Given("bus.token_file") {
 		d.Refuse("bus.token_commands", "remove it", "says what a token may do, and no token is set")
 	}

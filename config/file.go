@@ -92,6 +92,8 @@ type Bus struct {
 	Listen        string // address of the controller's own server
 	Credentials   string // file of this process's credential; empty: the one in Keyring, if any
 	Join          string // file of a join token, with which an agent gets its credential
+	Proof         Proof  // what an agent shows in place of a join token; empty: nothing
+	ProofToken    string // file of the token that is its proof
 	Token         string
 	TokenFile     string
 	TokenCommands bool // whether a client with the token may also send an operator's commands
@@ -102,6 +104,15 @@ type Bus struct {
 	Keyring       string // folder of the controller's key and this machine's credentials; inside File.Data
 	Own           string // the service among several whose credentials have a folder of their own in Keyring; empty: it is alone
 }
+
+// Proof is a kind of proof that a platform gives its machines.
+type Proof string
+
+// The kinds of proofs.
+const (
+	ProofAWS        Proof = "aws"        // the instance identity document of EC2
+	ProofKubernetes Proof = "kubernetes" // the token of a pod's service account
+)
 
 // TLS names the PEM files for connections with certificates; an empty name means that there is no such file.
 type TLS struct{ CA, Cert, Key string }
@@ -316,7 +327,7 @@ func (t Drivers) Defaults() File {
 		Service:  quell.DefaultService(),
 		Data:     "quell-data",
 		Listen:   "127.0.0.1:9464",
-		Bus:      Bus{Listen: "127.0.0.1:4222", JournalBytes: 64 << 20},
+		Bus:      Bus{Listen: "127.0.0.1:4222", ProofToken: "/var/run/secrets/quell/token", JournalBytes: 64 << 20},
 		Balancer: Balancer{Kind: t.Balancers[0].Name, Name: "balancer", Drain: 30 * time.Second, Settings: t.Balancers[0].Defaults()},
 		Scaler:   Scaler{Kind: t.Scalers[0].Name, Settings: t.Scalers[0].Defaults()},
 		Probe: Probe{

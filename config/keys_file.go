@@ -90,6 +90,11 @@ func busKeys(b *Bus) setting.Table {
 		setting.Opt("join", setting.Text(&b.Join),
 			"file with a join token, made by `quell join-token create` on the controller's machine: an agent without a credential gets its own "+
 				"with it; {service} in it stands for the service's name").ReadBy(atStart(AgentProcess)),
+		setting.Opt("proof", setting.OneOf(&b.Proof, []Proof{ProofAWS, ProofKubernetes}),
+			"what an agent without a credential shows in place of a join token: aws: its machine's instance identity document; kubernetes: its "+
+				"pod's token. The scaler must accept that").Or("none").ReadBy(atStart(AgentProcess)),
+		setting.Opt("proof_token", setting.Text(&b.ProofToken), "file with the pod's token, if proof is kubernetes").
+			ReadBy(atStart(AgentProcess)),
 		setting.Opt("token", setting.Text(&b.Token),
 			"secret that every process may show in place of a credential: enough for readings of any instance and the status"),
 		setting.Opt("token_file", setting.Text(&b.TokenFile), "file that holds the token"),

@@ -180,7 +180,7 @@ func (f *File) resolve(folder string) {
 // absolute.
 func (f *File) paths() []*string {
 	paths := []*string{
-		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Bus.Join, &f.Agent.Root, &f.Agent.Probing.Folder,
+		&f.Data, &f.Bus.StoreDir, &f.Bus.Keyring, &f.Bus.Credentials, &f.Bus.Join, &f.Bus.ProofToken, &f.Agent.Root, &f.Agent.Probing.Folder,
 		&f.Agent.Policy.Records, &f.Bus.TokenFile, &f.Bus.TLS.CA, &f.Bus.TLS.Cert, &f.Bus.TLS.Key, &f.Probe.TokenFile, &f.Web,
 		&f.Agent.Secure.Cert, &f.Agent.Secure.Key, &f.Agent.Secure.ClientCA,
 		&f.KEDA.TLS.CA, &f.KEDA.TLS.Cert, &f.KEDA.TLS.Key,

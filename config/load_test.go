@@ -80,6 +80,7 @@ func TestFullFile(t *testing.T) {
 		Bus: Bus{
 			Listen: ":4333", TokenFile: "/etc/quell/secrets/token", JournalBytes: 1 << 30, Replicas: 3, StoreDir: "/var/lib/quell/bus",
 			Credentials: "/etc/quell/secrets/controller.creds", Join: "/etc/quell/secrets/shop.join",
+			Proof: ProofKubernetes, ProofToken: "/etc/quell/secrets/pod-token",
 			TokenCommands: true, Keyring: "/var/lib/quell/credentials",
 			TLS: TLS{CA: "/etc/quell/tls/ca.pem", Cert: "/etc/quell/tls/cert.pem", Key: "/etc/quell/tls/key.pem"},
 		},

@@ -126,6 +126,7 @@ type runner struct {
 	stop  cleanups
 	page  *page.Server
 	shown http.Handler // of the page
+	group scaler.Driver
 }
 
 // start starts everything of a service but its loop.
@@ -169,7 +170,10 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	if err := startLingerer(file, p.path, log, &r.stop); err != nil {
 		return nil, err
 	}
-	joining := newKeeper(ctx, file, r.Controller, r.lease, log)
+	joining := newKeeper(ctx, file, r.Controller, r.group, r.lease, log)
+	if kind := proofOf(file.Scaler.Settings); kind != "" && p.server != nil {
+		p.server.AcceptProofs(file.Service.Name, kind)
+	}
 	if err := attach(ctx, file, r.Controller, r.page, joining, conn, log, &r.stop); err != nil {
 		return nil, err
 	}
@@ -286,8 +290,7 @@ func (p *platform) newController(
 	if err != nil {
 		return nil, err
 	}
-	instances, err := newScaler(file, p.pipe, log, stop)
-	if err != nil {
+	if r.group, err = newScaler(file, p.pipe, log, stop); err != nil {
 		return nil, err
 	}
 	lease.resize(file.Service.Sampling)
@@ -295,7 +298,7 @@ func (p *platform) newController(
 	written, memory := stores(file, journal, state, conn, lease, stop)
 	_, listed := file.Scaler.Listed()
 	o := controller.Options{
-		Service: file.Service, Models: models, Balancer: driver, Scaler: instances, Journal: r.page.Follow(written), Memory: memory,
+		Service: file.Service, Models: models, Balancer: driver, Scaler: r.group, Journal: r.page.Follow(written), Memory: memory,
 		Fixed: !file.Scaler.Changes(), Listed: listed,
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: r.meter.err,

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -17,9 +18,10 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/namedfile"
 	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/scaler/aws"
 )
 
-// enrolment gets, keeps and renews the credential of a machine that joins with a token.
+// enrolment gets, keeps and renews the credential of a machine that joins with a token or a proof.
 type enrolment struct {
 	file    *config.File
 	grant   auth.Grant
@@ -27,9 +29,10 @@ type enrolment struct {
 	log     *slog.Logger
 }
 
-// joins returns whether a process gets its credential by joining: an agent with a token and without a credential that a person made.
+// joins returns whether a process gets its credential by joining: an agent with a token or proof and without a credential that a person
+// made.
 func joins(file *config.File, role auth.Role) bool {
-	if file.Bus.Join == "" || role != auth.Sensor {
+	if file.Bus.Join == "" && file.Bus.Proof == "" || role != auth.Sensor {
 		return false
 	}
 	_, err := os.Stat(file.Bus.Credentials)
@@ -81,7 +84,7 @@ func (e *enrolment) run(ctx context.Context, renewed func()) {
 	}
 }
 
-// obtain gets a credential: with the one that the machine has, or else with its token.
+// obtain gets a credential: with the one that the machine has, or else with its token or proof.
 func (e *enrolment) obtain(ctx context.Context) (lifetime time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askingTime)
 	defer cancel()
@@ -89,9 +92,13 @@ func (e *enrolment) obtain(ctx context.Context) (lifetime time.Duration, err err
 	if err != nil {
 		return 0, err
 	}
-	answer, err := e.ask(ctx, e.holding.Path, key)
+	answer, err := e.askWith(ctx, e.holding.Path, key)
 	if err != nil && !errors.Is(err, bus.ErrRefused) {
-		answer, err = e.ask(ctx, e.file.Bus.Join, key)
+		if e.file.Bus.Join == "" {
+			answer, err = e.askByProof(ctx, auth.Identity{Proves: e.proves()}, key)
+		} else {
+			answer, err = e.askWith(ctx, e.file.Bus.Join, key)
+		}
 	}
 	if err != nil {
 		return 0, err
@@ -99,23 +106,62 @@ func (e *enrolment) obtain(ctx context.Context) (lifetime time.Duration, err err
 	return answer.Lifetime(), e.holding.Store(answer.Claim, e.grant)
 }
 
-// ask asks once, over a connection of its own with the credential in a file.
-func (e *enrolment) ask(ctx context.Context, path, key string) (bus.JoinAnswer, error) {
+// askWith asks with the credential in a file: the machine's own, a join token, or one that lets it show its proof on an external bus.
+func (e *enrolment) askWith(ctx context.Context, path, key string) (bus.JoinAnswer, error) {
 	text, err := namedfile.Read(path, maxCredential)
 	if err != nil {
 		return bus.JoinAnswer{}, &quell.UserError{Err: fmt.Errorf("bus.join: %w", err)}
 	}
-	if role, err := auth.RoleOf(text); err != nil || role != auth.Sensor && role != auth.Join {
-		return bus.JoinAnswer{}, &quell.UserError{Err: fmt.Errorf("bus.join: %s is no join token: make one on the controller's machine with "+
-			"`quell join-token create`", path)}
+	shown := auth.Identity{Credential: text}
+	role, err := auth.RoleOf(text)
+	switch {
+	case err == nil && role == auth.Prove && e.file.Bus.Proof != "":
+		return e.askByProof(ctx, shown, key)
+	case err == nil && (role == auth.Sensor || role == auth.Join):
+		return e.ask(ctx, shown, bus.JoinRequest{Instance: e.grant.ID, Key: key})
 	}
+	return bus.JoinAnswer{}, &quell.UserError{Err: fmt.Errorf("bus.join: %s is no join token: make one on the controller's machine with "+
+		"`quell join-token create`", path)}
+}
+
+// proves names what the machine shows to a bus that needs no credential for it.
+func (e *enrolment) proves() auth.Grant {
+	return auth.Grant{Role: auth.Prove, Service: e.grant.Service, ID: string(e.file.Bus.Proof)}
+}
+
+func (e *enrolment) askByProof(ctx context.Context, shown auth.Identity, key string) (bus.JoinAnswer, error) {
+	proof, err := ownProof(ctx, e.file.Bus)
+	if err != nil {
+		return bus.JoinAnswer{}, err
+	}
+	return e.ask(ctx, shown, bus.JoinRequest{Instance: e.grant.ID, Key: key, Proof: proof})
+}
+
+// ownProof is what this machine's platform gives it to prove who it is.
+func ownProof(ctx context.Context, b config.Bus) (string, error) {
+	if b.Proof == config.ProofAWS {
+		proof, err := aws.OwnIdentity(ctx)
+		if err != nil {
+			return "", &quell.UserError{Err: fmt.Errorf("bus.proof: asking this machine's metadata for its instance identity document: %w", err)}
+		}
+		return proof, nil
+	}
+	text, err := namedfile.Read(b.ProofToken, maxCredential)
+	if err != nil {
+		return "", &quell.UserError{Err: fmt.Errorf("bus.proof_token: %w; project a token of the pod's service account there", err)}
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// ask asks once, over a connection of its own.
+func (e *enrolment) ask(ctx context.Context, shown auth.Identity, r bus.JoinRequest) (bus.JoinAnswer, error) {
 	conn, err := bus.Connect(bus.Options{URL: busOf(e.file), TLS: bus.TLS(e.file.Bus.TLS), Name: "joining " + e.grant.ID,
-		Identify: func() (auth.Identity, error) { return auth.Identity{Credential: text}, nil }})
+		Identify: func() (auth.Identity, error) { return shown, nil }})
 	if err != nil {
 		return bus.JoinAnswer{}, err
 	}
 	defer conn.Close()
-	return conn.AskToJoin(ctx, e.grant.Service, bus.JoinRequest{Instance: e.grant.ID, Key: key})
+	return conn.AskToJoin(ctx, e.grant.Service, r)
 }
 
 // readJoined reads the credential that a machine got by joining.

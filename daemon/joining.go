@@ -15,23 +15,47 @@ import (
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/outage"
+	"github.com/quellhq/quell/scaler"
 )
 
 // keeper answers machines that want to join a service.
 type keeper struct {
 	admissions *auth.Admissions
+	verifier   verifier // of the scaler; nil: it accepts no proofs
 	members    func() []quell.Member
 	leads      func() bool
 	log        *slog.Logger
 	audit      *audit
+	failures   *outage.Kinds // of this machine, or of the platform that checks proofs
 	now        func() time.Time
 }
 
+// verifier checks what a machine shows as proof that it is an instance. A scaler's driver may be one.
+type verifier interface {
+	// Verify returns why a proof does not show that its sender is an instance, nil if it does. again says that the instance has shown one
+	// before, from a machine with the same key. A *scaler.Unproved is for the sender; other errors are not.
+	Verify(ctx context.Context, instance, proof string, again bool) error
+}
+
+// proofOf is the kind of proof that a scaler's settings accept, "" for none.
+func proofOf(s scaler.Settings) string {
+	if p, ok := s.(interface{ Proof() string }); ok {
+		return p.Proof()
+	}
+	return ""
+}
+
 // newKeeper makes the keeper of a service. What it decides goes into the journal.
-func newKeeper(ctx context.Context, file *config.File, c *controller.Controller, lease *leader, log *slog.Logger) *keeper {
+func newKeeper(ctx context.Context, file *config.File, c *controller.Controller, scales scaler.Driver, lease *leader,
+	log *slog.Logger,
+) *keeper {
 	k := &keeper{admissions: auth.NewAdmissions(keyringOf(file), file.Service.Name), members: c.Members, leads: lease.holds, log: log,
-		audit: &audit{}, now: time.Now}
+		failures: &outage.Kinds{Logger: log, What: "an instance could not join", Level: slog.LevelError}, audit: &audit{}, now: time.Now}
 	k.admissions.Reports = c.Reports
+	if proofOf(file.Scaler.Settings) != "" {
+		k.verifier, _ = scales.(verifier)
+	}
 	go k.audit.run(ctx, c.Note)
 	return k
 }
@@ -42,15 +66,40 @@ func (k *keeper) Join(_ context.Context, token, from string, r bus.JoinRequest) 
 	if err == nil {
 		admitted, err = k.admissions.Join(token, r.Instance, r.Key, k.now())
 	}
+	return k.answer("the join token "+token, "the join token "+from, r, admitted, err)
+}
+
+// checkTime limits how long a platform may take to check a proof.
+const checkTime = 5 * time.Second
+
+// Prove implements bus.Doorkeeper. Only instances of the service may join.
+func (k *keeper) Prove(ctx context.Context, kind, from string, r bus.JoinRequest) bus.JoinAnswer {
+	admitted, err := auth.Admitted{}, k.refuses(r.Instance)
 	switch {
 	case err != nil:
-		k.audit.refused(token, k.public(err))
+	case k.verifier == nil:
+		err = errNoProofs
+	default:
+		ctx, cancel := context.WithTimeout(ctx, checkTime)
+		defer cancel()
+		admitted, err = k.admissions.Prove(kind, r.Instance, r.Key, k.now(), func(again bool) error {
+			return k.verifier.Verify(ctx, r.Instance, r.Proof, again)
+		})
+	}
+	return k.answer("a proof of "+kind, "a proof of "+from, r, admitted, err)
+}
+
+// answer is what a machine is told, and what is written down. with names in refusals what the machine showed, and how also from where.
+func (k *keeper) answer(with, how string, r bus.JoinRequest, admitted auth.Admitted, err error) bus.JoinAnswer {
+	switch {
+	case err != nil:
+		k.audit.refused(with, k.public(err))
 		return bus.JoinAnswer{Error: k.public(err)}
 	case admitted.New:
-		k.log.Info("an instance joined", "instance", r.Instance, "token", token, "from", from, "key", r.Key)
-		k.audit.joined(fmt.Sprintf("%s (with the join token %s, key %s)", r.Instance, from, r.Key))
+		k.log.Info("an instance joined", "instance", r.Instance, "with", how, "key", r.Key)
+		k.audit.joined(fmt.Sprintf("%s (with %s, key %s)", r.Instance, how, r.Key))
 	default:
-		k.audit.joined(fmt.Sprintf("%s again (with the join token %s)", r.Instance, from))
+		k.audit.joined(fmt.Sprintf("%s again (with %s)", r.Instance, how))
 	}
 	return bus.JoinAnswer{Claim: admitted.Claim, LifetimeS: admitted.Lifetime.Seconds()}
 }
@@ -80,16 +129,18 @@ func (k *keeper) refuses(instance string) error {
 
 var (
 	errStandsBy = errors.New("this controller does not lead yet: ask again")
+	errNoProofs = errors.New("this controller accepts no proofs: set scaler.join in its configuration")
 	errNoMember = errors.New("the service has no such instance, or not yet: the scaler does not list it")
 )
 
 // public is what a machine is told of an error. Faults of the controller's machine are only logged.
 func (k *keeper) public(err error) string {
 	var refused *auth.Refusal
-	if errors.As(err, &refused) || errors.Is(err, errStandsBy) || errors.Is(err, errNoMember) {
+	var unproved *scaler.Unproved
+	if errors.As(err, &refused) || errors.As(err, &unproved) || errors.Is(err, errNoProofs) || errors.Is(err, errStandsBy) || errors.Is(err, errNoMember) {
 		return err.Error()
 	}
-	k.log.Error("an instance could not join", "error", err)
+	k.failures.Note(err.Error())
 	return "the controller could not make a credential: its log says why"
 }
 
@@ -98,7 +149,7 @@ type audit struct {
 	mu       sync.Mutex
 	came     []string
 	more     int            // that do not fit into came
-	refusals map[string]int // by token and reason
+	refusals map[string]int // by what was shown and reason
 }
 
 const (
@@ -117,10 +168,10 @@ func (a *audit) joined(text string) {
 	a.came = append(a.came, text)
 }
 
-func (a *audit) refused(token, why string) {
+func (a *audit) refused(with, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text := fmt.Sprintf("join token %s: %s", token, why)
+	text := strings.TrimPrefix(with, "the ") + ": " + why
 	if _, known := a.refusals[text]; !known && len(a.refusals) >= mostRefusals {
 		text = "other reasons"
 	}

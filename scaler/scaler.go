@@ -4,6 +4,7 @@ package scaler
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -43,6 +44,14 @@ type Driver interface {
 	// Stop stops instances that get no more requests, and forgets them.
 	Stop(ctx context.Context, ids []string) error
 }
+
+// Unproved is why what a machine showed does not prove that it is an instance. The machine is told it. See daemon's verifier.
+type Unproved struct{ Why string }
+
+func (e *Unproved) Error() string { return e.Why }
+
+// Unprovedf makes an *Unproved.
+func Unprovedf(format string, args ...any) error { return &Unproved{fmt.Sprintf(format, args...)} }
 
 // Made returns a new driver as a Driver. If there is an error, it returns nil, because an interface that holds a nil pointer is not nil.
 func Made[D Driver](driver D, err error) (Driver, error) {

@@ -55,18 +55,51 @@ func (a *Admissions) Join(token, instance, key string, now time.Time) (Admitted,
 		return Admitted{}, err
 	}
 	if !held {
-		if a.Reports != nil && a.Reports(instance) {
-			return Admitted{}, refusal("readings of %s arrive already, from an agent that has not joined: stop that agent first", instance)
-		}
 		if t.usedUp() {
 			return Admitted{}, refusal("the join token %s is used up: %d instances joined with it", token, t.Used)
 		}
-		if err := a.note(t, instance, key, now); err != nil {
+		if err := a.use(t, instance, key, now); err != nil {
 			return Admitted{}, err
 		}
 	}
 	claim, err := a.sign(instance, key, now.Add(t.Lifetime()))
 	return Admitted{claim, t.Lifetime(), !held}, err
+}
+
+// ProofLifetime is how long the credential is valid of an instance that joined with a proof.
+const ProofLifetime = 6 * time.Hour
+
+// Prove admits an instance whose machine showed a kind of proof. verify checks it; it is told whether the instance has joined with this key
+// before. It is not called if the name belongs to another key.
+func (a *Admissions) Prove(kind, instance, key string, now time.Time, verify func(again bool) error) (Admitted, error) {
+	if err := a.check(instance, key); err != nil {
+		return Admitted{}, err
+	}
+	held, err := a.owns(instance, key, now)
+	if err != nil {
+		return Admitted{}, err
+	}
+	if err := verify(held); err != nil { // it may take time: others are not to wait
+		return Admitted{}, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if held, err = a.holder(instance, key, now); err != nil {
+		return Admitted{}, err
+	}
+	if !held {
+		if err := a.note(Issued{Proof: kind, ID: instance, Key: key}, now); err != nil {
+			return Admitted{}, err
+		}
+	}
+	claim, err := a.sign(instance, key, now.Add(ProofLifetime))
+	return Admitted{claim, ProofLifetime, !held}, err
+}
+
+func (a *Admissions) owns(instance, key string, now time.Time) (held bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.holder(instance, key, now)
 }
 
 // Renew gives an instance that joined a new credential for its key. The caller knows that the instance asks.
@@ -81,7 +114,7 @@ func (a *Admissions) Renew(instance, key string, now time.Time) (Admitted, error
 		return Admitted{}, err
 	}
 	if !held {
-		return Admitted{}, refusal("%s has not joined with a join token", instance)
+		return Admitted{}, refusal("%s has not joined", instance)
 	}
 	lifetime, err := a.lifetime(instance, key)
 	if err != nil {
@@ -130,8 +163,8 @@ func (a *Admissions) token(name string, now time.Time) (Token, error) {
 	return Token{}, refusal("the join token %s is not valid: %v", name, problem)
 }
 
-// holder returns whether an instance's name belongs to a key. If the name belongs to another one, or if a person revoked this key, it is
-// refused.
+// holder returns whether an instance's name belongs to a key. If the name belongs to another one, or is taken otherwise, or if a person
+// revoked this key, it is refused.
 func (a *Admissions) holder(instance, key string, now time.Time) (held bool, err error) {
 	if err := a.refresh(); err != nil {
 		return false, err
@@ -149,13 +182,16 @@ func (a *Admissions) holder(instance, key string, now time.Time) (held bool, err
 		case made.Generation < valid, !made.Expires.IsZero() && made.Expires.Before(now):
 		case made.Key == key:
 			held = true
-		case made.Token != "":
+		case made.joined():
 			return false, refusal("%s has joined already, with another key. If this is its machine: quell credentials revoke sensor %s",
 				instance, instance)
 		default:
 			return false, refusal("%s has a credential that was not got by joining: quell credentials revoke sensor %s ends that",
 				instance, instance)
 		}
+	}
+	if !held && a.Reports != nil && a.Reports(instance) {
+		return false, refusal("readings of %s arrive already, from an agent that has not joined: stop that agent first", instance)
 	}
 	return held, nil
 }
@@ -195,28 +231,37 @@ func (a *Admissions) look() (fileStamp, error) {
 	return fileStamp{info.Size(), info.ModTime()}, nil
 }
 
-// note records that an instance joined, before it gets its credential. If the process is killed in between, a use of the token is lost, or
-// the instance asks again with the same key.
-func (a *Admissions) note(t Token, instance, key string, now time.Time) error {
-	revoked, err := a.ring.revoked()
-	if err != nil {
+// use records that an instance joined with a token. If the process is killed before the instance gets its credential, a use of the token
+// is lost, or the instance asks again with the same key.
+func (a *Admissions) use(t Token, instance, key string, now time.Time) error {
+	if err := a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used++ }); err != nil {
 		return err
 	}
-	if err := a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used++ }); err != nil {
+	err := a.note(Issued{Token: t.Name, ID: instance, Key: key}, now)
+	if err != nil { // as on a full disk: asking again must not use the token up
+		err = errors.Join(err, a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used-- }))
+	}
+	return err
+}
+
+// note records that an instance joined, before it gets its credential.
+func (a *Admissions) note(made Issued, now time.Time) error {
+	revoked, err := a.ring.revoked()
+	if err != nil {
 		return err
 	}
 	before, err := a.look()
 	if err != nil {
 		return err
 	}
-	made := Issued{At: now.UTC().Truncate(time.Second), Role: Sensor, Service: a.service, ID: instance, Key: key, Token: t.Name,
-		Generation: revoked[grantKey(Grant{Sensor, a.service, instance})]}
+	made.At, made.Role, made.Service = now.UTC().Truncate(time.Second), Sensor, a.service
+	made.Generation = revoked[grantKey(made.grant())]
 	line, err := json.Marshal(made)
 	if err != nil {
 		return err
 	}
-	if err := a.ring.note(append(line, '\n')); err != nil { // as on a full disk: asking again must not use the token up
-		return errors.Join(err, a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used-- }))
+	if err := a.ring.note(append(line, '\n')); err != nil {
+		return err
 	}
 	after, err := a.look()
 	if err == nil && before == a.stamp && after.size == before.size+int64(len(line))+1 { // nobody else wrote
@@ -234,8 +279,13 @@ func (a *Admissions) lifetime(instance, key string) (time.Duration, error) {
 	}
 	lifetime := LeastLifetime
 	for _, made := range a.names[instance] {
-		if t := findToken(list, a.service, made.Token); t != nil && made.Key == key {
+		if made.Key != key {
+			continue
+		}
+		if t := findToken(list, a.service, made.Token); t != nil {
 			lifetime = t.Lifetime()
+		} else if made.Proof != "" {
+			lifetime = ProofLifetime
 		}
 	}
 	return lifetime, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,4 +242,50 @@ func TestNothingIsGivenWithoutARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wants("i1", newKey(t), "")
+}
+
+// A proof is only checked for a name that is free, or that belongs to its sender's key. What it gives ends, and is revoked with its
+// instance.
+func TestAProof(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	own, other := newKey(t), newKey(t)
+	checked := []bool{}
+	prove := func(instance, key, refused string, verdict error) Admitted {
+		t.Helper()
+		a, err := d.Prove("aws", instance, key, d.now, func(again bool) error {
+			checked = append(checked, again)
+			return verdict
+		})
+		if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
+			t.Errorf("%v, wanted %q", err, refused)
+		}
+		return a
+	}
+	prove("i1", own, "false", errors.New("false"))
+	if a := prove("i1", own, "", nil); !a.New || a.Lifetime != ProofLifetime {
+		t.Errorf("%+v", a)
+	}
+	prove("i1", own, "", nil)
+	prove("i1", other, "has joined already, with another key", nil)
+	d.wants("i1", other, "has joined already, with another key")
+	if want := []bool{false, false, true}; !slices.Equal(checked, want) {
+		t.Errorf("checked %v, wanted %v", checked, want)
+	}
+	if a, err := d.Renew("i1", own, d.now); err != nil || a.Lifetime != ProofLifetime {
+		t.Errorf("%+v, %v", a, err)
+	}
+	ids, err := d.ring.Retire("video", time.Now().Add(time.Hour), func(string) bool { return true })
+	if err != nil || len(ids) != 1 {
+		t.Fatal(ids, err)
+	}
+	prove("i1", other, "", nil) // another machine of that name
+	if err := d.ring.Revoke(Grant{Sensor, "video", "i1"}); err != nil {
+		t.Fatal(err)
+	}
+	prove("i1", other, "was revoked", nil)
+	d.Reports = func(string) bool { return true }
+	prove("i2", own, "readings of i2 arrive already", nil)
+	if n := d.used(); n != 0 {
+		t.Errorf("%d uses of a token", n)
+	}
 }

@@ -33,6 +33,7 @@ type Authenticator struct {
 	conns   map[uint64]client
 	held    map[Grant]int       // how many connections each grant has
 	shut    map[Grant]time.Time // until when each grant is refused
+	proofs  map[Grant]bool      // grants of role Prove that need no credential
 	refusal string              // the last refusal that was logged
 }
 
@@ -68,7 +69,8 @@ type Options struct {
 // New makes an authenticator, and the keyring's key if there is none.
 func New(opts Options) (*Authenticator, error) {
 	g := &Authenticator{inside: opts.Inside, token: opts.Token, certificates: opts.Certificates, log: opts.Logger,
-		revoked: generations{}, conns: map[uint64]client{}, held: map[Grant]int{}, shut: map[Grant]time.Time{}}
+		revoked: generations{}, conns: map[uint64]client{}, held: map[Grant]int{}, shut: map[Grant]time.Time{},
+		proofs: map[Grant]bool{}}
 	if opts.Keyring == nil {
 		return g, nil
 	}
@@ -145,6 +147,9 @@ func (g *Authenticator) judge(c server.ClientAuthentication) (who client, deadli
 		return client{grant: Inside, inside: true}, deadline, nil
 	}
 	err = errNothingShown
+	if grant, ok := g.proving(o.Username); ok {
+		return client{grant: grant}, time.Now().Add(joinTime), nil
+	}
 	if o.Username != "" { // the claim; the server drops it from its usual field because no operator is configured
 		if who, deadline, err = g.credential(o.Username, o.Sig, c.GetNonce()); err == nil {
 			return who, deadline, nil
@@ -159,6 +164,25 @@ func (g *Authenticator) judge(c server.ClientAuthentication) (who client, deadli
 		return client{}, time.Time{}, errWrongToken
 	}
 	return client{}, time.Time{}, err
+}
+
+// AcceptProofs lets processes without a credential show a kind of proof to the controller of a service. They can do nothing else.
+func (g *Authenticator) AcceptProofs(service, kind string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.proofs[Grant{Prove, service, kind}] = true
+}
+
+// proving returns the grant of a process that names itself as one that shows a proof. ok is false if nothing accepts that.
+func (g *Authenticator) proving(name string) (grant Grant, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for grant := range g.proofs {
+		if name == grantKey(grant) {
+			return grant, true
+		}
+	}
+	return Grant{}, false
 }
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
@@ -189,13 +213,13 @@ func (g *Authenticator) credential(claim, signature string, nonce []byte) (clien
 	return client{grant: c.Grant, generation: c.generation}, c.deadline(time.Now()), nil
 }
 
-// joinTime is how long a connection with a join token may last, so that held connections do not keep others from joining.
+// joinTime is how long the connection of a machine that joins may last, so that held connections do not keep others from joining.
 const joinTime = 30 * time.Second
 
 // deadline returns when a connection must end, zero for never.
 func (c *Credential) deadline(now time.Time) time.Time {
 	last := now.Add(joinTime)
-	if c.Grant.Role != Join || !c.expires.IsZero() && c.expires.Before(last) {
+	if c.Grant.Role != Join && c.Grant.Role != Prove || !c.expires.IsZero() && c.expires.Before(last) {
 		return c.expires
 	}
 	return last

@@ -181,10 +181,19 @@ func proves(claims *jwt.UserClaims, signature string, nonce []byte) error {
 	return nil
 }
 
-// Identity is what a process presents to the bus. Either field may be empty.
+// Identity is what a process presents to the bus. Every field may be empty.
 type Identity struct {
 	Token      string
 	Credential []byte // a credential file's text
+	Proves     Grant  // of role Prove: without a credential it names what it is going to show to the controller
+}
+
+// Name is the user's name of a process that proves without a credential, "" for others.
+func (id Identity) Name() string {
+	if id.Proves.Role != Prove {
+		return ""
+	}
+	return grantKey(id.Proves)
 }
 
 // Parse returns the credential, nil if there is none.

@@ -153,8 +153,9 @@ type Issued struct {
 	Revoked bool      `json:"revoked,omitempty"` // set by List
 	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine
 	Token   string    `json:"token,omitempty"`   // the join token with which a machine got it; then Expires is not set: it is renewed
+	Proof   string    `json:"proof,omitempty"`   // the kind of proof with which a machine got it; as with Token it is renewed
 	Gone    bool      `json:"gone,omitempty"`    // revoked because its instance had left the service
-	// With neither Found nor Token, a person made it.
+	// With neither Found, Token nor Proof, a person made it.
 
 	Generation int `json:"generation"`
 }

@@ -15,7 +15,7 @@ import (
 // used twice, and readings of unknown instances are dropped.
 const mostRetired = 1000
 
-// Retire revokes the credentials of removed instances' sensors that Find made or that machines got with a join token, removes those that
+// Retire revokes the credentials of removed instances' sensors that Find made or that machines got by joining, removes those that
 // are stored here, and returns the ids. It keeps credentials made after the given time, because their
 // instances may not be known yet, and those of ids for which a person made one.
 func (k Keyring) Retire(service string, before time.Time, gone func(id string) bool) (ids []string, err error) {
@@ -102,7 +102,10 @@ func forgetRetired(list []Issued, revoked generations) (kept []Issued) {
 	return kept
 }
 
-func (i Issued) byHand() bool { return !i.Found && i.Token == "" }
+func (i Issued) byHand() bool { return !i.Found && !i.joined() }
+
+// joined returns whether a machine got it by joining.
+func (i Issued) joined() bool { return i.Token != "" || i.Proof != "" }
 
 func (i Issued) grant() Grant { return Grant{i.Role, i.Service, i.ID} }
 

@@ -24,11 +24,12 @@ const (
 	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace, train
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
 	Join       Role = "join"       // ask for the credential of a sensor, and nothing else; see Token
+	Prove      Role = "prove"      // ask for it with a proof of the platform; its id is the kind of the proof. See Authenticator.AcceptProofs
 	Shared     Role = "token"      // a token that all processes share, as was usual before roles existed: readings and status
 )
 
 // Roles lists the roles that a person can make a credential for. A join token is made by MakeToken.
-var Roles = []Role{Sensor, Balancer, Controller, Operator, Leaf}
+var Roles = []Role{Sensor, Balancer, Controller, Operator, Leaf, Prove}
 
 // Grant is a role with its holder: the instance of a sensor, or the name of a balancer or of a person.
 type Grant struct {
@@ -89,8 +90,8 @@ func (g Grant) subjects() rights {
 	case Sensor:
 		return rights{[]string{svc + ".reading.agent." + id, svc + ".answer." + id + ".*", svc + ".renew." + id},
 			[]string{svc + ".agent." + id + ".>", inbox}}
-	case Join:
-		return rights{[]string{svc + ".join." + id}, []string{inbox}}
+	case Join, Prove:
+		return rights{[]string{svc + "." + string(g.Role) + "." + id}, []string{inbox}}
 	case Balancer:
 		return rights{[]string{svc + ".reading.balancer.*." + id, svc + ".reading.prober.*." + id},
 			[]string{svc + ".balancer." + id + ".>", inbox}}
@@ -98,9 +99,9 @@ func (g Grant) subjects() rights {
 		return rights{[]string{svc + ".command.operator." + id, svc + ".history.operator." + id}, []string{inbox}}
 	case Leaf:
 		return rights{
-			[]string{svc + ".reading.>", svc + ".answer.>", svc + ".join.>", svc + ".renew.>"},
+			[]string{svc + ".reading.>", svc + ".answer.>", svc + ".join.>", svc + ".prove.>", svc + ".renew.>"},
 			[]string{svc + ".agent.>", svc + ".balancer.>", Inboxes + "." + string(Sensor) + ".>", Inboxes + "." + string(Balancer) + ".>",
-				Inboxes + "." + string(Join) + ".>"},
+				Inboxes + "." + string(Join) + ".>", Inboxes + "." + string(Prove) + ".>"},
 		}
 	case Controller:
 		return rights{[]string{">"}, []string{">"}}
@@ -143,7 +144,7 @@ func (r Role) limits() limits {
 	switch r {
 	case Sensor:
 		return limits{connections: 8, messages: 1000, bytes: 4 << 20, shutOut: true}
-	case Join:
+	case Join, Prove:
 		return limits{connections: 128, messages: 10, bytes: 64 << 10}
 	case Operator:
 		return limits{connections: 64, messages: 1000, bytes: 4 << 20, shutOut: true}

@@ -66,6 +66,7 @@ type Driver struct {
 
 // picture is the group as it was seen last.
 type picture struct {
+	region   string
 	group    types.AutoScalingGroup
 	machines map[string]machine
 	notices  map[string]bool // spot instances that AWS is about to end

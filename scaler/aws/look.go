@@ -78,7 +78,7 @@ func (d *Driver) ask(ctx context.Context) (picture, error) {
 	slices.SortFunc(group.Instances, func(a, b types.Instance) int {
 		return cmp.Compare(sdk.ToString(a.InstanceId), sdk.ToString(b.InstanceId))
 	})
-	return picture{group: group, machines: machines}, nil
+	return picture{region: d.api.region, group: group, machines: machines}, nil
 }
 
 // take stores a picture. Instances that were not there before are those that Start ordered, as far as it ordered any. Other machines'

@@ -34,7 +34,9 @@ type Settings struct {
 	Every                   time.Duration
 	BesidePolicies          bool
 	StopProtected           bool
-	advises                 bool // others may scale the group
+	JoinWithin              time.Duration // 0: identity documents are no proof
+	Certificate             string        // file of the region's certificate; "": AWS's, as Quell knows it
+	advises                 bool          // others may scale the group
 }
 
 // Keys is the table of its keys.
@@ -50,6 +52,10 @@ func (s *Settings) Keys() setting.Table {
 		setting.Opt("beside_policies", setting.Bool(&s.BesidePolicies),
 			"whether instances are started and stopped although a scaling policy of AWS changes the group, too"),
 		setting.Opt("stop_protected", setting.Bool(&s.StopProtected), "whether instances with scale-in protection are stopped, too"),
+		setting.Opt("join_within", setting.Duration(&s.JoinWithin).Between(time.Minute, 30*24*time.Hour),
+			"how long after the start of its instance an agent may join with the instance identity document").Or("none may"),
+		setting.Opt("identity_certificate", setting.Text(&s.Certificate),
+			"file with the RSA certificate by which AWS signs these documents in the region").Or("the one that AWS published for it"),
 		setting.Opt("every", setting.Duration(&s.Every).Between(time.Second, time.Minute), "how often AWS is asked"),
 		setting.Opt("endpoint", setting.Text(&s.Endpoint).Then(isURL), "address of the services, for tests").Or("those of the region"),
 	}
@@ -65,6 +71,17 @@ func isURL(text string) string {
 // Check notes whether Quell only advises. Every key stands for itself.
 func (s *Settings) Check(_ *setting.Decoder, service quell.Service) {
 	s.advises = service.Mode == quell.Advise
+}
+
+// Files are the paths that are relative to the configuration.
+func (s *Settings) Files(string) []*string { return []*string{&s.Certificate} }
+
+// Proof is the kind of proof with which agents may join, "" for none.
+func (s *Settings) Proof() string {
+	if s.JoinWithin == 0 {
+		return ""
+	}
+	return Proof
 }
 
 // New makes the driver.

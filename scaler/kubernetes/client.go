@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -48,9 +49,12 @@ func connection(kubeconfig, context string) (*rest.Config, string, error) {
 
 // clients are the parts of the API that are used. A set of all would make the program three times as large.
 type clients struct {
-	core, autoscaling rest.Interface
-	objects           dynamic.Interface
+	core, autoscaling, authentication rest.Interface
+	objects                           dynamic.Interface
 }
+
+// Reviews of tokens: many pods may join at once.
+const reviewsPerS, reviewsAtOnce = 20, 100
 
 // quiet keeps the client's own log off standard error: Report says what fails.
 var quiet = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) })
@@ -58,7 +62,8 @@ var quiet = sync.OnceFunc(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandl
 func connect(config *rest.Config) (c clients, err error) {
 	quiet()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, policyv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, policyv1.AddToScheme,
+		authenticationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return c, err
 		}
@@ -70,6 +75,9 @@ func connect(config *rest.Config) (c clients, err error) {
 	}
 	client := func(version schema.GroupVersion, path string) (*rest.RESTClient, error) {
 		own := rest.CopyConfig(config)
+		if version == authenticationv1.SchemeGroupVersion && own.QPS == 0 {
+			own.QPS, own.Burst = reviewsPerS, reviewsAtOnce
+		}
 		own.GroupVersion, own.APIPath = &version, path
 		own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 		own.ContentType = runtime.ContentTypeProtobuf
@@ -83,8 +91,12 @@ func connect(config *rest.Config) (c clients, err error) {
 	if err != nil {
 		return c, err
 	}
+	authentication, err := client(authenticationv1.SchemeGroupVersion, "/apis")
+	if err != nil {
+		return c, err
+	}
 	objects, err := dynamic.NewForConfigAndClient(config, transport)
-	return clients{core, autoscaling, objects}, err
+	return clients{core, autoscaling, authentication, objects}, err
 }
 
 // mirror is a copy of a list at the API server that a watch keeps up to date. If the server is away, the copy stays as it is.

@@ -64,7 +64,9 @@ func newBareRig(t *testing.T, resource schema.GroupVersionResource, replicas int
 		"replicas": int64(replicas), "selector": map[string]any{"matchLabels": labels},
 		"template": map[string]any{
 			"metadata": map[string]any{"labels": labels},
-			"spec":     map[string]any{"containers": []any{map[string]any{"name": "web", "image": "web"}}},
+			"spec": map[string]any{
+				"serviceAccountName": "default", "containers": []any{map[string]any{"name": "web", "image": "web"}},
+			},
 		},
 	}
 	if kind == "StatefulSet" {

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"strings"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -14,7 +15,7 @@ import (
 // Kind is the scaler whose instances are pods.
 var Kind = scaler.Kind{
 	Name: "kubernetes", About: "pods of a Deployment, a StatefulSet or the like",
-	Defaults: func() scaler.Settings { return &Settings{Nodes: true} },
+	Defaults: func() scaler.Settings { return &Settings{Nodes: true, Joins: Joining{Audience: Audience}} },
 }
 
 // Settings are its configuration.
@@ -24,6 +25,7 @@ type Settings struct {
 	Port, ProbePort     int
 	Kubeconfig, Context string
 	Nodes               bool
+	Joins               Joining
 	advises             bool // others may scale the target
 }
 
@@ -42,12 +44,25 @@ func (s *Settings) Keys() setting.Table {
 		setting.Opt("context", setting.Text(&s.Context), "context in the kubeconfig").Or("its current one"),
 		setting.Opt("nodes", setting.Bool(&s.Nodes),
 			"whether nodes are read, for their pressure and the type of their machine; that needs a ClusterRole"),
+		setting.Opt("join", setting.Bool(&s.Joins.On),
+			"whether agents may join with the token of their pod's service account; that needs the right to create tokenreviews"),
+		setting.Opt("audience", setting.Text(&s.Joins.Audience).Then(audienceProblem), "whom these tokens must be for"),
+		setting.Opt("node_agents", setting.Text(&s.Joins.NodeAgents).Then(accountProblem),
+			"service account, as NAMESPACE/NAME, of agents that report for all pods of the service on their node").Or("none"),
 	}
 }
 
 // Check notes whether Quell only advises. Every key stands for itself.
 func (s *Settings) Check(_ *setting.Decoder, service quell.Service) {
 	s.advises = service.Mode == quell.Advise
+}
+
+// Proof is the kind of proof with which agents may join, "" for none.
+func (s *Settings) Proof() string {
+	if !s.Joins.On {
+		return ""
+	}
+	return Proof
 }
 
 // Files are the paths that are relative to the configuration.
@@ -65,7 +80,7 @@ func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
 	resource, name, _ := parseTarget(s.Target)
 	return scaler.Made(New(Options{
 		Config: config, Namespace: namespace, Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort, Nodes: s.Nodes,
-		Advises: s.advises, Logger: in.Logger,
+		Joins: s.Joins, Advises: s.advises, Logger: in.Logger,
 	}))
 }
 
@@ -104,6 +119,21 @@ func targetProblem(text string) string {
 func namespaceProblem(text string) string {
 	if len(validation.IsDNS1123Label(text)) > 0 {
 		return "must be at most 63 lower-case letters, digits and hyphens, as in shop, is " + setting.Shorten(text)
+	}
+	return ""
+}
+
+func audienceProblem(text string) string {
+	if text == "" || len(text) > 256 || strings.ContainsFunc(text, unicode.IsSpace) {
+		return "must be 1 to 256 characters without spaces, as in quell, is " + setting.Shorten(text)
+	}
+	return ""
+}
+
+func accountProblem(text string) string {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return "must be NAMESPACE/NAME, as in shop/quell-agent, is " + setting.Shorten(text)
 	}
 	return ""
 }

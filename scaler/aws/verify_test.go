@@ -1,0 +1,187 @@
+package aws
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+
+	"github.com/quellhq/quell/scaler"
+)
+
+// signer signs identity documents as AWS does.
+type signer struct {
+	key  *rsa.PrivateKey
+	file string // of its certificate
+}
+
+func newSigner(t *testing.T, until time.Time) signer {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 1024) // as AWS's
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := signer{key, filepath.Join(t.TempDir(), "aws.pem")}
+	if err := os.WriteFile(s.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// document is an identity document in the form of AWS.
+func document(instance, account, region string, at time.Time) string {
+	return fmt.Sprintf("{\n  \"accountId\" : %q,\n  \"instanceId\" : %q,\n  \"pendingTime\" : %q,\n  \"region\" : %q,\n  \"version\" : \"2017-09-30\"\n}",
+		account, instance, at.UTC().Format(time.RFC3339), region)
+}
+
+// sign makes a proof. The signature has line ends, as AWS writes it.
+func (s signer) sign(t *testing.T, document string) string {
+	t.Helper()
+	sum := sha256.Sum256([]byte(document))
+	signature, err := rsa.SignPKCS1v15(nil, s.key, crypto.SHA256, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := base64.StdEncoding.EncodeToString(signature)
+	proof, err := json.Marshal(shown{document, text[:64] + "\n" + text[64:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(proof)
+}
+
+func TestVerify(t *testing.T) {
+	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	aws, thief := newSigner(t, start.Add(24*time.Hour)), newSigner(t, start.Add(24*time.Hour))
+	const account, region = "123456789012", "eu-west-1"
+	now := start.Add(time.Minute)
+	d := &Driver{opts: Options{Settings: Settings{JoinWithin: time.Hour, Certificate: aws.file}, Now: func() time.Time { return now }}}
+	d.now = picture{region: region, machines: map[string]machine{"i-1": {ID: "i-1", Launched: start.Add(-3 * time.Second)}},
+		group: types.AutoScalingGroup{
+			AutoScalingGroupARN: sdk.String("arn:aws:autoscaling:eu-west-1:123456789012:autoScalingGroup:x:autoScalingGroupName/web"),
+			Instances:           []types.Instance{{InstanceId: sdk.String("i-1")}, {InstanceId: sdk.String("i-2")}},
+		}}
+	good := document("i-1", account, region, start)
+	var altered shown
+	if err := json.Unmarshal([]byte(aws.sign(t, good)), &altered); err != nil {
+		t.Fatal(err)
+	}
+	altered.Document = strings.Replace(good, "i-1", "i-2", 1)
+	forged, _ := json.Marshal(altered)
+	for name, tc := range map[string]struct {
+		instance, proof string
+		after           time.Duration // since the start
+		again           bool
+		refusal         string
+	}{
+		"its own":                {"i-1", aws.sign(t, good), time.Minute, false, ""},
+		"another's":              {"i-2", aws.sign(t, good), time.Minute, false, `is that of "i-1"`},
+		"signed by another":      {"i-1", thief.sign(t, good), time.Minute, false, "was not signed by AWS"},
+		"altered":                {"i-2", string(forged), time.Minute, false, "was not signed by AWS"},
+		"too late":               {"i-1", aws.sign(t, good), 61 * time.Minute, false, "started 1h1m0s ago, and may join for 1h0m0s"},
+		"again, later":           {"i-1", aws.sign(t, good), 20 * time.Hour, true, ""},
+		"from the future":        {"i-1", aws.sign(t, good), -6 * time.Minute, true, "yet to come"},
+		"of an earlier start":    {"i-1", aws.sign(t, document("i-1", account, region, start.Add(-30*time.Minute))), 0, false, "of an earlier start"},
+		"without a time":         {"i-1", aws.sign(t, `{"instanceId":"i-1","accountId":"123456789012","region":"eu-west-1"}`), 0, false, "earlier start"},
+		"of another account":     {"i-1", aws.sign(t, document("i-1", "1", region, start)), 0, false, `account "1"`},
+		"of another region":      {"i-1", aws.sign(t, document("i-1", account, "us-east-1", start)), 0, false, `region "us-east-1"`},
+		"of another group":       {"i-9", aws.sign(t, document("i-9", account, region, start)), 0, false, "the group has no instance i-9"},
+		"not signed":             {"i-1", `{"document":"{}"}`, 0, false, "was not signed by AWS"},
+		"not in base64":          {"i-1", `{"document":"{}","signature":"!"}`, 0, false, "not in base64"},
+		"a document that is bad": {"i-1", aws.sign(t, "[]"), 0, false, "cannot be read"},
+		"nothing":                {"i-1", "", 0, false, "no instance identity document"},
+	} {
+		now = start.Add(tc.after)
+		err := d.Verify(t.Context(), tc.instance, tc.proof, tc.again)
+		var unproved *scaler.Unproved
+		switch {
+		case tc.refusal == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case tc.refusal != "" && (!errors.As(err, &unproved) || !strings.Contains(err.Error(), tc.refusal)):
+			t.Errorf("%s: %v, wanted a refusal with %q", name, err, tc.refusal)
+		}
+	}
+	// What is wrong on this side is not for the machine.
+	for name, tc := range map[string]struct {
+		region, file, wants string
+		after               time.Duration
+	}{
+		"a certificate that has ended": {region, aws.file, "ended at 2026-01-02T12:00:00Z", 25 * time.Hour},
+		"an unknown region":            {"mars-1", "", "no certificate of AWS for the identity documents of region mars-1", 0},
+		"no such file":                 {region, aws.file + ".no", "scaler.identity_certificate", 0},
+	} {
+		now, d.now.region, d.opts.Certificate = start.Add(tc.after), tc.region, tc.file
+		err := d.Verify(t.Context(), "i-1", aws.sign(t, good), false)
+		var unproved *scaler.Unproved
+		if err == nil || errors.As(err, &unproved) || !strings.Contains(err.Error(), tc.wants) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Every certificate that AWS published can be used.
+func TestPublishedCertificates(t *testing.T) {
+	regions := regexp.MustCompile(`(?m)^# ([a-z]+-[a-z-]+-[0-9])$`).FindAllStringSubmatch(published, -1)
+	if len(regions) < 30 || len(regions) != strings.Count(published, "BEGIN CERTIFICATE") {
+		t.Fatalf("%d regions", len(regions))
+	}
+	for _, r := range regions {
+		c, err := certificateOf(r[1], "")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if key, ok := c.PublicKey.(*rsa.PublicKey); !ok || key.Size() < 128 || !strings.Contains(c.Subject.String(), "O=Amazon") {
+			t.Errorf("%s: %v", r[1], c.Subject)
+		}
+	}
+}
+
+// A machine's proof is what its metadata, read with a token of its second version, says of it.
+func TestOwnIdentity(t *testing.T) {
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token":
+			w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60")
+			fmt.Fprint(w, "session")
+		case r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session":
+			w.WriteHeader(http.StatusUnauthorized)
+		case r.URL.Path == "/latest/dynamic/instance-identity/document":
+			fmt.Fprint(w, `{"instanceId" : "i-1"}`)
+		case r.URL.Path == "/latest/dynamic/instance-identity/signature":
+			fmt.Fprint(w, "c2ln\nbmVk")
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer metadata.Close()
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
+	proof, err := OwnIdentity(t.Context())
+	var got shown
+	if err != nil || json.Unmarshal([]byte(proof), &got) != nil || got != (shown{`{"instanceId" : "i-1"}`, "c2ln\nbmVk"}) {
+		t.Errorf("%q, %v", proof, err)
+	}
+}
