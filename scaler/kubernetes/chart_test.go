@@ -12,8 +12,12 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -108,6 +112,52 @@ func TestChartsValues(t *testing.T) {
 	}
 }
 
+// withAgents are values with which agents beside the service join, as the page has them.
+var withAgents = []string{
+	"--set", "config.scaler.target=deployment/web,config.scaler.join=true,config.scaler.probe_port=9466",
+	"--set", "secret=quell-probe,config.probe.token_file=/etc/quell/secrets/token,config.probe.capacity=1Gbps",
+	"--set", "config.policy.name=prima,config.policy.resource=network,config.policy.fast=null",
+}
+
+// TestAgentsOfTheChart checks the configurations of controller and agents, and that they fit together.
+func TestAgentsOfTheChart(t *testing.T) {
+	t.Parallel()
+	text, problem := rendered(t, withAgents...)
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	files := map[string]*config.File{}
+	for _, part := range strings.Split(text, "\n---\n") {
+		o := map[string]any{}
+		if err := yaml.Unmarshal([]byte(part), &o); err != nil {
+			t.Fatal(err)
+		}
+		if u := (&unstructured.Unstructured{Object: o}); u.GetKind() == "ConfigMap" {
+			files[u.GetName()] = loaded(t, u)
+		}
+	}
+	own, agent := files["quell"], files["quell-agent"]
+	if own == nil || agent == nil {
+		t.Fatalf("no two configurations in:\n%s", text)
+	}
+	if s := own.Scaler.Settings.(*Settings); s.Proof() != string(agent.Bus.Proof) || own.Bus.Listen != "0.0.0.0:4222" ||
+		agent.Bus.URL != "nats://quell.shop:4222" || agent.Probe.Listen != ":9466" || s.ProbePort != 9466 {
+		t.Errorf("controller: %+v %+v; agent: %+v %+v", s, own.Bus, agent.Bus, agent.Probe)
+	}
+	if own.Service.Policy.Name != agent.Service.Policy.Name || own.Probe.Size != agent.Probe.Size || own.Listen == agent.Listen {
+		t.Errorf("they do not fit: %+v, %+v", own, agent)
+	}
+	for _, tc := range []struct{ set, wants string }{
+		{"agent.bus.tls.ca=/etc/quell/secrets/ca.pem", "url: tls://quell.shop:4222"},
+		{"config.bus.url=nats://nats.shop:4222,config.bus.credentials=/etc/quell/secrets/quell.creds", "url: nats://nats.shop:4222"},
+	} {
+		if text, problem := rendered(t, append([]string{"--set", tc.set}, withAgents...)...); !strings.Contains(text, tc.wants) ||
+			strings.Contains(tc.set, "config.bus.url") && strings.Contains(text, "name: bus") {
+			t.Errorf("%s: %s\n%s", tc.set, problem, text)
+		}
+	}
+}
+
 // TestChart installs, upgrades and uninstalls the chart on a real API server that enforces the restricted standard for pods.
 func TestChart(t *testing.T) {
 	t.Parallel()
@@ -137,10 +187,23 @@ func TestChart(t *testing.T) {
 		return len(list.Items)
 	}
 	until(t, "the pod of Quell runs", func() bool { return running() == 1 })
-	do("upgrade", "quell", chart, "--set", "config.scaler.target=deployment/web,config.mode=act")
+	do(append([]string{"upgrade", "quell", chart, "--set", "config.mode=act"}, withAgents...)...)
 	o, err := r.plane.Client.Resource(resource("", "configmaps")).Namespace(r.namespace).Get(t.Context(), "quell", metav1.GetOptions{})
 	if err != nil || !strings.Contains(fmt.Sprint(o.Object["data"]), "mode: act") {
 		t.Errorf("after the upgrade: %v, %v", o, err)
+	}
+	sidecar, err := os.ReadFile("../../examples/kubernetes/sidecar.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := yaml.ToJSON(sidecar)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.plane.Client.Resource(r.resource).Namespace(r.namespace).Patch(t.Context(), "web", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{FieldValidation: "Strict", DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		t.Errorf("an agent beside the service: %v", err)
 	}
 	do("uninstall", "quell")
 	for _, what := range []schema.GroupVersionResource{

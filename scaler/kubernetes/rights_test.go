@@ -183,17 +183,24 @@ func TestExampleIsSound(t *testing.T) {
 		if o.GetKind() != "ConfigMap" {
 			continue
 		}
-		text, _, _ := unstructured.NestedString(o.Object, "data", "quell.yaml")
-		path := filepath.Join(t.TempDir(), "quell.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		file, err := config.Drivers{Balancers: []balancer.Kind{builtin.Kind}, Scalers: []scaler.Kind{Kind}}.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := loaded(t, o)
 		if s := file.Scaler.Settings.(*Settings); s.Target != "deployment/web" || !file.Scaler.Changes() {
 			t.Errorf("settings = %+v", s)
 		}
 	}
+}
+
+// loaded is the configuration in a ConfigMap.
+func loaded(t *testing.T, o *unstructured.Unstructured) *config.File {
+	t.Helper()
+	text, _, _ := unstructured.NestedString(o.Object, "data", "quell.yaml")
+	path := filepath.Join(t.TempDir(), "quell.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := config.Drivers{Balancers: []balancer.Kind{builtin.Kind}, Scalers: []scaler.Kind{Kind}}.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
