@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/quellhq/quell/scaler/kubernetes/controlplane"
 )
 
 // quellProgram is the binary under test. The tests start real processes.
@@ -33,5 +35,6 @@ func withProgram(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building quell: %v\n%s", err, out)
 		return 1
 	}
+	defer controlplane.Stop()
 	return m.Run()
 }

@@ -44,7 +44,7 @@ var shared struct {
 	plane *Plane
 }
 
-// Shared returns the control plane of this test binary, and starts it first if need be. Main must run the tests.
+// Shared returns the control plane of this test binary, and starts it first if need be. Main must run the tests, or Stop be called after them.
 func Shared(t testing.TB) *Plane {
 	t.Helper()
 	programs, etcd := need.Kubernetes(t), need.Program(t, "etcd")
@@ -64,10 +64,15 @@ func Shared(t testing.TB) *Plane {
 // Main runs tests and stops the control plane that they started.
 func Main(m *testing.M) {
 	status := m.Run()
+	Stop()
+	os.Exit(status)
+}
+
+// Stop stops the control plane that tests started, for test binaries that do not call Main.
+func Stop() {
 	if shared.plane != nil {
 		shared.plane.stop()
 	}
-	os.Exit(status)
 }
 
 func (p *Plane) stop() {

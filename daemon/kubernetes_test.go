@@ -1,0 +1,223 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/scaler/kubernetes"
+	"github.com/quellhq/quell/scaler/kubernetes/controlplane"
+)
+
+// cluster is a Deployment named web on a real API server. Its pods are addresses of this machine, where one server answers for all.
+type cluster struct {
+	*rig
+	plane     *controlplane.Plane
+	namespace string
+	port      int
+}
+
+func newCluster(t *testing.T, namespace string, replicas int) *cluster {
+	t.Helper()
+	c := &cluster{plane: controlplane.Shared(t), namespace: namespace}
+	c.rig = newRig(t, "")
+	listener, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.port = listener.Addr().(*net.TCPAddr).Port
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	c.create("namespaces", "", "", "Namespace", namespace, nil)
+	c.create("serviceaccounts", "", namespace, "ServiceAccount", "default", nil)
+	labels := map[string]any{"app": "web"}
+	c.create("deployments", "apps", namespace, "Deployment", "web", map[string]any{
+		"replicas": int64(replicas), "selector": map[string]any{"matchLabels": labels},
+		"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{
+			"serviceAccountName": "default", "containers": []any{map[string]any{"name": "web", "image": "web"}},
+		}},
+	})
+	c.plane.Kubelet(t, namespace)
+	return c
+}
+
+func (c *cluster) create(resource, group, namespace, kind, name string, spec map[string]any, sub ...string) *unstructured.Unstructured {
+	c.t.Helper()
+	version := strings.TrimPrefix(group+"/v1", "/")
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": name}}}
+	if kind == "TokenRequest" {
+		o.SetAPIVersion("authentication.k8s.io/v1")
+	}
+	if spec != nil {
+		o.Object["spec"] = spec
+	}
+	of := c.plane.Client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
+	made, err := of.Create(c.t.Context(), o, metav1.CreateOptions{}, sub...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return made
+}
+
+// group writes the configuration for a group of this size.
+func (c *cluster) group(least, most int) {
+	c.t.Helper()
+	c.write(fmt.Sprintf(`policy: {name: static}
+mode: act
+group: {min: %d, max: %d, startup: 30s}
+probe: {capacity: 40Mbps}
+scaler: {kind: kubernetes, target: deployment/web, namespace: %s, port: %d, kubeconfig: %q, nodes: false, join: true}
+`, least, most, c.namespace, c.port, c.plane.Kubeconfig()))
+}
+
+// pods are the pods that are not being deleted, and the number that the platform is to run.
+func (c *cluster) pods() (pods map[string]*unstructured.Unstructured, wanted int64) {
+	c.t.Helper()
+	list, err := c.plane.Client.Resource(controlplane.Pods).Namespace(c.namespace).List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pods = map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		if list.Items[i].GetDeletionTimestamp() == nil {
+			pods[list.Items[i].GetName()] = &list.Items[i]
+		}
+	}
+	deployment, err := c.plane.Client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).
+		Namespace(c.namespace).Get(c.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	wanted, _, _ = unstructured.NestedInt64(deployment.Object, "spec", "replicas")
+	return pods, wanted
+}
+
+// serving waits until n pods are there, and ready and with a share for the controller, and returns their names.
+func (c *cluster) serving(n int) []string {
+	c.t.Helper()
+	s := c.awaitStatus(fmt.Sprintf("%d pods to serve", n), func(s controller.Status) bool {
+		pods, wanted := c.pods()
+		return len(pods) == n && wanted == int64(n) && len(s.Instances) == n && !slices.ContainsFunc(s.Instances, func(in controller.InstanceStatus) bool {
+			return in.State != quell.Ready || in.Weight == nil || *in.Weight == 0
+		})
+	})
+	var names []string
+	for _, in := range s.Instances {
+		names = append(names, in.ID)
+	}
+	return names
+}
+
+// killed waits for a step of a change, kills the controller with it, and starts it again.
+func (c *cluster) killed(p *proc, what string, is func(pods map[string]*unstructured.Unstructured, wanted int64) bool) *proc {
+	c.t.Helper()
+	c.await(what, func() (bool, any) {
+		pods, wanted := c.pods()
+		return is(pods, wanted), wanted
+	})
+	p.kill(c.t)
+	return c.start("controller")
+}
+
+// TestControllerIsKilledInACluster kills the process at each step by which a group of pods grows, shrinks, and replaces one: none is started
+// or stopped too many. An agent joins with the token of its pod.
+func TestControllerIsKilledInACluster(t *testing.T) {
+	c := newCluster(t, "killed", 2)
+	c.group(2, 2)
+	p := c.start("controller")
+	c.start("balancer")
+	first := c.serving(2)
+	c.joins(first[0])
+
+	c.group(4, 4) // grow
+	p.kill(t)
+	p = c.killed(c.start("controller"), "more pods to be ordered", func(_ map[string]*unstructured.Unstructured, wanted int64) bool { return wanted > 2 })
+	all := c.serving(4)
+	for _, id := range first {
+		if !slices.Contains(all, id) {
+			t.Errorf("%s was stopped while the group grew: %v", id, all)
+		}
+	}
+
+	c.group(2, 2) // shrink
+	p.kill(t)
+	p = c.start("controller")
+	chosen := map[string]bool{}
+	p = c.killed(p, "pods to be chosen", func(pods map[string]*unstructured.Unstructured, _ int64) bool {
+		for name, pod := range pods {
+			if pod.GetAnnotations()[corev1.PodDeletionCost] != "" {
+				chosen[name] = true
+			}
+		}
+		return len(chosen) > 0
+	})
+	left := c.serving(2)
+	for id := range chosen {
+		if slices.Contains(left, id) {
+			t.Errorf("%s was chosen, and others were stopped: %v", id, left)
+		}
+	}
+
+	old, stays := left[0], left[1] // replace
+	if out, status := c.quell("replace", old, "--config", c.config); status != 0 {
+		t.Fatal(out)
+	}
+	p = c.killed(p, "the new pod to be ordered", func(_ map[string]*unstructured.Unstructured, wanted int64) bool { return wanted > 2 })
+	c.killed(p, "the old pod to be chosen", func(pods map[string]*unstructured.Unstructured, _ int64) bool {
+		pod := pods[old]
+		return pod == nil || pod.GetAnnotations()[corev1.PodDeletionCost] != ""
+	})
+	c.await("the old pod to be gone", func() (bool, any) { pods, n := c.pods(); return pods[old] == nil, n })
+	if now := c.serving(2); slices.Contains(now, old) || !slices.Contains(now, stays) {
+		t.Errorf("%s was to be replaced, %s to stay; there are %v", old, stays, now)
+	}
+}
+
+// joins starts an agent with the token of a pod, and one that claims to be another pod.
+func (c *cluster) joins(pod string) {
+	c.t.Helper()
+	pods, _ := c.pods()
+	token := c.create("serviceaccounts", "", c.namespace, "TokenRequest", "default", map[string]any{
+		"audiences":      []any{kubernetes.Audience},
+		"boundObjectRef": map[string]any{"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": string(pods[pod].GetUID())},
+	}, "token")
+	text, _, _ := unstructured.NestedString(token.Object, "status", "token")
+	if err := os.WriteFile(filepath.Join(c.dir, "token"), []byte(text+"\n"), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	machine := func(name, instance string) *proc {
+		config := c.machine(name, instance)
+		own := strings.Replace(c.text(config), "join: web.join", "proof: kubernetes, proof_token: token", 1)
+		if err := os.WriteFile(config, []byte(own), 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+		return c.launchAgent(config)
+	}
+	machine("pod", pod)
+	c.awaitReports(pod)
+	for other := range pods {
+		if other != pod {
+			p := machine("other", other)
+			c.await("a pod's token to be refused for another", func() (bool, any) {
+				return has(p.said(), "its token is that of pod "+pod), p.said()
+			})
+		}
+	}
+	c.await("the journal", func() (bool, any) {
+		out, _ := c.quell("journal", "--config", c.config)
+		return has(out, "joined: "+pod+" (with a proof of kubernetes", "refused to join: a proof of kubernetes"), out
+	})
+}
