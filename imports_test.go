@@ -91,6 +91,7 @@ var mayImport = map[string][]string{
 	"scaler/*":                       {".", "setting", "scaler"},
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
 	"scaler/kubernetes/controlplane": {"internal/need"},
+	"sensor/pods":                    {".", "sensor", "internal/cgroup"},
 	"scaler/process": {".", "setting", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile",
 		"internal/webcheck", "internal/strictjson"},
 	"limit":      {".", "internal/cgroup", "internal/lockfile", "internal/strictjson"},

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,8 +81,8 @@ func (c *cluster) group(least, most int) {
 mode: act
 group: {min: %d, max: %d, startup: 30s}
 probe: {capacity: 40Mbps}
-scaler: {kind: kubernetes, target: deployment/web, namespace: %s, port: %d, kubeconfig: %q, nodes: false, join: true}
-`, least, most, c.namespace, c.port, c.plane.Kubeconfig()))
+scaler: {kind: kubernetes, target: deployment/web, namespace: %s, port: %d, kubeconfig: %q, nodes: false, join: true, node_agents: %s/agent}
+`, least, most, c.namespace, c.port, c.plane.Kubeconfig(), c.namespace))
 }
 
 // pods are the pods that are not being deleted, and the number that the platform is to run.
@@ -110,7 +112,7 @@ func (c *cluster) serving(n int) []string {
 	c.t.Helper()
 	s := c.awaitStatus(fmt.Sprintf("%d pods to serve", n), func(s controller.Status) bool {
 		pods, wanted := c.pods()
-		return len(pods) == n && wanted == int64(n) && len(s.Instances) == n && !slices.ContainsFunc(s.Instances, func(in controller.InstanceStatus) bool {
+		return len(pods)-others(pods) == n && wanted == int64(n) && len(s.Instances) == n && !slices.ContainsFunc(s.Instances, func(in controller.InstanceStatus) bool {
 			return in.State != quell.Ready || in.Weight == nil || *in.Weight == 0
 		})
 	})
@@ -119,6 +121,16 @@ func (c *cluster) serving(n int) []string {
 		names = append(names, in.ID)
 	}
 	return names
+}
+
+// others counts the pods that are not of the Deployment.
+func others(pods map[string]*unstructured.Unstructured) (n int) {
+	for name := range pods {
+		if !strings.HasPrefix(name, "web-") {
+			n++
+		}
+	}
+	return n
 }
 
 // killed waits for a step of a change, kills the controller with it, and starts it again.
@@ -141,6 +153,7 @@ func TestControllerIsKilledInACluster(t *testing.T) {
 	c.start("balancer")
 	first := c.serving(2)
 	c.joins(first[0])
+	c.reportsForANode(first[1])
 
 	c.group(4, 4) // grow
 	p.kill(t)
@@ -186,18 +199,100 @@ func TestControllerIsKilledInACluster(t *testing.T) {
 	}
 }
 
+// reportsForANode starts the agent of a made-up node, which reports for a pod there and names its neighbour.
+func (c *cluster) reportsForANode(pod string) {
+	c.t.Helper()
+	node := c.namespace + "-node"
+	c.create("nodes", "", "", "Node", node, nil)
+	c.create("serviceaccounts", "", c.namespace, "ServiceAccount", "agent", nil)
+	for _, name := range []string{"agent", "noisy"} {
+		c.create("pods", "", c.namespace, "Pod", name, map[string]any{
+			"serviceAccountName": "agent", "containers": []any{map[string]any{"name": name, "image": name}},
+		})
+	}
+	uids := map[string]string{}
+	c.await("the node's pods to run", func() (bool, any) {
+		pods, _ := c.pods()
+		for name, o := range pods {
+			phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+			if phase == "Running" {
+				uids[name] = string(o.GetUID())
+			}
+		}
+		return uids["agent"] != "" && uids["noisy"] != "" && uids[pod] != "", uids
+	})
+	c.projectToken("node-token", "agent", "agent", uids["agent"])
+	root := filepath.Join(c.dir, "node")
+	machine := newFakeNode(c.t, root, map[string]float64{uids[pod]: 0.25, uids["noisy"]: 1.5})
+	defer machine()
+	config := c.machine("node", "")
+	text := strings.Replace(c.text(config), "join: web.join", "proof: kubernetes, proof_token: node-token", 1)
+	text = strings.Replace(text, "agent: {instance: }", fmt.Sprintf("agent: {root: %q}", root), 1)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	p := c.launchAgent(config, "--node", node)
+	c.await("the neighbour to be named", func() (bool, any) {
+		out, _ := c.quell("journal", "--snapshots", "--json", "--config", c.config)
+		return has(out, `"top":{"cpu":{"name":"`+c.namespace+`/noisy"`), p.said()
+	})
+	p.kill(c.t)
+}
+
+// newFakeNode writes proc and sys of a made-up machine with 2 processors, and lets pods use that many of them until it is stopped.
+func newFakeNode(t *testing.T, root string, used map[string]float64) (stop func()) {
+	t.Helper()
+	write := func(name, text string) {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Error(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("proc/self/mountinfo", "31 22 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
+	write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
+	start := time.Now()
+	look := func() {
+		seconds := 1000 + time.Since(start).Seconds()
+		write("proc/stat", fmt.Sprintf("cpu %d 0 0 %d 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\n", int(180*seconds),
+			int(20*seconds)))
+		for uid, cores := range used {
+			write("sys/fs/cgroup/kubepods/burstable/pod"+uid+"/cpu.stat", fmt.Sprintf("usage_usec %d\n", int(1e6*cores*seconds)))
+		}
+	}
+	look()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			look()
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// projectToken writes the token of a service account's pod, as a kubelet does.
+func (c *cluster) projectToken(file, account, pod, uid string) {
+	c.t.Helper()
+	token := c.create("serviceaccounts", "", c.namespace, "TokenRequest", account, map[string]any{
+		"audiences":      []any{kubernetes.Audience},
+		"boundObjectRef": map[string]any{"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid},
+	}, "token")
+	text, _, _ := unstructured.NestedString(token.Object, "status", "token")
+	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(text+"\n"), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // joins starts an agent with the token of a pod, and one that claims to be another pod.
 func (c *cluster) joins(pod string) {
 	c.t.Helper()
 	pods, _ := c.pods()
-	token := c.create("serviceaccounts", "", c.namespace, "TokenRequest", "default", map[string]any{
-		"audiences":      []any{kubernetes.Audience},
-		"boundObjectRef": map[string]any{"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": string(pods[pod].GetUID())},
-	}, "token")
-	text, _, _ := unstructured.NestedString(token.Object, "status", "token")
-	if err := os.WriteFile(filepath.Join(c.dir, "token"), []byte(text+"\n"), 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	c.projectToken("token", "default", pod, string(pods[pod].GetUID()))
 	machine := func(name, instance string) *proc {
 		config := c.machine(name, instance)
 		own := strings.Replace(c.text(config), "join: web.join", "proof: kubernetes, proof_token: token", 1)

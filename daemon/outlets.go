@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -117,7 +118,7 @@ func (r *reporter) connect(files []*config.File) error {
 		r.reports.Serve(serviceNames(files))
 	}
 	return r.outlets.serve(files, func(file *config.File) (*outlet, error) {
-		conn, leave, err := r.enter(file)
+		conn, leave, err := enlist(file, r.instance, r.log)
 		if err != nil {
 			return nil, err
 		}
@@ -136,23 +137,23 @@ func (r *reporter) connect(files []*config.File) error {
 	})
 }
 
-// enter connects for one service. If the machine joins with a token, its credential is renewed until leave is called. The first attempt to
+// enlist connects for one service. If the machine joins with a token, its credential is renewed until leave is called. The first attempt to
 // get one comes before the connection, which tries again and again if there is none yet.
-func (r *reporter) enter(file *config.File) (conn *bus.Conn, leave func(), err error) {
+func enlist(file *config.File, instance string, log *slog.Logger) (conn *bus.Conn, leave func(), err error) {
 	if !joins(file, auth.Sensor) {
-		conn, err = join(file, nil, auth.Sensor, r.instance, r.log)
+		conn, err = join(file, nil, auth.Sensor, instance, log)
 		return conn, func() {}, err
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	connected, first := make(chan struct{}), make(chan struct{})
 	var opened *bus.Conn // set before connected is closed
 	once := sync.OnceFunc(func() { close(first) })
-	go newEnrolment(file, r.instance, r.log).run(ctx, func() {
+	go newEnrolment(file, instance, log).run(ctx, func() {
 		once()
 		select {
 		case <-connected:
 			if err := opened.Refresh(); err != nil {
-				r.log.Warn("connecting with the new credential", "error", err)
+				log.Warn("connecting with the new credential", "error", err)
 			}
 		default:
 		}
@@ -161,7 +162,7 @@ func (r *reporter) enter(file *config.File) (conn *bus.Conn, leave func(), err e
 	case <-first:
 	case <-time.After(askingTime):
 	}
-	if opened, err = join(file, nil, auth.Sensor, r.instance, r.log); err != nil {
+	if opened, err = join(file, nil, auth.Sensor, instance, log); err != nil {
 		leave()
 		return nil, nil, err
 	}

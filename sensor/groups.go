@@ -44,13 +44,23 @@ func (h *groupHistory) tasks() int {
 
 // NewGroups returns a reader of the groups below root, which holds proc and sys.
 func NewGroups(root fs.FS, wanted []Group) (*Groups, error) {
-	for _, g := range wanted {
-		if problem := g.Check(); problem != "" {
-			return nil, &quell.UserError{Err: errors.New(problem)}
+	files := keepFiles(root)
+	g := &Groups{root: files, files: files}
+	if err := g.Want(wanted); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Want replaces the groups that are read from the next sample on. What is known of those that stay is kept.
+func (g *Groups) Want(wanted []Group) error {
+	for _, one := range wanted {
+		if problem := one.Check(); problem != "" {
+			return &quell.UserError{Err: errors.New(problem)}
 		}
 	}
-	files := keepFiles(root)
-	return &Groups{root: files, wanted: wanted, files: files}, nil
+	g.wanted = wanted
+	return nil
 }
 
 // hierarchy returns where groups are mounted.

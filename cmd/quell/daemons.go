@@ -33,10 +33,10 @@ func controllerCommand() *cobra.Command {
 }
 
 func agentCommand() *cobra.Command {
-	var path, instance string
+	var path, instance, node string
 	var logs logOptions
 	cmd := &cobra.Command{
-		Use:   "agent [--config FILE] [--instance ID]",
+		Use:   "agent [--config FILE] [--instance ID | --node NAME]",
 		Short: "Report readings of this machine and answer probes; SIGHUP reloads the configuration",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,12 +44,17 @@ func agentCommand() *cobra.Command {
 			signal.Notify(reload, syscall.SIGHUP)
 			defer signal.Stop(reload)
 			return logs.run(cmd, path, func(ctx context.Context, log *slog.Logger) error {
+				if node != "" {
+					return daemon.NodeAgent(ctx, path, node, log)
+				}
 				return daemon.Agent(ctx, path, instance, reload, log)
 			})
 		},
 	}
 	configFlag(cmd, &path)
 	cmd.Flags().StringVar(&instance, "instance", "", "id of the instance that this machine is; default: agent.instance of the configuration")
+	cmd.Flags().StringVar(&node, "node", "", "name of this machine's node in Kubernetes: reports for all pods of the service there")
+	cmd.MarkFlagsMutuallyExclusive("instance", "node")
 	logs.add(cmd)
 	return cmd
 }

@@ -174,8 +174,13 @@ func objectsOf[T any](m *mirror) []T {
 
 // listed is the source of all objects of a resource that fit the selector of labels.
 func listed(client rest.Interface, namespace, resource, labels string, empty func() runtime.Object) source {
+	return chosen(client, namespace, resource, labels, "", empty)
+}
+
+// chosen is the source of all objects of a resource that fit the selectors of labels and of fields.
+func chosen(client rest.Interface, namespace, resource, labels, fields string, empty func() runtime.Object) source {
 	request := func(o metav1.ListOptions) *rest.Request {
-		o.LabelSelector = labels
+		o.LabelSelector, o.FieldSelector = labels, fields
 		r := client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec)
 		if namespace != "" {
 			r = r.Namespace(namespace)

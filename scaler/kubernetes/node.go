@@ -1,0 +1,119 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// NodePod is a pod that runs on a node.
+type NodePod struct {
+	Namespace, Name, UID string
+	Member               bool // it is one of the target's: an instance of the service
+}
+
+// Node watches the pods of all namespaces on one node, for an agent that reports for the target's pods there.
+type Node struct {
+	driver *Driver // only for its connection and the target's name
+	name   string
+	pods   *mirror
+
+	mu       sync.Mutex
+	selector labels.Selector // of the target's pods; nil: not known yet
+	asked    time.Time
+	failed   error
+}
+
+// reask is how long the target's selector counts as known.
+const reask = time.Minute
+
+// WatchNode begins to watch. It does not wait for the API server.
+func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
+	config, namespace, err := connection(s.Kubeconfig, s.Context)
+	if err != nil {
+		return nil, err
+	}
+	api, err := connect(config)
+	if err != nil {
+		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
+	}
+	resource, target, _ := parseTarget(s.Target)
+	d := &Driver{api: api, opts: Options{Namespace: cmp.Or(s.Namespace, namespace), Resource: resource, Name: target, Logger: log,
+		Now: time.Now}}
+	n := &Node{driver: d, name: name}
+	n.pods, err = newMirror("pods of node "+name, chosen(api.core, "", "pods", "", fields.OneTermEqualSelector("spec.nodeName", name).String(),
+		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, trimNodePod)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Close ends the watch.
+func (n *Node) Close() { n.pods.stop() }
+
+// trimNodePod drops what is not used of a pod of the node.
+func trimNodePod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			Labels: pod.Labels},
+		Status: corev1.PodStatus{Phase: pod.Status.Phase},
+	}, nil
+}
+
+// Pods returns the pods that run on the node, as they were seen last, sorted, and why that may be out of date. While nothing is known there
+// are none.
+func (n *Node) Pods(ctx context.Context) ([]NodePod, error) {
+	selector, err := n.members(ctx)
+	var pods []NodePod
+	for _, pod := range objectsOf[*corev1.Pod](n.pods) {
+		if pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		pods = append(pods, NodePod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
+			Member: selector != nil && pod.Namespace == n.driver.opts.Namespace && selector.Matches(labels.Set(pod.Labels))})
+	}
+	slices.SortFunc(pods, func(a, b NodePod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods, errors.Join(n.pods.problem(), err)
+}
+
+// members returns the selector of the target's pods, from its scale subresource.
+func (n *Node) members(ctx context.Context) (labels.Selector, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wait := reask
+	if n.selector == nil {
+		wait = patience
+	}
+	now := time.Now()
+	if !n.asked.IsZero() && now.Sub(n.asked).Abs() < wait {
+		return n.selector, n.failed
+	}
+	n.asked = now
+	scale, err := n.driver.scale(ctx)
+	if err == nil && scale.Status.Selector == "" {
+		err = fmt.Errorf("%s: its scale subresource names no selector, so its pods are unknown", n.driver.words())
+	}
+	if err == nil {
+		n.selector, err = labels.Parse(scale.Status.Selector)
+	}
+	n.failed = err
+	return n.selector, err
+}
