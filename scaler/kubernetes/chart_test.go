@@ -126,26 +126,22 @@ func TestAgentsOfTheChart(t *testing.T) {
 	if problem != "" {
 		t.Fatal(problem)
 	}
-	files := map[string]*config.File{}
-	for _, part := range strings.Split(text, "\n---\n") {
-		o := map[string]any{}
-		if err := yaml.Unmarshal([]byte(part), &o); err != nil {
-			t.Fatal(err)
-		}
-		if u := (&unstructured.Unstructured{Object: o}); u.GetKind() == "ConfigMap" {
-			files[u.GetName()] = loaded(t, u)
-		}
-	}
-	own, agent := files["quell"], files["quell-agent"]
-	if own == nil || agent == nil {
-		t.Fatalf("no two configurations in:\n%s", text)
-	}
+	own, agent := configsOf(t, text)
 	if s := own.Scaler.Settings.(*Settings); s.Proof() != string(agent.Bus.Proof) || own.Bus.Listen != "0.0.0.0:4222" ||
 		agent.Bus.URL != "nats://quell.shop:4222" || agent.Probe.Listen != ":9466" || s.ProbePort != 9466 {
 		t.Errorf("controller: %+v %+v; agent: %+v %+v", s, own.Bus, agent.Bus, agent.Probe)
 	}
 	if own.Service.Policy.Name != agent.Service.Policy.Name || own.Probe.Size != agent.Probe.Size || own.Listen == agent.Listen {
 		t.Errorf("they do not fit: %+v, %+v", own, agent)
+	}
+	text, problem = rendered(t, "--set", "config.scaler.target=deployment/web,agent.nodes=true")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	own, agent = configsOf(t, text)
+	if s := own.Scaler.Settings.(*Settings); s.Proof() != string(agent.Bus.Proof) || s.Joins.NodeAgents != "shop/quell-agent" ||
+		agent.Bus.URL != "nats://quell.shop:4222" {
+		t.Errorf("an agent for each node: %+v, %+v", s, agent.Bus)
 	}
 	for _, tc := range []struct{ set, wants string }{
 		{"agent.bus.tls.ca=/etc/quell/secrets/ca.pem", "url: tls://quell.shop:4222"},
@@ -156,6 +152,26 @@ func TestAgentsOfTheChart(t *testing.T) {
 			t.Errorf("%s: %s\n%s", tc.set, problem, text)
 		}
 	}
+}
+
+// configsOf are the configurations of controller and agents in what the chart makes.
+func configsOf(t *testing.T, text string) (own, agent *config.File) {
+	t.Helper()
+	files := map[string]*config.File{}
+	for _, part := range strings.Split(text, "\n---\n") {
+		o := map[string]any{}
+		if err := yaml.Unmarshal([]byte(part), &o); err != nil {
+			t.Fatal(err)
+		}
+		if u := (&unstructured.Unstructured{Object: o}); u.GetKind() == "ConfigMap" {
+			files[u.GetName()] = loaded(t, u)
+		}
+	}
+	own, agent = files["quell"], files["quell-agent"]
+	if own == nil || agent == nil {
+		t.Fatalf("no two configurations in:\n%s", text)
+	}
+	return own, agent
 }
 
 // TestChart installs, upgrades and uninstalls the chart on a real API server that enforces the restricted standard for pods.
@@ -192,6 +208,12 @@ func TestChart(t *testing.T) {
 	if err != nil || !strings.Contains(fmt.Sprint(o.Object["data"]), "mode: act") {
 		t.Errorf("after the upgrade: %v, %v", o, err)
 	}
+	// Agents of nodes mount a folder of the host, which the restricted standard forbids.
+	if _, err := spaces.Patch(t.Context(), r.namespace, "application/merge-patch+json", []byte(`{"metadata":{"labels":{
+		"pod-security.kubernetes.io/enforce":"privileged"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	do(append([]string{"upgrade", "quell", chart, "--set", "agent.nodes=true"}, withAgents...)...)
 	sidecar, err := os.ReadFile("../../examples/kubernetes/sidecar.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +230,7 @@ func TestChart(t *testing.T) {
 	do("uninstall", "quell")
 	for _, what := range []schema.GroupVersionResource{
 		resource("", "serviceaccounts"), resource("", "configmaps"), resource("", "persistentvolumeclaims"), resource("", "services"),
-		resource("", "secrets"), resource("", "pods"), resource("apps", "deployments"), resource("apps", "replicasets"),
+		resource("", "secrets"), resource("", "pods"), resource("apps", "deployments"), resource("apps", "replicasets"), resource("apps", "daemonsets"),
 		resource("rbac.authorization.k8s.io", "roles"), resource("rbac.authorization.k8s.io", "rolebindings"),
 		resource("rbac.authorization.k8s.io", "clusterroles"), resource("rbac.authorization.k8s.io", "clusterrolebindings"),
 	} {
@@ -252,7 +274,7 @@ clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}]
 users: [{name: test, user: {token: %s}}]
 contexts: [{name: test, context: {cluster: test, user: test}}]
 current-context: test
-`, r.plane.Config.Host, base64.StdEncoding.EncodeToString(authority), r.plane.Config.BearerToken)
+`, r.plane.Config.Host, base64.StdEncoding.EncodeToString(authority), r.config.BearerToken)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}

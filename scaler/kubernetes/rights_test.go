@@ -57,6 +57,11 @@ func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
 
 // apply applies the objects as kubectl apply --server-side does, and returns a connection as the controller's service account.
 func (r *rig) apply(objects []*unstructured.Unstructured) *rest.Config {
+	return r.applyAs(objects, "quell")
+}
+
+// applyAs is apply with a connection as another service account.
+func (r *rig) applyAs(objects []*unstructured.Unstructured, account string) *rest.Config {
 	r.t.Helper()
 	for _, o := range objects {
 		client := r.plane.Client.Resource(resourceOf(o))
@@ -72,7 +77,7 @@ func (r *rig) apply(objects []*unstructured.Unstructured) *rest.Config {
 		}
 	}
 	token, err := r.plane.Client.Resource(accounts).Namespace(r.namespace).Create(r.t.Context(),
-		object("authentication.k8s.io/v1", "TokenRequest", "quell", map[string]any{"spec": map[string]any{}}), metav1.CreateOptions{}, "token")
+		object("authentication.k8s.io/v1", "TokenRequest", account, map[string]any{"spec": map[string]any{}}), metav1.CreateOptions{}, "token")
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -150,7 +155,9 @@ func rightsOf(role *unstructured.Unstructured) map[string]bool {
 }
 
 // used are the rights that the rig's service account has used.
-func (r *rig) used() map[string]bool {
+func (r *rig) used() map[string]bool { return r.usedBy("quell") }
+
+func (r *rig) usedBy(account string) map[string]bool {
 	r.t.Helper()
 	log, err := os.ReadFile(r.plane.Audit)
 	if err != nil {
@@ -165,7 +172,7 @@ func (r *rig) used() map[string]bool {
 				Resource, Subresource, APIGroup string
 			} `json:"objectRef"`
 		}
-		if json.Unmarshal([]byte(line), &event) != nil || event.User.Username != "system:serviceaccount:"+r.namespace+":quell" {
+		if json.Unmarshal([]byte(line), &event) != nil || event.User.Username != "system:serviceaccount:"+r.namespace+":"+account {
 			continue
 		}
 		resource := event.Ref.Resource

@@ -4,6 +4,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/quellhq/quell/scaler"
 	"github.com/quellhq/quell/scaler/kubernetes/controlplane"
@@ -150,4 +153,60 @@ func TestVouches(t *testing.T) {
 	if got := fmt.Sprint((&Settings{}).Proof(), (&Settings{Joins: Joining{On: true}}).Proof()); got != "kubernetes" {
 		t.Errorf("kinds of proof %q", got)
 	}
+}
+
+// TestNode watches a node with the rights of the chart's agents of nodes.
+func TestNode(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, deployments, 2)
+	text, problem := rendered(t, "--set", "config.scaler.target=deployment/web,agent.nodes=true")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	granted := map[string]bool{}
+	var mine []*unstructured.Unstructured
+	for _, part := range strings.Split(strings.ReplaceAll(text, "shop", r.namespace), "\n---\n") {
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		if err := yaml.Unmarshal([]byte(part), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(o.GetName(), "agent") && (o.GetKind() == "ServiceAccount" || strings.Contains(o.GetKind(), "Role")) {
+			mine = append(mine, o)
+		}
+		if strings.Contains(o.GetName(), "agent") && strings.HasSuffix(o.GetKind(), "Role") {
+			maps.Copy(granted, rightsOf(o))
+		}
+	}
+	r.config = r.applyAs(mine, "quell-agent")
+	r.place("noisy", "stranger", r.namespace+"-node")
+	ready(t, r.admin(), 2)
+	s := &Settings{Target: "deployment/web", Namespace: r.namespace, Kubeconfig: r.kubeconfig()}
+	n, err := s.WatchNode(r.namespace+"-node", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	until(t, "the node's pods are known", func() bool {
+		list, err := n.Pods(t.Context())
+		members := 0
+		for _, p := range list {
+			if p.Member != strings.HasPrefix(p.Name, "web-") || p.Namespace != r.namespace || p.UID == "" {
+				t.Fatalf("%+v", p)
+			}
+			if p.Member {
+				members++
+			}
+		}
+		return err == nil && members == 2 && len(list) == 3
+	})
+	if want, got := slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(r.usedBy("quell-agent"))); !slices.Equal(want, got) {
+		t.Errorf("granted:\n%s\nused:\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"))
+	}
+}
+
+// admin is a driver of the user who may do everything.
+func (r *rig) admin() *Driver {
+	own := *r
+	own.config = r.plane.Config
+	return own.driver()
 }

@@ -12,9 +12,17 @@
 {{- printf "%s-tokens-%s" (include "quell.name" .) .Release.Namespace | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{- define "quell.agentsName" -}}
+{{- printf "%s-agents-%s" (include "quell.name" .) .Release.Namespace | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
 {{/* The configuration of controller and balancer. Agents of pods reach the bus over the network. */}}
 {{- define "quell.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- if .Values.agent.nodes -}}
+{{- $_ := set $config.scaler "join" true -}}
+{{- $_ := set $config.scaler "node_agents" (printf "%s/%s-agent" .Release.Namespace (include "quell.name" .)) -}}
+{{- end -}}
 {{- if and (include "quell.joins" .) (not (dig "url" "" (default dict $config.bus))) -}}
 {{- $_ := set $config "bus" (merge (default dict $config.bus) (dict "listen" "0.0.0.0:4222")) -}}
 {{- end -}}
@@ -23,7 +31,7 @@
 
 {{/* Not empty if agents join with the tokens of their pods. */}}
 {{- define "quell.joins" -}}
-{{- if eq (toString (dig "join" false .Values.config.scaler)) "true" -}}yes{{- end -}}
+{{- if or .Values.agent.nodes (eq (toString (dig "join" false .Values.config.scaler)) "true") -}}yes{{- end -}}
 {{- end -}}
 
 {{/* Not empty if agents reach the bus of the controller. */}}
@@ -35,14 +43,16 @@
 
 {{/* The configuration of agents: what is the controller's own is left out. */}}
 {{- define "quell.agentConfig" -}}
-{{- $config := omit (deepCopy .Values.config) "listen" "keda" "bus" "data" "web_config" "otlp" -}}
+{{- $config := omit (include "quell.config" . | fromYaml) "listen" "keda" "bus" "data" "web_config" "otlp" -}}
 {{- $port := include "quell.bus" . -}}
 {{- $url := dig "url" "" (default dict .Values.config.bus) -}}
 {{- if $port }}{{- $url = printf "%s://%s.%s:%s" (ternary "tls" "nats" (hasKey .Values.agent.bus "tls")) (include "quell.name" .) .Release.Namespace $port -}}{{- end -}}
 {{- $_ := set $config "bus" (merge (deepCopy .Values.agent.bus) (dict "url" $url "proof" "kubernetes")) -}}
 {{- $_ := set $config "data" "/var/lib/quell" -}}
+{{- if not .Values.agent.nodes -}}
 {{- $probe := merge (dict "listen" (printf ":%v" (default 9466 .Values.config.scaler.probe_port))) (default dict $config.probe) -}}
 {{- $_ := set $config "probe" $probe -}}
+{{- end -}}
 {{- toYaml $config -}}
 {{- end -}}
 
