@@ -168,8 +168,8 @@ func (t *turnstile) pass(subject string, now time.Time) bool {
 	return own.take(1, now)
 }
 
-// AskToJoin asks for a credential with the join token, the proof or the sensor's credential that this connection presents. A refusal is an error that
-// wraps ErrRefused.
+// AskToJoin asks for a credential with the join token, the proof or the sensor's credential that this connection presents. A refusal is an
+// error that wraps ErrRefused.
 func (c *Conn) AskToJoin(ctx context.Context, service string, r JoinRequest) (JoinAnswer, error) {
 	s, err := subjects.Service(service)
 	if err != nil {

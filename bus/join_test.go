@@ -295,8 +295,8 @@ func TestWhatAProofCanDo(t *testing.T) {
 		}
 		tried++
 	}
-	for _, subject := range []string{"quell.video.reading.agent.i7", "quell.video.join.web", "quell.video.renew.i7", "quell.video.command.operator.x",
-		"quell.shop.prove.aws", "quell.video.prove.kubernetes", "_INBOX.prove.aws.x"} {
+	for _, subject := range []string{"quell.video.reading.agent.i7", "quell.video.join.web", "quell.video.renew.i7",
+		"quell.video.command.operator.x", "quell.shop.prove.aws", "quell.video.prove.kubernetes", "_INBOX.prove.aws.x"} {
 		if err := nc.Publish(subject, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}

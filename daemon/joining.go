@@ -137,7 +137,9 @@ var (
 func (k *keeper) public(err error) string {
 	var refused *auth.Refusal
 	var unproved *scaler.Unproved
-	if errors.As(err, &refused) || errors.As(err, &unproved) || errors.Is(err, errNoProofs) || errors.Is(err, errStandsBy) || errors.Is(err, errNoMember) {
+	ours := func(known error) bool { return errors.Is(err, known) }
+	if errors.As(err, &refused) || errors.As(err, &unproved) ||
+		slices.ContainsFunc([]error{errNoProofs, errStandsBy, errNoMember}, ours) {
 		return err.Error()
 	}
 	k.failures.Note(err.Error())

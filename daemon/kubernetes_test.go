@@ -112,9 +112,10 @@ func (c *cluster) serving(n int) []string {
 	c.t.Helper()
 	s := c.awaitStatus(fmt.Sprintf("%d pods to serve", n), func(s controller.Status) bool {
 		pods, wanted := c.pods()
-		return len(pods)-others(pods) == n && wanted == int64(n) && len(s.Instances) == n && !slices.ContainsFunc(s.Instances, func(in controller.InstanceStatus) bool {
+		without := func(in controller.InstanceStatus) bool {
 			return in.State != quell.Ready || in.Weight == nil || *in.Weight == 0
-		})
+		}
+		return len(pods)-others(pods) == n && wanted == int64(n) && len(s.Instances) == n && !slices.ContainsFunc(s.Instances, without)
 	})
 	var names []string
 	for _, in := range s.Instances {
@@ -144,8 +145,8 @@ func (c *cluster) killed(p *proc, what string, is func(pods map[string]*unstruct
 	return c.start("controller")
 }
 
-// TestControllerIsKilledInACluster kills the process at each step by which a group of pods grows, shrinks, and replaces one: none is started
-// or stopped too many. An agent joins with the token of its pod.
+// TestControllerIsKilledInACluster kills the process at each step by which a group of pods grows, shrinks, and replaces one: none is
+// started or stopped too many. An agent joins with the token of its pod.
 func TestControllerIsKilledInACluster(t *testing.T) {
 	c := newCluster(t, "killed", 2)
 	c.group(2, 2)
@@ -157,7 +158,8 @@ func TestControllerIsKilledInACluster(t *testing.T) {
 
 	c.group(4, 4) // grow
 	p.kill(t)
-	p = c.killed(c.start("controller"), "more pods to be ordered", func(_ map[string]*unstructured.Unstructured, wanted int64) bool { return wanted > 2 })
+	ordered := func(_ map[string]*unstructured.Unstructured, wanted int64) bool { return wanted > 2 }
+	p = c.killed(c.start("controller"), "more pods to be ordered", ordered)
 	all := c.serving(4)
 	for _, id := range first {
 		if !slices.Contains(all, id) {
@@ -188,7 +190,7 @@ func TestControllerIsKilledInACluster(t *testing.T) {
 	if out, status := c.quell("replace", old, "--config", c.config); status != 0 {
 		t.Fatal(out)
 	}
-	p = c.killed(p, "the new pod to be ordered", func(_ map[string]*unstructured.Unstructured, wanted int64) bool { return wanted > 2 })
+	p = c.killed(p, "the new pod to be ordered", ordered)
 	c.killed(p, "the old pod to be chosen", func(pods map[string]*unstructured.Unstructured, _ int64) bool {
 		pod := pods[old]
 		return pod == nil || pod.GetAnnotations()[corev1.PodDeletionCost] != ""

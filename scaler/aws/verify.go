@@ -153,7 +153,8 @@ func (d *Driver) Verify(_ context.Context, instance, proof string, again bool) e
 	case age < -skew:
 		return scaler.Unprovedf("its instance started at %s, which is yet to come: compare the clocks", id.Started.Format(time.RFC3339))
 	case age > d.opts.JoinWithin && !again:
-		return scaler.Unprovedf("its instance started %v ago, and may join for %v (scaler.join_within)", age.Round(time.Second), d.opts.JoinWithin)
+		return scaler.Unprovedf("its instance started %v ago, and may join for %v (scaler.join_within)", age.Round(time.Second),
+			d.opts.JoinWithin)
 	}
 	return nil
 }

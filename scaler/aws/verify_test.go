@@ -53,8 +53,8 @@ func newSigner(t *testing.T, until time.Time) signer {
 
 // document is an identity document in the form of AWS.
 func document(instance, account, region string, at time.Time) string {
-	return fmt.Sprintf("{\n  \"accountId\" : %q,\n  \"instanceId\" : %q,\n  \"pendingTime\" : %q,\n  \"region\" : %q,\n  \"version\" : \"2017-09-30\"\n}",
-		account, instance, at.UTC().Format(time.RFC3339), region)
+	return fmt.Sprintf("{\n  %q : %q,\n  %q : %q,\n  %q : %q,\n  %q : %q,\n  %q : %q\n}", "accountId", account, "instanceId", instance,
+		"pendingTime", at.UTC().Format(time.RFC3339), "region", region, "version", "2017-09-30")
 }
 
 // sign makes a proof. The signature has line ends, as AWS writes it.
@@ -104,7 +104,7 @@ func TestVerify(t *testing.T) {
 		"too late":               {"i-1", aws.sign(t, good), 61 * time.Minute, false, "started 1h1m0s ago, and may join for 1h0m0s"},
 		"again, later":           {"i-1", aws.sign(t, good), 20 * time.Hour, true, ""},
 		"from the future":        {"i-1", aws.sign(t, good), -6 * time.Minute, true, "yet to come"},
-		"of an earlier start":    {"i-1", aws.sign(t, document("i-1", account, region, start.Add(-30*time.Minute))), 0, false, "of an earlier start"},
+		"of an earlier start":    {"i-1", aws.sign(t, document("i-1", account, region, start.Add(-30*time.Minute))), 0, false, "earlier start"},
 		"without a time":         {"i-1", aws.sign(t, `{"instanceId":"i-1","accountId":"123456789012","region":"eu-west-1"}`), 0, false, "earlier start"},
 		"of another account":     {"i-1", aws.sign(t, document("i-1", "1", region, start)), 0, false, `account "1"`},
 		"of another region":      {"i-1", aws.sign(t, document("i-1", account, "us-east-1", start)), 0, false, `region "us-east-1"`},

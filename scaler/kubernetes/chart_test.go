@@ -230,7 +230,8 @@ func TestChart(t *testing.T) {
 	do("uninstall", "quell")
 	for _, what := range []schema.GroupVersionResource{
 		resource("", "serviceaccounts"), resource("", "configmaps"), resource("", "persistentvolumeclaims"), resource("", "services"),
-		resource("", "secrets"), resource("", "pods"), resource("apps", "deployments"), resource("apps", "replicasets"), resource("apps", "daemonsets"),
+		resource("", "secrets"), resource("", "pods"), resource("apps", "deployments"), resource("apps", "replicasets"),
+		resource("apps", "daemonsets"),
 		resource("rbac.authorization.k8s.io", "roles"), resource("rbac.authorization.k8s.io", "rolebindings"),
 		resource("rbac.authorization.k8s.io", "clusterroles"), resource("rbac.authorization.k8s.io", "clusterrolebindings"),
 	} {

@@ -30,8 +30,8 @@ func NewNode(root fs.FS) (*Node, error) {
 	return &Node{root, groups}, err
 }
 
-// Sample returns what was measured of each pod since the previous call, by uid, and what could not be read. A pod without a control group, or
-// that is read for the first time, has no observation.
+// Sample returns what was measured of each pod since the previous call, by uid, and what could not be read. A pod without a control group,
+// or that is read for the first time, has no observation.
 func (n *Node) Sample(now time.Time, pods []Pod) (map[string]quell.Observation, []sensor.Failure) {
 	trees, err := cgroup.Find(n.root)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package pods reads the pods of Kubernetes on one machine from their control groups: use, throttling, waiting and pressure of each, and which
-// other pod uses most.
+// Package pods reads the pods of Kubernetes on one machine from their control groups: use, throttling, waiting and pressure of each, and
+// which other pod uses most.
 package pods
 
 import (

@@ -20,6 +20,7 @@ const (
 )
 
 func TestUIDOf(t *testing.T) {
+	const kind = "/kubelet.slice/kubelet-kubepods.slice"
 	_1 := strings.ReplaceAll(uid1, "-", "_")
 	for name, tc := range map[string]struct{ path, uid string }{
 		"cgroupfs, guaranteed":            {"/kubepods/pod" + uid1, uid1},
@@ -29,8 +30,8 @@ func TestUIDOf(t *testing.T) {
 		"systemd, burstable":              {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + _1 + ".slice", uid1},
 		"systemd, best effort":            {"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod" + _1 + ".slice", uid1},
 		"kind, cgroupfs":                  {"/docker/8f3c/kubelet/kubepods/burstable/pod" + uid1, uid1},
-		"kind, systemd":                   {"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + _1 + ".slice", uid1},
-		"kind in a machine's slice":       {"/system.slice/docker-8f3c.scope/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod" + _1 + ".slice", uid1},
+		"kind, systemd":                   {kind + "/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod" + _1 + ".slice", uid1},
+		"kind in a machine's slice":       {"/system.slice/docker-8f3c.scope" + kind + "/kubelet-kubepods-pod" + _1 + ".slice", uid1},
 		"a static pod, cgroupfs":          {"/kubepods/burstable/pod" + hash, hash},
 		"a static pod, systemd":           {"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" + hash + ".slice", hash},
 		"a class":                         {"/kubepods/burstable", ""},
@@ -71,9 +72,10 @@ func FuzzUIDOf(f *testing.F) {
 // machine is a made-up machine of 4 processors with groups of version 2; used is the processor time of each group, in seconds.
 func machine(seconds float64, used map[string]float64) fstest.MapFS {
 	total := int(100 * 4 * seconds)
+	each := strings.Repeat("cpu0 0 0 0 0 0 0 0 0 0 0\n", 4)
 	files := fstest.MapFS{
 		"proc/self/mountinfo":                           {Data: []byte("31 22 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")},
-		"proc/stat":                                     {Data: fmt.Appendf(nil, "cpu %d 0 0 %d 0 0 0 0 0 0\n%s", total/2, total-total/2, strings.Repeat("cpu0 0 0 0 0 0 0 0 0 0 0\n", 4))},
+		"proc/stat":                                     {Data: fmt.Appendf(nil, "cpu %d 0 0 %d 0 0 0 0 0 0\n%s", total/2, total-total/2, each)},
 		"sys/fs/cgroup/cgroup.controllers":              {Data: []byte("cpu memory\n")},
 		"sys/fs/cgroup/system.slice/x.service/cpu.stat": {Data: []byte("usage_usec 1\n")},
 	}

@@ -44,7 +44,8 @@ var shared struct {
 	plane *Plane
 }
 
-// Shared returns the control plane of this test binary, and starts it first if need be. Main must run the tests, or Stop be called after them.
+// Shared returns the control plane of this test binary, and starts it first if need be. Main must run the tests, or Stop be called after
+// them.
 func Shared(t testing.TB) *Plane {
 	t.Helper()
 	programs, etcd := need.Kubernetes(t), need.Program(t, "etcd")
