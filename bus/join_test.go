@@ -26,11 +26,11 @@ func (d doorkeeper) Renew(_ context.Context, instance string, r JoinRequest) Joi
 }
 
 func (d doorkeeper) Prove(_ context.Context, kind, _ string, r JoinRequest) JoinAnswer {
-	return answerOf(d.Admissions.Prove(kind, r.Instance, r.Key, time.Now(), func(bool) error {
+	return answerOf(d.Admissions.Prove(kind, r.Instance, r.Key, time.Now(), func(bool) (string, error) {
 		if r.Proof == "sound" {
-			return nil
+			return "", nil
 		}
-		return errors.New("the proof is not sound")
+		return "", errors.New("the proof is not sound")
 	}))
 }
 

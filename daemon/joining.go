@@ -33,9 +33,10 @@ type keeper struct {
 
 // verifier checks what a machine shows as proof that it is an instance. A scaler's driver may be one.
 type verifier interface {
-	// Verify returns why a proof does not show that its sender is an instance, nil if it does. again says that the instance has shown one
-	// before, from a machine with the same key. A *scaler.Unproved is for the sender; other errors are not.
-	Verify(ctx context.Context, instance, proof string, again bool) error
+	// Verify returns an error if a proof does not show that its sender is an instance: a *scaler.Unproved is for the sender, others are not.
+	// again says that the instance has shown one before, from a machine with the same key. If names of instances are used again, machine is
+	// what the platform calls the one that has the name now.
+	Verify(ctx context.Context, instance, proof string, again bool) (machine string, err error)
 }
 
 // proofOf is the kind of proof that a scaler's settings accept, "" for none.
@@ -82,7 +83,7 @@ func (k *keeper) Prove(ctx context.Context, kind, from string, r bus.JoinRequest
 	default:
 		ctx, cancel := context.WithTimeout(ctx, checkTime)
 		defer cancel()
-		admitted, err = k.admissions.Prove(kind, r.Instance, r.Key, k.now(), func(again bool) error {
+		admitted, err = k.admissions.Prove(kind, r.Instance, r.Key, k.now(), func(again bool) (string, error) {
 			return k.verifier.Verify(ctx, r.Instance, r.Proof, again)
 		})
 	}

@@ -70,25 +70,35 @@ func (a *Admissions) Join(token, instance, key string, now time.Time) (Admitted,
 const ProofLifetime = 6 * time.Hour
 
 // Prove admits an instance whose machine showed a kind of proof. verify checks it; it is told whether the instance has joined with this key
-// before. It is not called if the name belongs to another key.
-func (a *Admissions) Prove(kind, instance, key string, now time.Time, verify func(again bool) error) (Admitted, error) {
+// before, and returns what the platform calls the machine, "" if instances' names are never used again. If another machine had the name,
+// the platform has given it to this one, and the other one's credential is revoked. verify is not called if the name belongs to another key
+// otherwise.
+func (a *Admissions) Prove(kind, instance, key string, now time.Time, verify func(again bool) (machine string, err error)) (Admitted, error) {
 	if err := a.check(instance, key); err != nil {
 		return Admitted{}, err
 	}
 	held, err := a.owns(instance, key, now)
-	if err != nil {
+	if err != nil && formerly(err) == "" {
 		return Admitted{}, err
 	}
-	if err := verify(held); err != nil { // it may take time: others are not to wait
+	machine, err := verify(held) // it may take time: others are not to wait
+	if err != nil {
 		return Admitted{}, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if held, err = a.holder(instance, key, now); err != nil {
+	held, err = a.holder(instance, key, now)
+	if former := formerly(err); former != "" && machine != "" && machine != former {
+		if err := a.ring.Revoke(Grant{Sensor, a.service, instance}); err != nil {
+			return Admitted{}, err
+		}
+		held, err = a.holder(instance, key, now)
+	}
+	if err != nil {
 		return Admitted{}, err
 	}
 	if !held {
-		if err := a.note(Issued{Proof: kind, ID: instance, Key: key}, now); err != nil {
+		if err := a.note(Issued{Proof: kind, Machine: machine, ID: instance, Key: key}, now); err != nil {
 			return Admitted{}, err
 		}
 	}
@@ -124,12 +134,21 @@ func (a *Admissions) Renew(instance, key string, now time.Time) (Admitted, error
 	return Admitted{Claim: claim, Lifetime: lifetime}, err
 }
 
+// formerly returns which machine has a name, if an instance was refused for that, and if the machine's platform told.
+func formerly(err error) string {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.machine
+	}
+	return ""
+}
+
 // Refusal is why an instance may not join.
-type Refusal struct{ text string }
+type Refusal struct{ text, machine string }
 
 func (r *Refusal) Error() string { return r.text }
 
-func refusal(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
+func refusal(format string, args ...any) error { return &Refusal{text: fmt.Sprintf(format, args...)} }
 
 func (a *Admissions) check(instance, key string) error {
 	if err := (Grant{Sensor, a.service, instance}).check(); err != nil {
@@ -183,8 +202,8 @@ func (a *Admissions) holder(instance, key string, now time.Time) (held bool, err
 		case made.Key == key:
 			held = true
 		case made.joined():
-			return false, refusal("%s has joined already, with another key. If this is its machine: quell credentials revoke sensor %s",
-				instance, instance)
+			return false, &Refusal{machine: made.Machine, text: fmt.Sprintf("%s has joined already, with another key. If this is its machine: "+
+				"quell credentials revoke sensor %s", instance, instance)}
 		default:
 			return false, refusal("%s has a credential that was not got by joining: quell credentials revoke sensor %s ends that",
 				instance, instance)

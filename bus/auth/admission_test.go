@@ -249,12 +249,12 @@ func TestNothingIsGivenWithoutARecord(t *testing.T) {
 func TestAProof(t *testing.T) {
 	d := newDoor(t, Token{}, 0)
 	own, other := newKey(t), newKey(t)
-	checked := []bool{}
+	checked, machine := []bool{}, ""
 	prove := func(instance, key, refused string, verdict error) Admitted {
 		t.Helper()
-		a, err := d.Prove("aws", instance, key, d.now, func(again bool) error {
+		a, err := d.Prove("aws", instance, key, d.now, func(again bool) (string, error) {
 			checked = append(checked, again)
-			return verdict
+			return machine, verdict
 		})
 		if refused == "" && err != nil || refused != "" && (err == nil || !strings.Contains(err.Error(), refused)) {
 			t.Errorf("%v, wanted %q", err, refused)
@@ -283,6 +283,22 @@ func TestAProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	prove("i1", other, "was revoked", nil)
+	// A platform that uses names again says which machine has one now: the other one loses it.
+	machine = "first"
+	prove("web-0", own, "", nil)
+	prove("web-0", other, "has joined already, with another key", nil)
+	machine = "second"
+	prove("web-0", other, "false", errors.New("false"))
+	if _, err := d.Renew("web-0", own, d.now); err != nil {
+		t.Errorf("a proof that is false took the name: %v", err)
+	}
+	prove("web-0", other, "", nil)
+	if _, err := d.Renew("web-0", own, d.now); err == nil {
+		t.Error("the former machine kept its name")
+	}
+	d = &door{NewAdmissions(d.ring, "video"), t, d.now} // a restarted controller
+	prove("web-0", other, "", nil)
+	d.wants("web-0", newKey(t), "has joined already, with another key") // with a join token
 	d.Reports = func(string) bool { return true }
 	prove("i2", own, "readings of i2 arrive already", nil)
 	if n := d.used(); n != 0 {

@@ -154,6 +154,7 @@ type Issued struct {
 	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine
 	Token   string    `json:"token,omitempty"`   // the join token with which a machine got it; then Expires is not set: it is renewed
 	Proof   string    `json:"proof,omitempty"`   // the kind of proof with which a machine got it; as with Token it is renewed
+	Machine string    `json:"machine,omitempty"` // what its platform calls that machine, if names of instances are used again
 	Gone    bool      `json:"gone,omitempty"`    // revoked because its instance had left the service
 	// With neither Found, Token nor Proof, a person made it.
 

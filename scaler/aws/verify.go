@@ -131,32 +131,32 @@ func read(proof string, c *x509.Certificate, now time.Time) (identity, error) {
 // skew is how far a document's time may be from that of EC2, and from this machine's clock.
 const skew = 5 * time.Minute
 
-// Verify returns why an identity document does not show that its holder is an instance of the group, nil if it does. A document has no end,
-// and every process on the instance can read it. So an instance that joins for the first time must have started within join_within.
-func (d *Driver) Verify(_ context.Context, instance, proof string, again bool) error {
+// Verify returns an error if an identity document does not show that its holder is an instance of the group. A document has no end, and
+// every process on the instance can read it. So an instance that joins for the first time must have started within join_within.
+func (d *Driver) Verify(_ context.Context, instance, proof string, again bool) (machine string, err error) {
 	d.mu.Lock()
 	p := d.now
 	d.mu.Unlock()
 	c, err := certificateOf(p.region, d.opts.Certificate)
 	if err != nil {
-		return err
+		return "", err
 	}
 	now := d.opts.Now()
 	id, err := read(proof, c, now)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if err := id.isOf(p, instance); err != nil {
-		return err
+		return "", err
 	}
 	switch age := now.Sub(id.Started); {
 	case age < -skew:
-		return scaler.Unprovedf("its instance started at %s, which is yet to come: compare the clocks", id.Started.Format(time.RFC3339))
+		return "", scaler.Unprovedf("its instance started at %s, which is yet to come: compare the clocks", id.Started.Format(time.RFC3339))
 	case age > d.opts.JoinWithin && !again:
-		return scaler.Unprovedf("its instance started %v ago, and may join for %v (scaler.join_within)", age.Round(time.Second),
+		return "", scaler.Unprovedf("its instance started %v ago, and may join for %v (scaler.join_within)", age.Round(time.Second),
 			d.opts.JoinWithin)
 	}
-	return nil
+	return "", nil
 }
 
 // isOf returns why a document is not that of an instance of the group, nil if it is.

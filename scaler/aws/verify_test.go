@@ -115,7 +115,7 @@ func TestVerify(t *testing.T) {
 		"nothing":                {"i-1", "", 0, false, "no instance identity document"},
 	} {
 		now = start.Add(tc.after)
-		err := d.Verify(t.Context(), tc.instance, tc.proof, tc.again)
+		_, err := d.Verify(t.Context(), tc.instance, tc.proof, tc.again)
 		var unproved *scaler.Unproved
 		switch {
 		case tc.refusal == "" && err != nil:
@@ -134,7 +134,7 @@ func TestVerify(t *testing.T) {
 		"no such file":                 {region, aws.file + ".no", "scaler.identity_certificate", 0},
 	} {
 		now, d.now.region, d.opts.Certificate = start.Add(tc.after), tc.region, tc.file
-		err := d.Verify(t.Context(), "i-1", aws.sign(t, good), false)
+		_, err := d.Verify(t.Context(), "i-1", aws.sign(t, good), false)
 		var unproved *scaler.Unproved
 		if err == nil || errors.As(err, &unproved) || !strings.Contains(err.Error(), tc.wants) {
 			t.Errorf("%s: %v", name, err)

@@ -37,25 +37,26 @@ const (
 	extraNode   = "authentication.kubernetes.io/node-name"
 )
 
-// Verify returns why the token of a service account does not show that its holder is a pod of the target, nil if it does. Such a token is
-// bound to its pod: either that is the instance, or an agent on the instance's node.
-func (d *Driver) Verify(ctx context.Context, instance, proof string, _ bool) error {
+// Verify returns an error if the token of a service account does not show that its holder is a pod of the target. Such a token is bound to
+// its pod: either that is the instance, or an agent on the instance's node. A StatefulSet's pods have the names of earlier ones, so the
+// machine is the pod's uid.
+func (d *Driver) Verify(ctx context.Context, instance, proof string, _ bool) (machine string, err error) {
 	pods, err := d.watched(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == instance })
 	if i < 0 {
-		return scaler.Unprovedf("%s is no pod of %s", instance, d.words())
+		return "", scaler.Unprovedf("%s is no pod of %s", instance, d.words())
 	}
 	if err := meant(proof, d.opts.Joins.Audience); err != nil {
-		return err
+		return "", err
 	}
 	user, err := d.review(ctx, proof)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return d.opts.Joins.vouches(user, pods[i])
+	return string(pods[i].UID), d.opts.Joins.vouches(user, pods[i])
 }
 
 // meant refuses what is no token for an audience, without asking the API server.

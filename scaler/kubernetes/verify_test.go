@@ -97,7 +97,11 @@ func TestVerify(t *testing.T) {
 		{"not claims", ids[0], "a.e30.b", "its token is for []"},
 		{"forged", ids[0], own[:strings.LastIndexByte(own, '.')+1] + base64.RawURLEncoding.EncodeToString([]byte("x")), "does not accept"},
 	} {
-		proved(t, tc.name, d.Verify(t.Context(), tc.instance, tc.proof, false), tc.refusal)
+		machine, err := d.Verify(t.Context(), tc.instance, tc.proof, false)
+		proved(t, tc.name, err, tc.refusal)
+		if err == nil && (machine == "" || machine == tc.instance) {
+			t.Errorf("%s: the machine is %q", tc.name, machine)
+		}
 	}
 	// A token ends with its pod.
 	err = r.plane.Client.Resource(controlplane.Pods).Namespace(r.namespace).Delete(t.Context(), ids[0], metav1.DeleteOptions{})
@@ -106,7 +110,8 @@ func TestVerify(t *testing.T) {
 	}
 	until(t, "the token of a pod that is gone is refused", func() bool {
 		var unproved *scaler.Unproved
-		return errors.As(d.Verify(t.Context(), ids[0], own, true), &unproved)
+		_, err := d.Verify(t.Context(), ids[0], own, true)
+		return errors.As(err, &unproved)
 	})
 }
 
