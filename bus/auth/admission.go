@@ -73,7 +73,9 @@ const ProofLifetime = 6 * time.Hour
 // before, and returns what the platform calls the machine, "" if instances' names are never used again. If another machine had the name,
 // the platform has given it to this one, and the other one's credential is revoked. verify is not called if the name belongs to another key
 // otherwise.
-func (a *Admissions) Prove(kind, instance, key string, now time.Time, verify func(again bool) (machine string, err error)) (Admitted, error) {
+func (a *Admissions) Prove(
+	kind, instance, key string, now time.Time, verify func(again bool) (machine string, err error),
+) (Admitted, error) {
 	if err := a.check(instance, key); err != nil {
 		return Admitted{}, err
 	}
