@@ -16,6 +16,7 @@ type Service struct {
 	Group    Group
 	Guard    Guard
 	Mode     Mode
+	Redline  Redline
 	// Scheduling is the rule by which the balancer distributes requests; empty: unknown.
 	Scheduling Scheduling
 }
@@ -150,5 +151,6 @@ func DefaultService() Service {
 		Group:    Group{Min: 1, Max: 10, Startup: 30 * time.Second, Replace: Replace{Below: 0.1, Every: 15 * time.Minute}},
 		Guard:    Guard{Floor: 0.05, Step: 0.5, StaleAfter: 3, Fade: 10, ErrorRate: 0.05, Undo: true},
 		Mode:     Act,
+		Redline:  Redline{Tests: 1, Risk: 0.01},
 	}
 }

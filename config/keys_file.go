@@ -55,6 +55,7 @@ func (t Drivers) fileKeys(f *File) setting.Table {
 		setting.Opt("scaler", t.scalerKeys(&f.Scaler), "what starts and stops instances").ReadBy(atStart(ControllerProcess)),
 		setting.Opt("probe", probeKeys(&f.Probe), "the measurement that detects interference").ReadBy(prober()),
 		setting.Opt("agent", t.agentKeys(&f.Agent), "the agent, which runs on each instance").ReadBy(atStart(AgentProcess)),
+		setting.Opt("redline", redlineKeys(&f.Service.Redline), "red-line tests without a person, at night").ReadBy(reads(onlyController)),
 		setting.Opt("train", trainKeys(&f.Train), "what quell train measures, and how").ReadBy(reads(onlyController)),
 	)
 }

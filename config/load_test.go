@@ -72,6 +72,8 @@ func TestFullFile(t *testing.T) {
 				Replace: quell.Replace{Below: 0.2, Every: time.Hour}},
 			Guard: quell.Guard{Floor: 0.1, Step: 1.5, SlowStart: 20 * time.Second, StaleAfter: 5, Fade: 20, ErrorRate: 0.01},
 			Mode:  quell.Advise, Scheduling: quell.Random2,
+			Redline: quell.Redline{Nightly: quell.Window{From: 23*time.Hour + 30*time.Minute, To: 75 * time.Minute},
+				Instances: []string{"i1", "i2"}, Tests: 3, Risk: 0.005},
 		},
 		Models: "/etc/quell/models.json", Learn: true, Data: "/var/lib/quell",
 		Page: Page{Hosts: []string{"quell.example.org"}}, Web: "/etc/quell/web.yml",

@@ -37,6 +37,9 @@ func (c *Controller) watchClock(ctx context.Context) {
 	if set < 0 {
 		way = "back"
 	}
+	if set.Abs() >= clockSet {
+		c.clockWasSet = true
+	}
 	if set.Abs() < worthTelling || !c.leading {
 		return
 	}

@@ -78,6 +78,7 @@ type Options struct {
 	OwnMembers, OwnBackends bool
 	OwnBalancer             bool          // the balancer is Quell's own, which has no backends without a controller
 	Drain                   time.Duration // how long open requests of a removed instance may take
+	Rows                    Rows          // stores training rows of red-line tests by night; nil: nothing does
 	Shared                  Shared        // what other services use of the instances; nil: there are none
 	Agents                  Agents        // apply limits and settings; nil: a plan that asks for any is an error
 	// Amend may add to each decision's plan before it is carried out; nil: nothing is added. Tests use it to ask for limits and settings,
@@ -141,6 +142,9 @@ type Controller struct {
 	counts      counts
 	totals      totals                 // what metrics sum up
 	born        time.Time              // when this process made the controller
+	night       *nightTest             // a red-line test by night, in progress in this process
+	nightWaits  string                 // why there is none, in its window
+	clockWasSet bool                   // during the present window of such tests
 	turn        string                 // what the present replacement waits for
 	last        map[string]quell.State // states of instances in the last snapshot
 	limits      insideActuator

@@ -51,6 +51,7 @@ var stages = []stage{
 	{"judge whether this is a first start", always, func(c *Controller, r *round) { c.judge(r.limited, r.view) }},
 	{"make the next step of a replacement", decision, func(c *Controller, r *round) { c.replaceNext(r.limited, &r.view) }},
 	{"make the snapshot", decision, (*Controller).takeSnapshot},
+	{"test an instance by night", decision, (*Controller).testByNight},
 	{"decide, and again before a removal", decision, (*Controller).decideTwice},
 	{"account for the error budget", decision, func(c *Controller, r *round) { c.account(r.limited, r.view.snapshot, &r.plan) }},
 	{"carry out, record and report", decision, func(c *Controller, r *round) { c.finish(r.ctx, r.limited, &r.view, &r.plan) }},

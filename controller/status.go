@@ -44,6 +44,7 @@ type Status struct {
 	AuthorityFor    *TemporaryAuthority          `json:"temporary_authority,omitempty"` // absent: the authority has no end
 	Orders          int                          `json:"orders,omitempty"`              // number of operators' orders so far
 	Comparison      *Comparison                  `json:"comparison,omitempty"`          // in progress
+	Nightly         *NightlyStatus               `json:"nightly_redline,omitempty"`     // absent: the configuration asks for no tests by night
 	HandedBack      bool                         `json:"handed_back,omitempty"`         // in a turn of it in which the shares are those of before
 	Models          string                       `json:"models"`                        // one of the constants below, or why there are none
 	Learned         []string                     `json:"learned,omitempty"`             // how well each resource is known on each type of instance
@@ -210,6 +211,7 @@ func (c *Controller) show() {
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
 	s.Comparison, s.HandedBack = c.mem.Temporary.Comparison, c.handedBack()
+	s.Nightly = c.nightly()
 	s.Released = c.mem.Released
 	s.Instances = c.showLook(s.Instances)
 	s.Refused = ""

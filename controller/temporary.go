@@ -22,6 +22,7 @@ type temporary struct {
 	Authority  *TemporaryAuthority          `json:"authority,omitempty"`
 	Holds      map[string]Term              `json:"holds,omitempty"` // of instances in memory.Held
 	Comparison *Comparison                  `json:"comparison,omitempty"`
+	Tested     []Tested                     `json:"tested,omitempty"` // the last red-line test by night of each instance, the oldest first
 }
 
 // TemporaryOverride is a share that a person or a command set for a time. It takes precedence over one without an end.
@@ -62,6 +63,10 @@ func (t temporary) retimed(next func(Term) Term) temporary {
 		x := *t.Comparison
 		x.Term = next(x.Term)
 		t.Comparison = &x
+	}
+	t.Tested = slices.Clone(t.Tested)
+	for i := range t.Tested {
+		t.Tested[i].Rest = next(t.Tested[i].Rest)
 	}
 	return t
 }
@@ -107,12 +112,17 @@ func (c *Controller) overrideFor(cmd bus.Command) error {
 		return fmt.Errorf("a comparison is in progress until %s UTC, and needs the same shares in all its turns: quell compare stop ends it",
 			t.Comparison.Until.UTC().Format(time.DateTime))
 	}
+	c.setFor(cmd.Instance, TemporaryOverride{newTerm(c.now(), cmd.For()), *cmd.Weight, cmd.By})
+	return nil
+}
+
+// setFor sets a share for a time.
+func (c *Controller) setFor(id string, o TemporaryOverride) {
+	t := &c.mem.Temporary
 	if len(t.Overrides) == 0 && !t.GoBack {
 		t.Before = c.mem.Weights
 	}
-	t.Overrides = with(t.Overrides, cmd.Instance, TemporaryOverride{newTerm(c.now(), cmd.For()), *cmd.Weight, cmd.By})
-	t.GoBack = false
-	return nil
+	t.Overrides, t.GoBack = with(t.Overrides, id, o), false
 }
 
 // endOverride ends a temporary override. After the last one, the shares of before are to be put back.

@@ -304,7 +304,7 @@ func (p *platform) newController(
 		Measured: r.meter.err,
 		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file, ownMembers(file)), OwnBalancer: ownBackends(file, false),
-		Learn: file.Learns(),
+		Learn: file.Learns(), Rows: rowsIn(file.Data),
 	}
 	if p.shares != nil {
 		o.Shared = p.shares

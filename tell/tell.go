@@ -112,6 +112,8 @@ func (w Words) Acting() string {
 		return name + ": changes nothing (mode: advise), WOULD BE is what it would set"
 	case !w.HasModels():
 		return name + ": waits for models, shares are equal"
+	case w.Nightly != nil && w.Nightly.Instance != "":
+		return name + ": acts, and tests " + w.Nightly.Instance + " at its red line until " + w.Nightly.Window[len(w.Nightly.Window)-5:]
 	case w.Comparison != nil:
 		return name + ": acts in half of the turns of a comparison, until " + w.clock(w.Comparison.Until)
 	case w.AuthorityFor != nil:
@@ -128,6 +130,25 @@ func (w Words) Acting() string {
 func (w Words) idle() bool {
 	return w.Lost != "" || w.Refused != "" || w.Released != nil || w.Paused || !w.Leading || w.Mode == quell.Advise || !w.HasModels() ||
 		w.Comparison == nil && w.Authority == quell.AuthorityAdvise
+}
+
+// Night says when instances are tested at their red line, and what is in the way; "" if the configuration asks for no such tests.
+func (w Words) Night() string {
+	n := w.Nightly
+	if n == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s each night; next %s", n.Window, n.Next.Format("2006-01-02 15:04 -07:00"))
+	switch {
+	case n.Instance != "":
+		text += "; now " + n.Instance
+	case n.Waits != "":
+		text += "; now nothing is tested: " + n.Waits
+	}
+	if last := len(n.Tested) - 1; last >= 0 && n.Tested[last].Text != "" {
+		text += "; last: " + n.Tested[last].Text
+	}
+	return text
 }
 
 // Load says how much load there is, how much the instances can take, and what they cost.

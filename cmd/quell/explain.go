@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,7 +132,8 @@ type explanation struct {
 	Override *float64                  `json:"override,omitempty"`       // the weight that a person set
 	Until    *time.Time                `json:"override_until,omitempty"` // when that ends by itself
 	Instance controller.InstanceStatus `json:"instance"`
-	Reasons  []quell.Reason            `json:"reasons"` // of the last plans, about this instance and about the whole group
+	Tested   *controller.Tested        `json:"tested,omitempty"` // its last red-line test by night
+	Reasons  []quell.Reason            `json:"reasons"`          // of the last plans, about this instance and about the whole group
 	Idle     string                    `json:"idle,omitempty"`
 }
 
@@ -171,6 +173,11 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 	if o, ends := s.Temporary[id]; ends {
 		e.Until = &o.Until
 	}
+	if s.Nightly != nil {
+		if i := slices.IndexFunc(s.Nightly.Tested, func(t controller.Tested) bool { return t.Instance == id }); i >= 0 {
+			e.Tested = &s.Nightly.Tested[i]
+		}
+	}
 	switch {
 	case s.Lost != "":
 		e.Idle = "nothing is changed until quell resume: " + s.Lost
@@ -208,6 +215,7 @@ func (e *explanation) write(w io.Writer) error {
 	line("load", loadText(row))
 	line("capacity", capacityText(row))
 	line("response", e.responseText())
+	line("red line", testedText(e.Tested))
 	for _, resource := range slices.Sorted(maps.Keys(row.Interference)) {
 		line("neighbours", string(resource)+": "+interferenceText(row.Interference[resource]))
 	}
@@ -251,6 +259,14 @@ func wrapped(text string, width int) (lines []string) {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// testedText says what the last red-line test by night found.
+func testedText(t *controller.Tested) string {
+	if t == nil {
+		return ""
+	}
+	return "tested by night at " + t.At.UTC().Format(time.DateTime) + " UTC: " + cmp.Or(t.Text, "not over yet")
 }
 
 func stateText(row *controller.InstanceStatus) string {

@@ -19,7 +19,6 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/terminal"
-	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/redline"
 	"github.com/quellhq/quell/setting"
 )
@@ -119,7 +118,7 @@ func (t *redlineTest) run(ctx context.Context, most time.Duration) (*redline.Res
 	if period == nil {
 		return nil, fmt.Errorf("the controller has not recorded a period yet: try again in %v", t.lasts)
 	}
-	if t.noisy = period.Severity != nil && *period.Severity > quietBelow; t.noisy && t.rows != nil {
+	if t.noisy = period.Severity != nil && *period.Severity > redline.Quiet; t.noisy && t.rows != nil {
 		fmt.Fprintf(t.cmd.ErrOrStderr(), "quell: warning: %s has neighbours now (severity %.2f): no training rows are written\n", t.id,
 			*period.Severity)
 	}
@@ -318,32 +317,11 @@ func (t *redlineTest) tell(level *redline.Level) {
 	if t.rows == nil || t.noisy {
 		return
 	}
-	for _, row := range trainingRows(level) {
+	for _, row := range level.Rows() {
 		if err := json.NewEncoder(t.rows).Encode(row); err != nil {
 			fmt.Fprintf(t.cmd.ErrOrStderr(), "quell: warning: writing training rows: %v\n", err)
 			t.rows = nil
 			return
 		}
 	}
-}
-
-// quietBelow is the severity below which a period counts as one without neighbours.
-const quietBelow = 0.1
-
-// trainingRows makes a row for each period and probed resource of a level.
-func trainingRows(level *redline.Level) (rows []model.TrainingRow) {
-	for _, o := range level.Periods {
-		for _, resource := range slices.Sorted(maps.Keys(o.Probe)) {
-			use, known := o.Utilization[resource]
-			probe := o.Probe[resource]
-			if !known || o.LatencyMS == nil || probe.N == 0 {
-				continue
-			}
-			rows = append(rows, model.TrainingRow{Resource: resource, Level: level.Utilization[resource], Utilization: use,
-				RequestRate: *o.RequestRate, LatencyMS: *o.LatencyMS, By: probe.By, CPU: o.CPU, ClassRates: o.RequestRates, Observation: o,
-				ProbeMS:   model.ProbeRun{Mean: probe.MeanMS, Stddev: probe.StddevMS, N: probe.N},
-				DurationS: o.WindowS, Requests: int64(o.LatencyMS.N)})
-		}
-	}
-	return rows
 }

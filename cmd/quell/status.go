@@ -125,6 +125,9 @@ func writeStatus(w io.Writer, s controller.Status, all bool) error {
 	v.line("%s", objective)
 	v.line("%s", v.Acting())
 	v.budget()
+	if night := v.Night(); night != "" {
+		v.line("red line: %s", night)
+	}
 	if !s.At.IsZero() {
 		v.line("%s", v.Load())
 		v.table()

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/quellhq/quell/model"
+)
+
+// rowsFile is the file in the data folder with the training rows of red-line tests by night.
+const rowsFile = "redline.jsonl"
+
+// mostRows bounds it, in bytes. Nights after that are still in the journal.
+const mostRows = 64 << 20
+
+// rowsIn stores training rows in a data folder, for quell fit.
+func rowsIn(data string) func([]model.TrainingRow) error {
+	path := filepath.Join(data, rowsFile)
+	return func(rows []model.TrainingRow) error {
+		var text bytes.Buffer
+		for i := range rows {
+			if err := json.NewEncoder(&text).Encode(&rows[i]); err != nil {
+				return fmt.Errorf("training rows: %w", err)
+			}
+		}
+		if text.Len() == 0 {
+			return nil
+		}
+		if err := appendRows(path, text.Bytes()); err != nil {
+			return fmt.Errorf("training rows of a red-line test: %w", err)
+		}
+		return nil
+	}
+}
+
+// appendRows appends whole lines to a file. A line that a killed process, or a full disk, left unfinished is removed first.
+func appendRows(path string, text []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	size, err := wholeLines(file)
+	if err != nil {
+		return err
+	}
+	if size+int64(len(text)) > mostRows {
+		return fmt.Errorf("%s has %d MB: move it away, then new rows are kept again", path, size>>20)
+	}
+	if _, err = file.WriteAt(text, size); err != nil {
+		return errors.Join(err, file.Truncate(size))
+	}
+	return nil
+}
+
+// wholeLines returns the size of a file up to the end of its last line, and removes what follows.
+func wholeLines(file *os.File) (size int64, err error) {
+	const longest = 1 << 20
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, err
+	}
+	tail := make([]byte, min(end, longest))
+	if _, err := file.ReadAt(tail, end-int64(len(tail))); err != nil {
+		return 0, err
+	}
+	size = end - int64(len(tail)) + int64(bytes.LastIndexByte(tail, '\n')) + 1
+	if size == end {
+		return size, nil
+	}
+	return size, file.Truncate(size)
+}
