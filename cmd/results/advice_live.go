@@ -18,9 +18,8 @@ import (
 
 // liveHours are hours in short, on real machines.
 type liveHours struct {
-	Measured string            `json:"measured"` // the machine
-	Hours    []adviceLiveHour  `json:"hours"`
-	Settings adviceLiveSetting `json:"settings"`
+	Measured string           `json:"measured"` // the machine
+	Hours    []adviceLiveHour `json:"hours"`
 }
 
 // adviceLiveSetting is how a live hour was played.
@@ -29,6 +28,7 @@ type adviceLiveSetting struct {
 	Link     float64 `json:"link"`    // bit/s of each machine
 	File     int64   `json:"file"`    // bytes
 	Load     float64 `json:"load"`
+	Balance  string  `json:"balance"` // HAProxy's rule
 	SamplesS float64 `json:"sampling_s"`
 	LimitMS  float64 `json:"limit_ms"` // the objective
 }
@@ -36,9 +36,10 @@ type adviceLiveSetting struct {
 // adviceLiveHour is a fleet that was recorded twice, with the same requests and neighbours.
 type adviceLiveHour struct {
 	adviceHourResult
-	Neighbours int     `json:"neighbours"`
-	Requests   float64 `json:"requests"` // while advising
-	Failed     int     `json:"failed"`   // of both halves
+	Settings   adviceLiveSetting `json:"settings"`
+	Neighbours int               `json:"neighbours"`
+	Requests   float64           `json:"requests"` // while advising
+	Failed     int               `json:"failed"`   // of both halves
 }
 
 // Times of a live hour.
@@ -49,10 +50,11 @@ const (
 )
 
 // adviceLiveSettings have the links and requests of the simulated hours. A live hour is short, so the sampling period is, too, and the
-// objective is closer, so that each neighbour breaks it.
+// objective is closer. In the first hour HAProxy counted open requests (leastconn), and neighbours did not break the objective; the
+// others are under roundrobin, with less load, so that no neighbour fills a link.
 func adviceLiveSettings() strangerSettings {
 	s := strangerAt(3*time.Second, liveLearns, 0, 0)
-	s.Link, s.File, s.Load, s.Swing, s.Threshold = 40e6, 50_000, 0.45, 0, 30*time.Millisecond
+	s.Link, s.File, s.Load, s.Swing, s.Threshold, s.Balance = 40e6, 50_000, 0.35, 0, 30*time.Millisecond, "roundrobin"
 	return s
 }
 
@@ -93,9 +95,9 @@ func playLiveHour(ctx context.Context, d *adviceData) (err error) {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "advice: live hour: %+v\n", hour)
-	d.Live.Measured, d.Live.Hours = here().Machine, append(d.Live.Hours, *hour)
-	d.Live.Settings = adviceLiveSetting{LastsS: liveLasts.Seconds(), Link: set.Link, File: set.File, Load: set.Load,
+	hour.Settings = adviceLiveSetting{LastsS: liveLasts.Seconds(), Link: set.Link, File: set.File, Load: set.Load, Balance: set.Balance,
 		SamplesS: set.Sampling.Seconds(), LimitMS: float64(set.Threshold.Milliseconds())}
+	d.Live.Measured, d.Live.Hours = here().Machine, append(d.Live.Hours, *hour)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,8 @@ func serveHAProxy(f *strangerFleet, servers []frontServer) error {
 	for _, s := range servers {
 		fmt.Fprintf(&lines, "  server %s %s check inter 1s\n", s.name, s.address)
 	}
-	path, err := f.keep("haproxy.cfg", fmt.Sprintf(strangerHAProxy, f.socket(), f.logs(), f.edge.Address(), lines.String()))
+	path, err := f.keep("haproxy.cfg", fmt.Sprintf(strangerHAProxy, f.socket(), f.logs(), f.edge.Address(), cmp.Or(f.set.Balance, "leastconn"),
+		lines.String()))
 	if err != nil {
 		return err
 	}

@@ -77,9 +77,9 @@ func TestPages(t *testing.T) {
 				{Seed: 1, Host: 2, Use: 0.4, Slowed: []string{"i2"}, FoundS: 20, Correct: true}, {Seed: 1, Correct: true},
 			}, Outside: &outsideData{Measured: somewhere.Machine, Looks: []outsideLook{
 				{Beside: "web-1", True: 0.41, Named: []outsideNamed{{"web-2", -3}, {"web-1", 8}}, AtEnd: []string{"web-1"}}, {Beside: "web-2"},
-			}}, Live: &liveHours{Measured: somewhere.Machine, Settings: adviceLiveSetting{LastsS: 250, Link: 40e6, File: 50_000, Load: 0.45,
-				SamplesS: 3, LimitMS: 30}, Hours: []adviceLiveHour{{adviceHourResult: adviceHourResult{Seed: 1, MissedS: 60, ActedS: 9,
-				Claim: report.Estimate{Value: 50, Low: 40, High: 58}}, Neighbours: 4}}}}),
+			}}, Live: &liveHours{Measured: somewhere.Machine, Hours: []adviceLiveHour{{adviceHourResult: adviceHourResult{Seed: 1,
+				MissedS: 60, ActedS: 9, Claim: report.Estimate{Value: 50, Low: 40, High: 58}}, Neighbours: 4,
+				Settings: adviceLiveSetting{Load: 0.35, Balance: "roundrobin"}}}}}),
 		"demo":    demoFigures(somewhere, demo, played),
 		"twin":    twins,
 		"cluster": cluster,

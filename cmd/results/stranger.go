@@ -19,19 +19,20 @@ import (
 
 // strangerSettings are a fleet that runs already, and what happens to it while Quell, which knows nothing of it, watches.
 type strangerSettings struct {
-	Link      float64       `json:"link"`      // bit/s of each machine
-	File      int64         `json:"file"`      // bytes that each request downloads
-	Load      float64       `json:"load"`      // mean use of the links by requests, a fraction
-	Swing     float64       `json:"swing"`     // by which fraction of its mean the load goes up and down
-	Sampling  time.Duration `json:"sampling"`  //
-	Fast      string        `json:"fast"`      // policy beside the main one; empty: none
-	Before    time.Duration `json:"before"`    // with users, without Quell
-	Patience  time.Duration `json:"patience"`  // within which each machine must have a severity
-	Calm      time.Duration `json:"calm"`      // after that, without neighbours
-	Present   time.Duration `json:"present"`   // how long a neighbour stays
-	Away      time.Duration `json:"away"`      // between two neighbours
-	Uses      []float64     `json:"uses"`      // of the neighbours, one after the other, each beside the next machine: fractions of the link
-	Threshold time.Duration `json:"threshold"` // of the mean response time
+	Link      float64       `json:"link"`              // bit/s of each machine
+	File      int64         `json:"file"`              // bytes that each request downloads
+	Load      float64       `json:"load"`              // mean use of the links by requests, a fraction
+	Swing     float64       `json:"swing"`             // by which fraction of its mean the load goes up and down
+	Sampling  time.Duration `json:"sampling"`          //
+	Fast      string        `json:"fast"`              // policy beside the main one; empty: none
+	Before    time.Duration `json:"before"`            // with users, without Quell
+	Patience  time.Duration `json:"patience"`          // within which each machine must have a severity
+	Calm      time.Duration `json:"calm"`              // after that, without neighbours
+	Present   time.Duration `json:"present"`           // how long a neighbour stays
+	Away      time.Duration `json:"away"`              // between two neighbours
+	Uses      []float64     `json:"uses"`              // of the neighbours, one after the other, each beside the next machine: fractions of the link
+	Threshold time.Duration `json:"threshold"`         // of the mean response time
+	Balance   string        `json:"balance,omitempty"` // HAProxy's rule; empty: leastconn
 }
 
 // strangerRuns are the runs of the page, by their names.

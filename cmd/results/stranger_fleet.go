@@ -210,7 +210,7 @@ frontend web
   default_backend app
 
 backend app
-  balance leastconn
+  balance %s
   option httpchk GET /healthz
 %s`
 
