@@ -113,7 +113,7 @@ func (w Words) Acting() string {
 	case !w.HasModels():
 		return name + ": waits for models, shares are equal"
 	case w.Nightly != nil && w.Nightly.Instance != "":
-		return name + ": acts, and tests " + w.Nightly.Instance + " at its red line until " + w.Nightly.Window[len(w.Nightly.Window)-5:]
+		return name + ": acts, and tests " + w.Nightly.Instance + " at its red line"
 	case w.Comparison != nil:
 		return name + ": acts in half of the turns of a comparison, until " + w.clock(w.Comparison.Until)
 	case w.AuthorityFor != nil:

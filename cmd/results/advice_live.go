@@ -22,6 +22,14 @@ type liveHours struct {
 	Hours    []adviceLiveHour `json:"hours"`
 }
 
+// Inside counts the hours in which what acting saved lies in the report's interval.
+func (h *liveHours) Inside() (n int) {
+	for i := range h.Hours {
+		n += count(h.Hours[i].Inside())
+	}
+	return n
+}
+
 // adviceLiveSetting is how a live hour was played.
 type adviceLiveSetting struct {
 	LastsS   float64 `json:"lasts_s"` // of each half
