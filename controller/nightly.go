@@ -16,8 +16,8 @@ import (
 const byNight = "the nightly red-line test"
 
 const (
-	// rest is how long an instance's test counts as that of the night. It is longer than any window, and is measured by the monotonic clock, so
-	// that a clock that is set back does not repeat a night.
+	// rest is how long an instance's test counts as that of the night. It is longer than any window, and is measured by the monotonic clock,
+	// so that a clock that is set back does not repeat a night.
 	rest = 18 * time.Hour
 	// leastPeriods is how many sampling periods a test should have until the window ends.
 	leastPeriods = 30
@@ -176,7 +176,8 @@ func (c *Controller) beginByNight(ctx context.Context, s *quell.Snapshot) {
 	if c.nightWaits != "" {
 		return
 	}
-	test, err := redline.New(redline.Options{Instance: id, SLO: c.opts.Service.SLO, Risk: cfg.Risk}, redline.Period{Snapshot: s, Severity: severity})
+	o := redline.Options{Instance: id, SLO: c.opts.Service.SLO, Risk: cfg.Risk}
+	test, err := redline.New(o, redline.Period{Snapshot: s, Severity: severity})
 	if err != nil {
 		c.nightWaits = err.Error()
 		return

@@ -13,7 +13,7 @@ import (
 )
 
 // rowsFile is the file in the data folder with the training rows of red-line tests by night.
-const rowsFile = "redline.jsonl"
+const rowsFile = "redline-rows.jsonl"
 
 // mostRows bounds it, in bytes. Nights after that are still in the journal.
 const mostRows = 64 << 20
