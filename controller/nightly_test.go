@@ -191,7 +191,7 @@ func TestNightsThatAreNotUsed(t *testing.T) {
 		"paused":         {func(n *night) { n.do(bus.Command{Name: bus.Pause}) }, "paused by ann"},
 		"released":       {func(n *night) { n.do(bus.Command{Name: bus.Release}) }, "released by ann"},
 		"drained":        {func(n *night) { n.do(bus.Command{Name: bus.Drain, Instance: "i2"}) }, "i2 is out of rotation by ann"},
-		"a share is set": {func(n *night) { n.do(bus.Command{Name: bus.Override, Instance: "i2", Weight: at(.3)}) }, "share of i2 is set by hand"},
+		"a share is set": {func(n *night) { n.do(bus.Command{Name: bus.Override, Instance: "i2", Weight: at(.3)}) }, "i2 is set by hand"},
 		"starting":       {func(n *night) { n.scaler.state("i3", quell.Starting) }, "i3 is starting"},
 		"silent":         {func(n *night) { n.silence("i3") }, "i3 is missing, or nothing was measured there"},
 		"a neighbour":    {func(n *night) { n.feels("i1", 0.2) }, "i1 has neighbours: severity 0.20"},
