@@ -325,4 +325,5 @@ type Reading struct {
 
 	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
 	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force; keys as from Setting.Key
+	Tenancy  *Tenancy             `json:"tenancy,omitempty"`  // agent: of the policy that divides the machine; absent: there is none
 }

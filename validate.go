@@ -130,6 +130,12 @@ func (r *Reading) Validate() error {
 		p.addf("limits", "limits and settings of an instance are its agent's to tell")
 	}
 	p.inside(r.Limits, r.Settings)
+	if r.Tenancy != nil {
+		if r.Source != FromAgent {
+			p.addf("tenancy", "it is the agent's to tell")
+		}
+		p.in("tenancy", func() { r.Tenancy.check(&p) })
+	}
 	p.in("observation", func() { r.Observation.check(&p) })
 	return p.err()
 }

@@ -51,9 +51,11 @@ type Options struct {
 	// Limiters are the drivers that apply limits, by resource. Setters are those that apply settings, by the server whose parameters they set.
 	Limiters map[quell.Resource]Limiter
 	Setters  map[string]Setter
-	Now      func() time.Time      // nil means time.Now
-	Logger   *slog.Logger          // nil is silent
-	Metrics  prometheus.Registerer // nil registers none
+	// Tenancy returns what is told of the policy that divides the machine among control groups; nil, or its answer nil: nothing.
+	Tenancy func() *quell.Tenancy
+	Now     func() time.Time      // nil means time.Now
+	Logger  *slog.Logger          // nil is silent
+	Metrics prometheus.Registerer // nil registers none
 }
 
 // Agent publishes one reading per sampling period.
@@ -178,6 +180,9 @@ func (a *Agent) publish(ctx context.Context, o quell.Observation, fast bool) {
 		a.metrics.observations.Inc()
 		if a.opts.Counted != nil {
 			reading.Requests, reading.Errors, reading.LatencyHDR = a.opts.Counted()
+		}
+		if a.opts.Tenancy != nil {
+			reading.Tenancy = a.opts.Tenancy()
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, period)

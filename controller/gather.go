@@ -125,8 +125,11 @@ func bulk(r *quell.Reading) int {
 		return 0
 	}
 	const each, class = 1 << 10, 256
-	o := &r.Observation
-	entries := len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure) + len(r.Settings)
+	o, entries := &r.Observation, 0
+	if r.Tenancy != nil {
+		entries += 2 * (1 + len(r.Tenancy.Tenants) + len(r.Tenancy.Problems))
+	}
+	entries += len(o.RequestRates) + len(o.LatencyByClassMS) + len(o.Counters) + len(o.TCP) + len(o.Pressure) + len(r.Settings)
 	size := each + len(r.LatencyHDR) + len(r.ConnectHDR) + class*entries
 	for _, encoded := range r.ClassHDR {
 		size += class + len(encoded)
@@ -139,6 +142,22 @@ func (g *gather) knows(instance string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.alive == nil || g.alive[instance]
+}
+
+// tenancies returns what agents tell of the policies that divide their machines, by instance.
+func (g *gather) tenancies() map[string]*quell.Tenancy {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all map[string]*quell.Tenancy
+	for id, readings := range g.readings {
+		if t := life.Tenancy(readings); t != nil {
+			if all == nil {
+				all = map[string]*quell.Tenancy{}
+			}
+			all[id] = t
+		}
+	}
+	return all
 }
 
 // reports returns whether an agent's reading of an instance came after a time.

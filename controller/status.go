@@ -137,6 +137,10 @@ type InstanceStatus struct {
 
 	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // limits in force, as its agent reports them
 	Settings map[string]float64         `json:"settings,omitempty"` // settings in force, as its agent reports them
+
+	// Tenancy is how the agent's own policy divides the machine among control groups. At most mostTenancies instances have it here: those
+	// with the group that is slowed down most.
+	Tenancy *quell.Tenancy `json:"tenancy,omitempty"`
 }
 
 // shown is what other goroutines may read during a step.
@@ -291,6 +295,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 		}
 		s.Instances = append(s.Instances, row)
 	}
+	addTenancies(s.Instances, c.gather.tenancies())
 	if len(plan.Capacity) > 0 {
 		var sum float64
 		for _, capacity := range plan.Capacity {

@@ -327,6 +327,9 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 		Publish: r.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
 		Logger: r.log, Metrics: registry, Counted: requests.counted(),
 	}
+	if loop != nil {
+		o.Tenancy = r.own.tenancy
+	}
 	sets := []*sensor.Set{sensors}
 	if fast != nil {
 		o.Fast, o.FastSampler, sets = fastPeriod, fast, append(sets, fast)

@@ -59,6 +59,9 @@ func (p *hostPolicy) loop(file *config.File, registry *prometheus.Registry, bala
 	})
 }
 
+// tenancy is what readings tell of the policy; nil before its first decision.
+func (p *hostPolicy) tenancy() *quell.Tenancy { return p.home.Status().Tenancy() }
+
 // limitsOf says where an agent's limits are recorded.
 func limitsOf(file *config.File) limit.Options {
 	return limit.Options{Root: file.Agent.Root, Records: file.Agent.Policy.Records, TakeOver: file.Agent.Policy.TakeOver}

@@ -347,6 +347,9 @@ func (w *world) differsInside(st controller.Status) string {
 		if err != nil || own.Decisions == 0 || time.Since(own.At) > 10*sampling || len(own.Groups) != 1 || len(own.Problems) > 0 {
 			return fmt.Sprintf("the policy of %s's agent: %+v, %v", in.ID, own, err)
 		}
+		if in.Tenancy == nil || in.Tenancy.Policy != own.Policy || len(in.Tenancy.Tenants) != 1 {
+			return fmt.Sprintf("what the controller knows of %s's tenants: %+v", in.ID, in.Tenancy)
+		}
 	}
 	if found := w.processes(); len(found) != 2+2*worldSize {
 		return fmt.Sprint("processes: ", strings.Join(found, "; "))

@@ -161,6 +161,15 @@ func newest(readings []Received, source quell.Source) (last *Received) {
 	return last
 }
 
+// Tenancy returns what an instance's agent last told of the policy that divides its machine; nil if there is none.
+func Tenancy(readings []Received) *quell.Tenancy {
+	agent := newest(readings, quell.FromAgent)
+	if agent == nil {
+		return nil
+	}
+	return agent.Tenancy
+}
+
 // Inside returns the limits and settings that an instance's agent last reported. The report may be old, because limits and settings stay in
 // force.
 func Inside(readings []Received) (limits map[quell.Resource]float64, settings map[string]float64) {

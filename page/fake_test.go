@@ -117,6 +117,15 @@ func statusAt(start, now time.Time, n int) controller.Status {
 			LatencyMS: at(35 + 3*math.Sin(t/3+float64(i))), PredictedMS: at(38)}
 		s.Load += 0.5 + 0.1*math.Sin(t/15)
 		switch i {
+		case 0:
+			row.Tenancy = &quell.Tenancy{Policy: "acs", Cores: at(2), Used: at(1.93), Steal: at(0.021),
+				Why: "slowdowns of 2 groups differ by a factor of 1.54: caps change", Problems: []string{"group cache: it is gone"},
+				Tenants: []quell.TenantState{
+					{Name: markup, Processors: at(1.2), Wanted: at(1.5), Waits: at(0.2), Slowdown: at(1.3), Importance: at(1), Weight: at(0.6),
+						Favour: quell.HeldBack, Why: "slowdown 1.30 (from scheduling): weight 0.60, expected slowdown 1.61"},
+					{Name: "db", Processors: at(0.73), Wanted: at(1.4), Waits: at(0.48), Slowdown: at(2), Importance: at(1), Weight: at(2), Cap: at(1.5),
+						Favour: quell.Favoured, Why: "slowdown 2.00 (from scheduling): weight 2.00, expected slowdown 1.64"},
+					{Name: "cron", Processors: at(0), Idle: true, Importance: at(1)}}, More: 2}
 		case 1:
 			row.Credits = quell.Balances{quell.CPU: {Left: 12.5, Low: 12, High: 13, DepletedS: at(600)}}
 		case 2:

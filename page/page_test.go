@@ -99,14 +99,20 @@ func noisy(t *testing.T, b *browser) {
 	b.eval("document.querySelector('#story button').click()", nil)
 }
 
-// more: what a fast policy does, and the credits of burstable instances, those that run out first.
+// more: what a fast policy does, the tenants of machines, and the credits of burstable instances, those that run out first.
 func more(t *testing.T, b *browser) {
 	for selector, want := range map[string]string{
-		"#fast":    "Fast policy ice|i3 gets 40% of its share|i3, cut: its share is cut to 40%",
+		"#fast": "Fast policy ice|i3 gets 40% of its share|i3, cut: its share is cut to 40%",
+		"#tenants": "Tenants of machines|i1: divided by acs, 1.93 of 2 processors in use, 2.1% stolen by other machines: slowdowns of 2 groups " +
+			"differ by a factor of 1.54: caps change|i1: group cache: it is gone|" +
+			"i1;db;2.00;0.73;1.40;48%;weight 2.00, cap 1.50;more;slowdown 2.00 (from scheduling): weight 2.00, expected slowdown 1.64|" +
+			"i1;" + markup + ";1.30;1.20;1.50;20%;weight 0.60;less;slowdown 1.30 (from scheduling): weight 0.60, expected slowdown 1.61|" +
+			"i1;cron;idle;0.00;–;–;none;its share;|and 2 more, which are slowed down less",
 		"#credits": "Credits|i2, cpu: 12.5 left (12.0 to 13.0), gone in 10 min at this use|" + markup + ", cpu: 30.0 left, they last at this use",
 	} {
 		var lines []string
-		b.eval("[...document.querySelectorAll('"+selector+" h2, "+selector+" li')].map((x) => x.textContent)", &lines)
+		b.eval("[...document.querySelectorAll('"+selector+" h2, "+selector+" li, "+selector+" tbody tr, "+selector+" p')].map((x) => "+
+			"x.localName === 'tr' ? [...x.children].map((y) => y.textContent).join(';') : x.textContent)", &lines)
 		if got := strings.Join(lines, "|"); got != want {
 			t.Errorf("%s says %q, want %q", selector, got, want)
 		}
@@ -172,7 +178,7 @@ func commands(t *testing.T, b *browser, x *fixture) {
 }
 
 // Lists are short, and have what matters most.
-func TestCreditsAndCutsAreBounded(t *testing.T) {
+func TestListsAreBounded(t *testing.T) {
 	x := newFixture(t, 1)
 	x.set(func(s *controller.Status) {
 		*s = controller.Status{Service: "shop", Fast: "outlier"}
@@ -185,6 +191,18 @@ func TestCreditsAndCutsAreBounded(t *testing.T) {
 	if len(g.Credits) != 20 || g.Credits[0].ID != "i49" || g.Credits[0].Resource != quell.CPU || *g.Credits[0].GoneS != 951 {
 		t.Errorf("%d balances, the first one is %+v", len(g.Credits), g.Credits[0])
 	}
+	x.set(func(s *controller.Status) {
+		for i := range s.Instances {
+			s.Instances[i].Tenancy = &quell.Tenancy{Policy: "acs", Why: strings.Repeat("y", 5000), More: 1,
+				Tenants: make([]quell.TenantState, quell.MostTenants)}
+		}
+		s.Instances[40].Tenancy.Tenants[3] = quell.TenantState{Name: "slow", Slowdown: at(3)}
+		s.Paused, s.PausedBy = true, "ann"
+	})
+	if g := x.now(t).Group; len(g.Tenants) != 20 || g.Tenants[0].ID != "i40" || g.Tenants[0].Name != "slow" || len(g.Divided) > 20 ||
+		len(g.Divided[0].Why) > 2100 || g.MoreTenants != 50*(quell.MostTenants+1)-20 {
+		t.Errorf("%d tenants of %d machines, %d more", len(g.Tenants), len(g.Divided), g.MoreTenants)
+	}
 	if f := g.Fast; f == nil || f.Policy != "outlier" || len(f.Cuts) != 20 || f.Cuts[0] != (page.Cut{ID: "i49", Left: 0.51}) {
 		t.Errorf("cuts %+v", f)
 	}
@@ -192,7 +210,7 @@ func TestCreditsAndCutsAreBounded(t *testing.T) {
 		for _, in := range s.Instances {
 			s.Reasons = append(s.Reasons, quell.Reason{Code: "interference", Instance: in.ID, Text: strings.Repeat("x", 5000)})
 		}
-		s.Paused = true
+		s.PausedBy, s.Lost = "bob", "all"
 	})
 	if g := x.now(t).Group; len(g.Noisy) != 5 || g.MoreNoisy != 45 || len(g.Noisy[0].What) > 2100 {
 		t.Errorf("%d noisy, %d more", len(g.Noisy), g.MoreNoisy)

@@ -17,23 +17,26 @@ import (
 
 // Group is what the page says of the whole service.
 type Group struct {
-	Service   string         `json:"service"`
-	At        int64          `json:"at"` // of the last decision, in milliseconds since 1970; 0: none yet
-	Level     tell.Level     `json:"level"`
-	Headline  string         `json:"headline"`
-	Acting    string         `json:"acting"`
-	Load      string         `json:"load"`
-	SLO       string         `json:"slo"`
-	LimitMS   float64        `json:"limit_ms"`
-	Paused    bool           `json:"paused"`
-	Resumable bool           `json:"resumable"` // paused, or waiting because the memory was lost
-	Problems  []string       `json:"problems"`
-	Noisy     []Noise        `json:"noisy,omitempty"`      // the worst first; at most mostNoisy
-	MoreNoisy int            `json:"more_noisy,omitempty"` // that are not listed
-	Reasons   []quell.Reason `json:"reasons"`              // of the whole group, with the code in words
-	Learned   []string       `json:"learned"`
-	Fast      *Fast          `json:"fast,omitempty"`    // what the fast policy does; nil: there is none
-	Credits   []Credit       `json:"credits,omitempty"` // of burstable instances, those that run out first; at most mostListed
+	Service     string         `json:"service"`
+	At          int64          `json:"at"` // of the last decision, in milliseconds since 1970; 0: none yet
+	Level       tell.Level     `json:"level"`
+	Headline    string         `json:"headline"`
+	Acting      string         `json:"acting"`
+	Load        string         `json:"load"`
+	SLO         string         `json:"slo"`
+	LimitMS     float64        `json:"limit_ms"`
+	Paused      bool           `json:"paused"`
+	Resumable   bool           `json:"resumable"` // paused, or waiting because the memory was lost
+	Problems    []string       `json:"problems"`
+	Noisy       []Noise        `json:"noisy,omitempty"`      // the worst first; at most mostNoisy
+	MoreNoisy   int            `json:"more_noisy,omitempty"` // that are not listed
+	Reasons     []quell.Reason `json:"reasons"`              // of the whole group, with the code in words
+	Learned     []string       `json:"learned"`
+	Fast        *Fast          `json:"fast,omitempty"`         // what the fast policy does; nil: there is none
+	Tenants     []Tenant       `json:"tenants,omitempty"`      // of machines that agents' own policies divide, the slowest first; at most mostListed
+	MoreTenants int            `json:"more_tenants,omitempty"` // that are not listed
+	Divided     []Divided      `json:"divided,omitempty"`      // the machines of these tenants
+	Credits     []Credit       `json:"credits,omitempty"`      // of burstable instances, those that run out first; at most mostListed
 }
 
 // Noise is an instance that something else than its requests slows, in words.
@@ -68,6 +71,23 @@ type Credit struct {
 	Low      float64        `json:"low"`
 	High     float64        `json:"high"`
 	GoneS    *float64       `json:"gone_s,omitempty"` // seconds until it is used up at the present use; absent: never
+}
+
+// Divided is a machine that its agent's own policy divides among control groups.
+type Divided struct {
+	ID       string   `json:"id"`
+	Policy   string   `json:"policy"`
+	Cores    *float64 `json:"cores,omitempty"` // processors
+	Used     *float64 `json:"used,omitempty"`  // processors in use
+	Steal    *float64 `json:"steal,omitempty"` // part of the processors' time that other machines got
+	Why      string   `json:"why,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Tenant is a control group of such a machine.
+type Tenant struct {
+	ID string `json:"id"` // of the instance
+	quell.TenantState
 }
 
 // Row is an instance in the table.
@@ -124,6 +144,7 @@ func groupOf(s *controller.Status) Group {
 		g.Reasons = append(g.Reasons, reasonOf(r))
 	}
 	g.Fast, g.Credits = fastOf(s), creditsOf(s)
+	g.Divided, g.Tenants, g.MoreTenants = tenantsOf(s)
 	noisy := w.Noisy()
 	g.MoreNoisy = max(0, len(noisy)-mostNoisy)
 	for _, n := range noisy[:min(len(noisy), mostNoisy)] {
@@ -172,6 +193,39 @@ func creditsOf(s *controller.Status) (all []Credit) {
 	}
 	slices.SortStableFunc(all, func(a, b Credit) int { return cmp.Or(cmp.Compare(never(a), never(b)), cmp.Compare(a.Left, b.Left)) })
 	return all[:min(len(all), mostListed)]
+}
+
+// tenantsOf lists the tenants of machines that agents' own policies divide, those that are slowed down most, and these machines.
+func tenantsOf(s *controller.Status) (machines []Divided, all []Tenant, more int) {
+	for i := range s.Instances {
+		row := &s.Instances[i]
+		if row.Tenancy == nil {
+			continue
+		}
+		more += row.Tenancy.More
+		for _, one := range row.Tenancy.Tenants {
+			one.Name, one.Why = shown(one.Name), shown(one.Why)
+			all = append(all, Tenant{row.ID, one})
+		}
+	}
+	slowdown := func(t Tenant) float64 {
+		if t.Slowdown == nil {
+			return 0
+		}
+		return *t.Slowdown
+	}
+	slices.SortStableFunc(all, func(a, b Tenant) int { return cmp.Compare(slowdown(b), slowdown(a)) })
+	if n := len(all) - mostListed; n > 0 {
+		all, more = all[:mostListed], more+n
+	}
+	for i := range s.Instances {
+		row := &s.Instances[i]
+		listed := slices.ContainsFunc(all, func(t Tenant) bool { return t.ID == row.ID })
+		if t := row.Tenancy; t != nil && (listed || len(t.Tenants) == 0) && len(machines) < mostListed {
+			machines = append(machines, Divided{row.ID, shown(t.Policy), t.Cores, t.Used, t.Steal, shown(t.Why), shownAll(t.Problems)})
+		}
+	}
+	return machines, all, more
 }
 
 func shownAll(texts []string) []string {

@@ -78,6 +78,7 @@ function group(g) {
   $("release").hidden = !state.by;
   $("logout").hidden = !state.by;
   fast(g.fast);
+  tenants(g);
   $("credits").hidden = !g.credits;
   list($("balances"), (g.credits ?? []).map(balance));
   setText($("by"), state.by ? "logged in as " + state.by : "read only; to act, run quell page");
@@ -115,6 +116,41 @@ function fast(f) {
   setText($("fast-title"), `Fast policy ${f.policy}`);
   list($("cuts"), f.cuts.length ? f.cuts.map((c) => `${c.id} gets ${percent(c.left)} of its share`) : ["no share is cut"]);
   list($("fast-why"), f.reasons.map((r) => (r.instance ? r.instance + ", " : "") + r.code + ": " + r.text));
+}
+
+// tenants shows how agents' own policies divide machines among control groups.
+function tenants(g) {
+  const machines = g.divided ?? [], all = g.tenants ?? [];
+  $("tenants").hidden = machines.length === 0;
+  list($("divided"), machines.flatMap((m) => {
+    const used = m.used === undefined ? "" : `, ${m.used.toFixed(2)} of ${count(m.cores)} processors in use`;
+    const steal = m.steal === undefined ? "" : `, ${(100 * m.steal).toFixed(1)}% stolen by other machines`;
+    return [`${m.id}: divided by ${m.policy}${used}${steal}${m.why ? ": " + m.why : ""}`,
+      ...(m.problems ?? []).map((text) => `${m.id}: ${text}`)];
+  }));
+  const texts = all.map((t) => [t.id, t.name, t.idle ? "idle" : two(t.slowdown), two(t.processors), two(t.wanted),
+    t.waits === undefined ? "–" : percent(t.waits), limits(t), t.favour === "favoured" ? "more" : t.favour === "held back" ? "less" : "its share",
+    t.why ?? ""]);
+  const body = $("tenant-rows");
+  while (body.children.length > texts.length) body.lastChild.remove();
+  texts.forEach((row, i) => {
+    if (!body.children[i]) {
+      body.append(make("tr"));
+      body.children[i].append(...row.map((_, k) => make("td", "", k >= 2 && k <= 6 ? { class: "n" } : {})));
+    }
+    body.children[i].dataset.favour = all[i].favour ?? "";
+    row.forEach((text, k) => setText(body.children[i].children[k], text));
+  });
+  setText($("more-tenants"), g.more_tenants ? `and ${g.more_tenants} more, which are slowed down less` : "");
+}
+
+const two = (v) => (v === undefined ? "–" : v.toFixed(2));
+const count = (v) => (v === undefined ? "?" : Number(v.toFixed(2)).toString());
+
+// limits says what is set for a tenant: its weight, the processors that it may use at most, or both.
+function limits(t) {
+  const parts = [t.weight === undefined ? "" : "weight " + two(t.weight), t.cap === undefined ? "" : "cap " + two(t.cap)].filter(Boolean);
+  return parts.join(", ") || "none";
 }
 
 // balance says how many credits an instance has, and how long they last.
