@@ -16,15 +16,12 @@ type TLS struct{ CA, Cert, Key string }
 func (t TLS) verifiesClients() bool { return t.CA != "" && t.Cert != "" }
 
 // server returns the configuration of the bus's server, nil if TLS is not configured.
-func (t TLS) server() (*tls.Config, error) { return t.Server("bus.tls") }
-
-// Server returns a server's TLS configuration, nil if TLS is not configured. key is the files' key, for messages.
-func (t TLS) Server(key string) (*tls.Config, error) {
+func (t TLS) server() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
 	if t.Cert == "" || t.Key == "" {
-		return nil, userErrorf("%s: a server needs both cert and key", key)
+		return nil, userErrorf("bus.tls: a server needs both cert and key")
 	}
 	conf, err := t.load()
 	if err != nil || t.CA == "" {

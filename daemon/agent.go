@@ -169,7 +169,8 @@ func (r *reporter) report(files []*config.File) (stop func(), err error) {
 	r.reports = orca.New(time.Now, r.log)
 	r.reports.Serve(serviceNames(files))
 	r.manager.self.registry.MustRegister(r.reports)
-	return r.reports.Listen(address, certfile.Files(r.started.Agent.Secure))
+	secure := r.started.Agent.Secure
+	return r.reports.Listen(address, certfile.Files{Cert: secure.Cert, Key: secure.Key, ClientCA: secure.ClientCA})
 }
 
 // publish sends a reading of the machine to each service, and notes its use of resources for load reports.

@@ -6,9 +6,10 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/keda"
 )
 
@@ -17,20 +18,21 @@ func answerKEDA(file *config.File, c *controller.Controller, log *slog.Logger, s
 	if file.KEDA.Listen == "" {
 		return nil
 	}
-	secure, err := bus.TLS(file.KEDA.TLS).Server("keda.tls")
-	if err != nil {
-		return err
+	secure := file.KEDA.TLS
+	if secure != (config.TLS{}) && (secure.Cert == "" || secure.Key == "") {
+		return &quell.UserError{Err: errors.New("keda.tls: a server needs both cert and key")}
 	}
 	old := max(wantedPeriods*file.Service.Sampling, wantedLeast)
 	address, end, err := keda.Listen(keda.Options{
-		Address: file.KEDA.Listen, TLS: secure, Service: file.Service.Name, Logger: log,
+		Address: file.KEDA.Listen, Secure: certfile.Files{Cert: secure.Cert, Key: secure.Key, ClientCA: secure.CA, CAKey: "ca"},
+		Service: file.Service.Name, Logger: log,
 		Wanted: func() (int, error) { return wanted(c.Status(), time.Now(), old) },
 	})
 	if err != nil {
 		return err
 	}
 	stop.add(func() error { end(); return nil })
-	log.Info("KEDA is answered", "address", address, "tls", secure != nil)
+	log.Info("KEDA is answered", "address", address, "tls", secure.Cert != "")
 	return nil
 }
 

@@ -4,36 +4,23 @@ package keda
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
 	"log/slog"
-	"net"
-	"time"
 
 	"github.com/kedacore/keda/v2/pkg/scalers/externalscaler"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
-	"github.com/quellhq/quell/internal/connlimit"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/grpclimit"
 )
 
 // Metric is the name of the only metric: the wanted number of instances, with a target of one for each instance.
 const Metric = "quell-wanted-instances"
 
-const (
-	dead        = 20 * time.Second // after which time without an answer a connection is closed
-	greet       = 5 * time.Second  // within which a connection must begin to speak HTTP/2
-	mostStreams = 100              // of one connection
-)
-
 // Options say what is served.
 type Options struct {
 	Address string
-	TLS     *tls.Config // nil: without TLS
+	Secure  certfile.Files // without a Cert: no TLS
 	Service string
 	// Wanted returns how many instances are wanted, or why that is unknown at present.
 	Wanted func() (int, error)
@@ -42,25 +29,17 @@ type Options struct {
 
 // Listen answers KEDA until stop is called.
 func Listen(o Options) (address string, stop func(), err error) {
-	open, err := net.Listen("tcp", o.Address)
+	g, err := grpclimit.Open(grpclimit.Options{Address: o.Address, What: "KEDA (keda.listen)", Secure: o.Secure, Section: "keda.tls",
+		Logger: o.Logger})
 	if err != nil {
-		return "", nil, fmt.Errorf("listening for KEDA (keda.listen): %w; choose another address or stop what uses it", err)
-	}
-	listener := grpclimit.Limit(open, connlimit.Beside(connlimit.Files()), o.Logger)
-	options := []grpc.ServerOption{grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: dead / 2, Timeout: dead / 2})}
-	if o.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(o.TLS)))
+		return "", nil, err
 	}
 	s := &server{Options: o, ending: make(chan struct{})}
-	g := grpc.NewServer(options...)
 	externalscaler.RegisterExternalScalerServer(g, s)
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = g.Serve(listener) // returns when it is stopped
-	}()
-	return open.Addr().String(), func() { close(s.ending); g.Stop(); <-ended }, nil
+	go func() { defer close(ended); g.Serve(ctx) }()
+	return g.Address(), func() { close(s.ending); cancel(); <-ended }, nil
 }
 
 type server struct {

@@ -7,10 +7,13 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"log/slog"
 	"math/big"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +24,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/quellhq/quell/internal/certfile"
 )
 
 // client connects as KEDA does.
@@ -104,15 +109,30 @@ func TestTLS(t *testing.T) {
 	}
 	pool, pair := x509.NewCertPool(), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	pool.AddCert(cert)
-	served := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := certfile.Files{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "cert"), CAKey: "ca"}
+	for path, block := range map[string]pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(&block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, certs := range map[string][]tls.Certificate{"with a certificate": {pair}, "without": nil} {
-		c, stop := client(t, Options{TLS: served}, credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: certs}))
+		c, stop := client(t, Options{Secure: files}, credentials.NewTLS(&tls.Config{RootCAs: pool, Certificates: certs}))
 		if _, err := c.IsActive(ctx, ref("web")); (err == nil) != (certs != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
 		stop()
+	}
+	files.ClientCA = files.Key
+	if _, _, err := Listen(Options{Secure: files, Address: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)}); err == nil ||
+		!strings.Contains(err.Error(), "keda.tls.ca: ") {
+		t.Errorf("a key as the clients' authority: %v", err)
 	}
 }
 

@@ -2,29 +2,17 @@ package orca
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"sync"
 	"time"
 
 	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/quellhq/quell/internal/certfile"
-	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/grpclimit"
 )
 
-const (
-	dead        = 20 * time.Second // after which time without an answer a connection is closed
-	greet       = 5 * time.Second  // within which a connection must begin to speak HTTP/2
-	mostStreams = 100              // of one connection
-
-	shortest, longest, usual = time.Second, time.Minute, 10 * time.Second // between two reports
-)
+// Times between two reports.
+const shortest, longest, usual = time.Second, time.Minute, 10 * time.Second
 
 // server answers clients that ask for reports.
 type server struct {
@@ -34,29 +22,16 @@ type server struct {
 
 // Listen answers clients at an address until stop is called, with TLS if files are given.
 func (r *Reports) Listen(address string, secure certfile.Files) (stop func(), err error) {
-	var cert *certfile.Certificate
-	var options []grpc.ServerOption
-	if secure.Cert != "" {
-		if cert, err = certfile.Open(secure, "agent.reports_tls", r.log); err != nil {
-			return nil, err
-		}
-		options = append(options, grpc.Creds(credentials.NewTLS(cert.Config("h2"))))
-	}
-	open, err := net.Listen("tcp", address)
+	s, err := grpclimit.Open(grpclimit.Options{Address: address, What: "load reports (agent.reports)", Secure: secure,
+		Section: "agent.reports_tls", Logger: r.log})
 	if err != nil {
-		return nil, fmt.Errorf("listening for load reports (agent.reports): %w; choose another address or stop what uses it", err)
+		return nil, err
 	}
-	listener := grpclimit.Limit(open, connlimit.Beside(connlimit.Files()), r.log)
-	s := grpc.NewServer(append(options, grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: dead / 2, Timeout: dead / 2}))...)
 	orcaservice.RegisterOpenRcaServiceServer(s, &server{Reports: r})
 	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = s.Serve(listener) }) // returns when it is stopped
-	if cert != nil {
-		running.Go(func() { cert.Follow(ctx) })
-	}
-	return func() { cancel(); s.Stop(); running.Wait() }, nil
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Serve(ctx) }()
+	return func() { cancel(); <-ended }, nil
 }
 
 // every returns how often a client that asks for an interval gets reports.

@@ -406,7 +406,7 @@ func TestHeldConnections(t *testing.T) {
 	a := newInstance(t, nil)
 	l := newLab(t)
 	control := l.control(nil)
-	control.listener.Limiter.Resize(most)
+	control.grpc.Limiter().Resize(most)
 	if err := control.Apply(t.Context(), []quell.Backend{backend("a", a, 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -426,6 +426,6 @@ func TestHeldConnections(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.Close() })
 	}
-	eventually(t, "the limit holds", func() bool { return control.listener.Limiter.Open() <= most })
+	eventually(t, "the limit holds", func() bool { return control.grpc.Limiter().Open() <= most })
 	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
 }

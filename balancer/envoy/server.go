@@ -3,9 +3,6 @@ package envoy
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,9 +16,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	xds "github.com/envoyproxy/go-control-plane/pkg/server/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/quellhq/quell"
@@ -29,17 +23,14 @@ import (
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/certfile"
-	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/grpclimit"
 	"github.com/quellhq/quell/internal/tick"
 )
 
 const (
-	reportEvery  = time.Second      // how often Envoys report their load
-	refreshEvery = time.Second      // how often they are told about health
-	dead         = 20 * time.Second // after which time without an answer a connection is closed
-	greet        = 5 * time.Second  // within which a connection must begin to speak HTTP/2
-	mostStreams  = 1000             // of one connection
+	reportEvery  = time.Second // how often Envoys report their load
+	refreshEvery = time.Second // how often they are told about health
+	mostStreams  = 1000        // of one connection
 )
 
 // server is what Envoys connect to. It is the driver's meter, too.
@@ -51,8 +42,7 @@ type server struct {
 	settings *Settings
 	in       balancer.Service
 	recorder *measure.Recorder
-	listener *grpclimit.Listener
-	grpc     *grpc.Server
+	grpc     *grpclimit.Server
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 	ids      atomic.Int64
@@ -65,44 +55,23 @@ type server struct {
 
 // serve listens for Envoys until the meter is stopped.
 func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Reading)) (*server, error) {
-	cert, err := s.certificate(d.opts.Logger)
+	open, err := grpclimit.Open(grpclimit.Options{Address: s.Listen, What: "Envoy", Section: "balancer.envoy", Streams: mostStreams,
+		Secure: certfile.Files{Cert: s.Cert, Key: s.Key, ClientCA: s.ClientCA}, Logger: d.opts.Logger})
 	if err != nil {
 		return nil, err
 	}
-	var secure []grpc.ServerOption
-	if cert != nil {
-		secure = append(secure, grpc.Creds(credentials.NewTLS(cert.Config("h2"))))
-	}
-	open, err := net.Listen("tcp", s.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listening for Envoy: %w; choose another address or stop what uses it", err)
-	}
-	listener := grpclimit.Limit(open, connlimit.Beside(connlimit.Files()), d.opts.Logger)
 	ctx, cancel := context.WithCancel(context.Background())
-	v := &server{driver: d, settings: s, in: in, recorder: measure.NewRecorder(in, publish), listener: listener, cancel: cancel}
-	v.grpc = grpc.NewServer(append(secure, grpc.MaxConcurrentStreams(mostStreams), grpc.StatsHandler(listener), grpc.ConnectionTimeout(greet),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: dead / 2, Timeout: dead / 2}))...)
+	v := &server{driver: d, settings: s, in: in, recorder: measure.NewRecorder(in, publish), grpc: open, cancel: cancel}
 	eds := xds.NewServer(ctx, only{d.cache}, v.callbacks())
 	discovery.RegisterAggregatedDiscoveryServiceServer(v.grpc, eds)
 	endpointservice.RegisterEndpointDiscoveryServiceServer(v.grpc, eds)
 	accesslog.RegisterAccessLogServiceServer(v.grpc, v)
 	loadstats.RegisterLoadReportingServiceServer(v.grpc, v)
 	d.watch(ctx, s.Health)
-	if cert != nil {
-		v.running.Go(func() { cert.Follow(ctx) })
-	}
 	v.running.Go(func() { v.accept(ctx) })
 	v.running.Go(func() { v.recorder.Run(ctx, d.instances, v.judge) })
 	v.running.Go(func() { v.refresh(ctx) })
 	return v, nil
-}
-
-// certificate opens the controller's certificate; nil: without TLS.
-func (s *Settings) certificate(log *slog.Logger) (*certfile.Certificate, error) {
-	if s.Cert == "" {
-		return nil, nil
-	}
-	return certfile.Open(certfile.Files{Cert: s.Cert, Key: s.Key, ClientCA: s.ClientCA}, "balancer.envoy", log)
 }
 
 // watch checks the health of all instances until ctx ends.
@@ -118,11 +87,8 @@ func (v *server) accept(ctx context.Context) {
 	select {
 	case <-v.driver.first:
 	case <-ctx.Done():
-		v.listener.Close()
-		return
 	}
-	v.running.Go(func() { <-ctx.Done(); v.grpc.Stop() })
-	_ = v.grpc.Serve(v.listener) // returns when it is stopped
+	v.grpc.Serve(ctx)
 }
 
 // refresh tells Envoys about health.

@@ -3,6 +3,7 @@ package certfile
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,7 +23,10 @@ import (
 type Files struct {
 	Cert, Key string
 	ClientCA  string // certificates of those who sign clients' certificates; empty: clients need none
+	CAKey     string // the key that names ClientCA, for messages; empty: client_ca
 }
+
+func (f *Files) caKey() string { return cmp.Or(f.CAKey, "client_ca") }
 
 // maxPEM is the largest size of such a file.
 const maxPEM = 1 << 20
@@ -74,7 +78,7 @@ func (c *Certificate) look() error {
 	if len(texts) > 2 {
 		next.clients = x509.NewCertPool()
 		if !next.clients.AppendCertsFromPEM(texts[2]) {
-			return fmt.Errorf("%s.client_ca: %s has no certificate in PEM", c.section, c.files.ClientCA)
+			return fmt.Errorf("%s.%s: %s has no certificate in PEM", c.section, c.files.caKey(), c.files.ClientCA)
 		}
 	}
 	c.use(&next)
@@ -83,8 +87,8 @@ func (c *Certificate) look() error {
 
 // read returns the content of the files.
 func (c *Certificate) read() (texts [][]byte, err error) {
-	for _, f := range []struct{ key, path string }{{"cert", c.files.Cert}, {"key", c.files.Key}, {"client_ca", c.files.ClientCA}} {
-		if f.path == "" && f.key == "client_ca" {
+	for _, f := range []struct{ key, path string }{{"cert", c.files.Cert}, {"key", c.files.Key}, {c.files.caKey(), c.files.ClientCA}} {
+		if f.path == "" && f.key == c.files.caKey() {
 			continue
 		}
 		text, err := namedfile.Read(f.path, maxPEM)

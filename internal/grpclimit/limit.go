@@ -1,4 +1,4 @@
-// Package grpclimit limits the connections of a gRPC server.
+// Package grpclimit opens gRPC servers whose connections and streams are limited, and whose certificate follows its files.
 package grpclimit
 
 import (
@@ -39,8 +39,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-// Limit limits a listener to so many connections.
-func Limit(ln net.Listener, most int, log *slog.Logger) *Listener {
+// limit limits a listener to so many connections.
+func limit(ln net.Listener, most int, log *slog.Logger) *Listener {
 	return &Listener{Listener: connlimit.Listener{Listener: ln, Limiter: connlimit.New(most, log)}, conns: map[string]*connlimit.Conn{}}
 }
 
