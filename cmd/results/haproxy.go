@@ -51,7 +51,7 @@ func compare(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*exp
 		c.Plots = append(c.Plots, labPlot{about, filepath.Base(plots) + "/" + name})
 		return plot(filepath.Join(plots, name))
 	}
-	err := draw("violation against cost", "tradeoff-"+sc.Name+".png", func(path string) error { return plotTradeoff(path, c.All) })
+	err := draw("violation against cost", "tradeoff-"+sc.Name+".png", func(path string) error { return plotTradeoff(path, tradeoffs(c.All)) })
 	if err != nil {
 		return err
 	}

@@ -108,8 +108,9 @@ func plotMedians(path string, rows []iceTableRow) error {
 	least := slices.MinFunc(rows, func(a, b iceTableRow) int { return cmp.Compare(a.DisturbedMS, b.DisturbedMS) })
 	p.Title.Text = fmt.Sprintf("%s over %s has the lowest median beside the neighbour: %.0f ms", least.Title, least.Scheduling,
 		least.DisturbedMS)
-	p.Legend.Top, p.Y.Min = true, 0
+	p.Legend.Top, p.Y.Min, p.Y.Max = true, 0, 1.2*p.Y.Max // room for the legend
 	p.NominalX(shortTitles(titles)...)
+	p.X.Min, p.X.Max = -0.6, float64(len(titles))-0.4
 	return figure.WriteAbove(path, p)
 }
 
@@ -210,19 +211,23 @@ func (r streamRow) Texts() []string {
 
 func plotStreams(path string, s *streamFigures) error {
 	panels := []struct {
-		label  string
-		rows   []streamRow
-		titles []string
+		found, label string
+		rows         []streamRow
+		titles       []string
 	}{
-		{"workers, weight 100", s.Workers, []string{"without neighbour", "beside the neighbour"}},
-		{"weight, beside the neighbour", s.Weights, nil},
+		{shortest(s.Workers, 1, "Beside the neighbour frames come soonest with %d workers: after %.0f ms"), "workers, weight 100", s.Workers,
+			[]string{"without neighbour", "beside the neighbour"}},
+		{shortest(s.Weights, 0, "they come soonest at a weight of %d: after %.0f ms"), "weight, beside the neighbour", s.Weights, nil},
+	}
+	if len(s.Counts) > 0 {
+		panels[1].found = fmt.Sprintf("With %d workers %s", s.Counts[0], panels[1].found)
 	}
 	for _, n := range s.Counts {
 		panels[1].titles = append(panels[1].titles, fmt.Sprintf("%d workers", n))
 	}
 	var plots []*plot.Plot
 	for _, panel := range panels {
-		p := figure.New("", panel.label, "mean frame delay, ms")
+		p := figure.New(panel.found, panel.label, "mean frame delay, ms")
 		figure.Logarithmic(&p.Y)
 		var lines []figure.Series
 		for column, title := range panel.titles {
@@ -237,7 +242,17 @@ func plotStreams(path string, s *streamFigures) error {
 	return figure.WriteAbove(path, plots...)
 }
 
-// delaysOf are the measured mean delays of a column.
+// shortest says in which row a column has the shortest delay; format takes the row's number and the delay in milliseconds.
+func shortest(rows []streamRow, column int, format string) string {
+	line := delaysOf(rows, column)
+	if len(line) == 0 {
+		return ""
+	}
+	best := slices.MinFunc(line, func(a, b plotter.XY) int { return cmp.Compare(a.Y, b.Y) })
+	return fmt.Sprintf(format, int(best.X), best.Y)
+}
+
+// delaysOf are the measured mean delays of a column, in the order of their rows' numbers.
 func delaysOf(rows []streamRow, column int) (line plotter.XYs) {
 	for _, row := range rows {
 		c := row.Cells[column]
@@ -248,5 +263,6 @@ func delaysOf(rows []streamRow, column int) (line plotter.XYs) {
 			line = append(line, plotter.XY{X: float64(row.At), Y: ms})
 		}
 	}
+	slices.SortFunc(line, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 	return line
 }

@@ -83,7 +83,7 @@ func main() {
 
 // usage says what can be measured. Nothing is measured unless it is named: some pages take an hour and need root.
 func usage() string {
-	return "usage: go run ./cmd/results all | stale | PAGE[:PART]...\npages: " + strings.Join(slices.Sorted(maps.Keys(experiments)), " ") +
+	return "usage: go run ./cmd/results all | stale | plots | PAGE[:PART]...\npages: " + strings.Join(slices.Sorted(maps.Keys(experiments)), " ") +
 		"\npages with parts (PAGE:page only writes the page): " + strings.Join(slices.Sorted(maps.Keys(pageParts)), " ")
 }
 
@@ -95,6 +95,12 @@ func run(ctx context.Context, names []string) error {
 		return nil
 	case len(names) == 1 && names[0] == "stale":
 		return tellStale(ctx, dir)
+	case len(names) == 1 && names[0] == "plots":
+		drawn, err := drawKept(dir)
+		for _, path := range drawn {
+			fmt.Println("drawn from live.json:", path)
+		}
+		return err
 	case len(names) == 1 && names[0] == "all":
 		names = slices.Sorted(maps.Keys(experiments))
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"slices"
@@ -98,15 +99,35 @@ func disturbance(r *experiment.Record, host string) plotter.XYs {
 	return line
 }
 
+// tradeoffPoint is a run of a comparison.
+type tradeoffPoint struct {
+	Title, Rule string
+	Violation   float64 // seconds
+	Over        float64 // share of requests above the threshold
+	Cost        float64 // instance-seconds
+}
+
+// tradeoffs are the points of the runs of a comparison: medians over the seeds.
+func tradeoffs(all []contender) (points []tradeoffPoint) {
+	for _, c := range all {
+		points = append(points, tradeoffPoint{c.Title, c.rule(), c.Violation(), c.Over(), c.Cost()})
+	}
+	return points
+}
+
 // plotTradeoff draws the violation against cost and, below, the share of requests over the threshold against cost. Each policy and
-// size is one point, a median; a line joins the sizes of one rule.
-func plotTradeoff(path string, all []contender) error {
-	violation, err := tradeoff("violation, s", all, contender.Violation)
+// size is one point; a line joins the sizes of one rule.
+func plotTradeoff(path string, all []tradeoffPoint) error {
+	violation, err := tradeoff("violation, s", all, func(p tradeoffPoint) float64 { return p.Violation })
 	if err != nil {
 		return err
 	}
-	violation.Title.Text = "violation and slow requests against cost (lower left is better)"
-	over, err := tradeoff("requests over the threshold, %", all, func(c contender) float64 { return 100 * c.Over() })
+	least := slices.MinFunc(all, func(a, b tradeoffPoint) int {
+		return cmp.Or(cmp.Compare(a.Violation, b.Violation), cmp.Compare(a.Cost, b.Cost))
+	})
+	violation.Title.Text = fmt.Sprintf("%s misses the objective least: for %g s, at %.0f instance-seconds (lower left is better)", least.Title,
+		least.Violation, least.Cost)
+	over, err := tradeoff("requests over the threshold, %", all, func(p tradeoffPoint) float64 { return 100 * p.Over })
 	if err != nil {
 		return err
 	}
@@ -114,16 +135,15 @@ func plotTradeoff(path string, all []contender) error {
 	return figure.WriteAbove(path, violation, over)
 }
 
-func tradeoff(label string, all []contender, value func(contender) float64) (*plot.Plot, error) {
+func tradeoff(label string, all []tradeoffPoint, value func(tradeoffPoint) float64) (*plot.Plot, error) {
 	p := figure.New("", "", label)
 	series := map[string]plotter.XYs{}
 	var order []string
 	for _, c := range all {
-		name := c.rule()
-		if series[name] == nil {
-			order = append(order, name)
+		if series[c.Rule] == nil {
+			order = append(order, c.Rule)
 		}
-		series[name] = append(series[name], plotter.XY{X: c.Cost(), Y: value(c)})
+		series[c.Rule] = append(series[c.Rule], plotter.XY{X: c.Cost, Y: value(c)})
 	}
 	var lines []figure.Series
 	for i, col := range figure.Runs(order...) {
@@ -132,7 +152,7 @@ func tradeoff(label string, all []contender, value func(contender) float64) (*pl
 	if err := figure.AddLines(p, lines...); err != nil {
 		return nil, err
 	}
-	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 1.15*p.Y.Max
+	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, max(1.15*p.Y.Max, 1) // all may be 0
 	return p, nil
 }
 
