@@ -138,9 +138,9 @@ func (h *History) Points(after int64) (points []Point, whole bool) {
 		return 0
 	})
 	if after <= 0 || !found {
-		return slices.Clone(h.points), true
+		return append([]Point{}, h.points...), true // never nil: browsers expect a list
 	}
-	return slices.Clone(h.points[i+1:]), false
+	return append([]Point{}, h.points[i+1:]...), false
 }
 
 // Marks returns the marks with numbers above id.
@@ -154,7 +154,7 @@ func (h *History) Marks(id uint64) []Mark {
 		}
 		return int(min(m.ID-id, 1))
 	})
-	return slices.Clone(h.marks[i:])
+	return append([]Mark{}, h.marks[i:]...) // never nil: browsers expect a list
 }
 
 // thin halves the older half of the points, by merging neighbours in pairs.

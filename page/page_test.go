@@ -217,8 +217,12 @@ func TestListsAreBounded(t *testing.T) {
 	}
 	x = newFixture(t, 1)
 	x.set(func(s *controller.Status) { *s = controller.Status{Service: "shop"} })
-	if g := x.now(t).Group; g.Fast != nil || len(g.Credits)+len(g.Noisy) > 0 {
-		t.Errorf("without both: %+v", g)
+	n := x.now(t)
+	if g := n.Group; g.Fast != nil || len(g.Credits)+len(g.Noisy)+len(g.Tenants) > 0 {
+		t.Errorf("without any: %+v", g)
+	}
+	if n.Points == nil || n.Marks == nil {
+		t.Error("before the first decision points and marks are null: browsers expect lists")
 	}
 }
 

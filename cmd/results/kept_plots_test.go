@@ -123,7 +123,7 @@ func TestPlotOfARunWithManyInstances(t *testing.T) {
 		t.Errorf("%d lines, of which the first two are at %v and %v", len(lines), lines[0].Points[3].Y, lines[1].Points[3].Y)
 	}
 	path := filepath.Join(t.TempDir(), "run.png")
-	sc := &scenario.Scenario{Duration: 18 * time.Second}
+	sc := &scenario.Scenario{Duration: 18 * time.Second, Hosts: []scenario.Host{{ID: "h1", Network: 1e8, Cores: 1, DiskIOPS: 100, Memory: 1}}}
 	sc.Service.SLO = quell.SLO{Metric: quell.Mean, Threshold: threshold}
 	if err := plotRun(path, "prima/leastconn", sc, r); err != nil {
 		t.Fatal(err)
