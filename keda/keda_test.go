@@ -114,8 +114,10 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	files := certfile.Files{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "cert"), CAKey: "ca"}
-	for path, block := range map[string]pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
+	files := certfile.Files{Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), ClientCA: filepath.Join(dir, "cert"),
+		CAKey: "ca"}
+	for path, block := range map[string]pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der},
+		files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(&block), 0o600); err != nil {
 			t.Fatal(err)
 		}

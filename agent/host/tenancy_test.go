@@ -34,7 +34,8 @@ func TestTenancy(t *testing.T) {
 	s := Status{Host: "h", Policy: "acs", Machine: &quell.Observation{WindowS: 10, Sched: &quell.Sched{Cores: 2, RunS: 19},
 		CPU: &quell.CPUTime{Steal: 0.03}}, Groups: []quell.Instance{group("web", 1.2, 0.2), group("db", 0.7, 0.5), group("cron", 0, 0)},
 		Plan: &quell.Plan{Tenants: map[string]quell.Tenant{"web": {Slowdown: ptr(1.2), Wanted: ptr(1.5)},
-			"db": {Slowdown: ptr(2), Wanted: ptr(1.4)}, "cron": {Idle: true}}, Limits: []quell.Limit{weight("web", 0.6), weight("db", 2), weight("cron", 1), weight("/system.slice", 3)},
+			"db": {Slowdown: ptr(2), Wanted: ptr(1.4)}, "cron": {Idle: true}},
+			Limits:  []quell.Limit{weight("web", 0.6), weight("db", 2), weight("cron", 1), weight("/system.slice", 3)},
 			Reasons: []quell.Reason{{Code: "acs_uneven", Text: "they differ"}, {Code: "acs_weighted", Instance: "db", Text: "slowdown 2"}}},
 		Unread: map[string]string{"group x": "it is gone"}}
 	got := s.Tenancy()

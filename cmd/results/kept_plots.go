@@ -14,8 +14,8 @@ import (
 	"github.com/quellhq/quell/policy/table"
 )
 
-// Records of the lab stay on the machine that measured. Plots whose figures are in the tables that live.json keeps can be drawn again without
-// them, for example after a change of the palette.
+// Records of the lab stay on the machine that measured. Plots whose figures are in the tables that live.json keeps can be drawn again
+// without them, for example after a change of the palette.
 
 // keptPlot matches the name of such a plot in the text of a part.
 var keptPlot = regexp.MustCompile(`\]\(((?:haproxy|resources|ice)/(tradeoff-[a-z0-9-]+|[a-z-]+-medians|streaming)\.png)\)`)
@@ -100,7 +100,7 @@ func trimmed(cells []string) []string {
 // amountAtFront is the number with which a cell begins.
 var amountAtFront = regexp.MustCompile(`^[0-9.]+`)
 
-// numbers returns the numbers with which the cells of some columns begin, by row. A cell with "-" is an error, as is a column that is not there.
+// numbers returns the numbers with which the cells of some columns begin, by row. A cell with "-" is an error, as is a missing column.
 func (t keptTable) numbers(columns ...string) (rows [][]float64, err error) {
 	for _, cells := range t.rows {
 		var row []float64
@@ -124,7 +124,8 @@ func (t keptTable) numbers(columns ...string) (rows [][]float64, err error) {
 func keptTradeoff(t keptTable) (points []tradeoffPoint, err error) {
 	rows, err := t.numbers("violation", "requests over the threshold", "instance-seconds")
 	for i, row := range rows {
-		points = append(points, tradeoffPoint{Title: t.rows[i][0], Rule: ruleOf(t.rows[i][0]), Violation: row[0], Over: row[1] / 100, Cost: row[2]})
+		title := t.rows[i][0]
+		points = append(points, tradeoffPoint{Title: title, Rule: ruleOf(title), Violation: row[0], Over: row[1] / 100, Cost: row[2]})
 	}
 	return points, err
 }

@@ -83,7 +83,8 @@ func main() {
 
 // usage says what can be measured. Nothing is measured unless it is named: some pages take an hour and need root.
 func usage() string {
-	return "usage: go run ./cmd/results all | stale | plots | PAGE[:PART]...\npages: " + strings.Join(slices.Sorted(maps.Keys(experiments)), " ") +
+	return "usage: go run ./cmd/results all | stale | plots | PAGE[:PART]...\npages: " +
+		strings.Join(slices.Sorted(maps.Keys(experiments)), " ") +
 		"\npages with parts (PAGE:page only writes the page): " + strings.Join(slices.Sorted(maps.Keys(pageParts)), " ")
 }
 

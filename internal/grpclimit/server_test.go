@@ -32,8 +32,8 @@ func writePair(t *testing.T, files certfile.Files, serial int64) *x509.CertPool 
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,8 @@ func writePair(t *testing.T, files certfile.Files, serial int64) *x509.CertPool 
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
-	for path, block := range map[string]pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der}, files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for path, block := range map[string]pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: der},
+		files.Key: {Type: "PRIVATE KEY", Bytes: secret}} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(&block), 0o600); err != nil {
 			t.Fatal(err)
 		}
