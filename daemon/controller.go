@@ -369,7 +369,7 @@ func newBalancer(
 	return driver, nil
 }
 
-// measuring is a balancer whose requests are measured in the controller's process.
+// measuring is a balancer whose requests may be measured in the controller's process. If they are not, the meter is nil.
 type measuring interface {
 	Measure(driver balancer.Driver, s balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error)
 }
@@ -398,7 +398,7 @@ func measure(
 			c.Observe(r, time.Now())
 		}
 	})
-	if err != nil {
+	if err != nil || meter == nil {
 		return nil, err
 	}
 	stop.add(func() error { meter.Stop(); return nil })

@@ -24,6 +24,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
 )
 
@@ -45,6 +46,7 @@ type Driver struct {
 	opts   Options
 	cache  *cache.LinearCache
 	fleet  fleet
+	loads  envoylog.Loads
 	checks *health.Checks
 	first  chan struct{} // closed as soon as there are endpoints to give
 
@@ -217,7 +219,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 
 // inFlight returns the requests in progress at an instance, as Envoys report them. If none does, a drain counts as open for its whole time.
 func (d *Driver) inFlight(e *entry) int64 {
-	open, reported := d.fleet.open(e.Numeric)
+	open, reported := d.loads.Open(e.Numeric)
 	if !reported && e.Drain && time.Since(e.Since) < d.opts.Drain {
 		return 1
 	}
@@ -239,16 +241,6 @@ func socket(address string) *core.Address {
 	return &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
 		Address: a.Addr().String(), PortSpecifier: &core.SocketAddress_PortValue{PortValue: uint32(a.Port())},
 	}}}
-}
-
-// plain is the address of a socket in Envoy's terms as numeric writes it; empty if it is none.
-func plain(address *core.Address) string {
-	s := address.GetSocketAddress()
-	ip, err := netip.ParseAddr(s.GetAddress())
-	if err != nil {
-		return ""
-	}
-	return balancer.Plain(netip.AddrPortFrom(ip, uint16(s.GetPortValue()))).String()
 }
 
 // addresses returns the address of each instance.

@@ -16,6 +16,7 @@ import (
 	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -390,7 +391,7 @@ func TestAThousandEndpoints(t *testing.T) {
 		endpoints := r.(*endpoint.ClusterLoadAssignment).Endpoints[0].LbEndpoints
 		last := endpoints[999]
 		if len(endpoints) != 1000 || last.GetLoadBalancingWeight().GetValue() != mostWeight ||
-			endpoints[1].GetLoadBalancingWeight().GetValue() != 10 || plain(last.GetEndpoint().GetAddress()) != "[fd00::3e8]:80" {
+			endpoints[1].GetLoadBalancingWeight().GetValue() != 10 || envoylog.Plain(last.GetEndpoint().GetAddress()) != "[fd00::3e8]:80" {
 			t.Errorf("%s: %d endpoints, the last one is %v", name, len(endpoints), last)
 		}
 	}
@@ -406,7 +407,7 @@ func TestHeldConnections(t *testing.T) {
 	a := newInstance(t, nil)
 	l := newLab(t)
 	control := l.control(nil)
-	control.grpc.Limiter().Resize(most)
+	control.port.Limiter().Resize(most)
 	if err := control.Apply(t.Context(), []quell.Backend{backend("a", a, 1)}); err != nil {
 		t.Fatal(err)
 	}
@@ -426,6 +427,6 @@ func TestHeldConnections(t *testing.T) {
 		}
 		t.Cleanup(func() { conn.Close() })
 	}
-	eventually(t, "the limit holds", func() bool { return control.grpc.Limiter().Open() <= most })
+	eventually(t, "the limit holds", func() bool { return control.port.Limiter().Open() <= most })
 	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
 }

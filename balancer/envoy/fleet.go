@@ -7,9 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
-	endpoint "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
@@ -18,10 +16,9 @@ type fleet struct {
 	log *slog.Logger
 
 	mu       *sync.Mutex
-	version  int                  // counts the changes of the endpoints
-	streams  map[int64]*stream    // of endpoints
-	reports  map[int64]*reporting // of load
-	everSeen bool                 // an Envoy has asked for endpoints
+	version  int               // counts the changes of the endpoints
+	streams  map[int64]*stream // of endpoints
+	everSeen bool              // an Envoy has asked for endpoints
 }
 
 // stream is a connection over which an Envoy gets endpoints.
@@ -32,17 +29,8 @@ type stream struct {
 	refused  string         // why it refused the last response
 }
 
-// reporting is a connection over which an Envoy reports its load.
-type reporting struct {
-	at   time.Time
-	open map[string]int64 // requests in progress by address
-}
-
-// silent is after which time a report of load is too old.
-const silent = 5 * reportEvery
-
 func newFleet(log *slog.Logger) fleet {
-	return fleet{log: log, mu: &sync.Mutex{}, streams: map[int64]*stream{}, reports: map[int64]*reporting{}}
+	return fleet{log: log, mu: &sync.Mutex{}, streams: map[int64]*stream{}}
 }
 
 // changed notes that the endpoints are about to change.
@@ -145,54 +133,4 @@ func (f *fleet) err(listen string) error {
 		errs = append(errs, fmt.Errorf("no Envoy has asked for endpoints at %s yet", listen))
 	}
 	return errors.Join(errs...)
-}
-
-// reported keeps a report of load.
-func (f *fleet) reported(id int64, stats []*endpoint.ClusterStats, clusters []string, now time.Time) {
-	open := map[string]int64{}
-	for _, c := range stats {
-		if !slices.Contains(clusters, c.GetClusterName()) && !slices.Contains(clusters, c.GetClusterServiceName()) {
-			continue
-		}
-		for _, l := range c.GetUpstreamLocalityStats() {
-			for _, e := range l.GetUpstreamEndpointStats() {
-				open[plain(e.GetAddress())] += int64(e.GetTotalRequestsInProgress())
-			}
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reports[id] = &reporting{at: now, open: open}
-}
-
-func (f *fleet) reportsNoMore(id int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.reports, id)
-}
-
-// open returns the requests in progress at an address, and whether any Envoy reports them.
-func (f *fleet) open(address string) (n int64, reported bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.reports {
-		if time.Since(r.at) < silent {
-			n, reported = n+r.open[address], true
-		}
-	}
-	return n, reported
-}
-
-// busy returns whether Envoys report requests in progress.
-func (f *fleet) busy() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.reports {
-		for _, n := range r.open {
-			if n > 0 {
-				return true
-			}
-		}
-	}
-	return false
 }

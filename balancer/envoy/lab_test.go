@@ -19,6 +19,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -190,7 +191,7 @@ func (l *lab) options() Options {
 
 // settings of a controller whose checks only connect.
 func (l *lab) settings() Settings {
-	return Settings{Listen: l.quell, Clusters: []string{"web"},
+	return Settings{Settings: envoylog.Settings{Listen: l.quell, Clusters: []string{"web"}},
 		Health: health.Options{Interval: 20 * time.Millisecond, Timeout: time.Second, Fall: 2, Rise: 1}}
 }
 

@@ -2,14 +2,13 @@ package envoy
 
 import (
 	"context"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/setting"
 )
@@ -24,10 +23,7 @@ var Kind = balancer.Kind{
 
 // Settings are their configuration.
 type Settings struct {
-	Listen     string   // where Envoys connect to
-	Clusters   []string // the clusters whose endpoints are the instances
-	Cert, Key  string   // certificate of the controller and its key, in PEM; empty: no TLS
-	ClientCA   string   // certificates that sign those of Envoys; empty: they need none
+	envoylog.Settings
 	Scheduling quell.Scheduling
 	Health     health.Options
 }
@@ -36,19 +32,12 @@ type Settings struct {
 func (s *Settings) Keys() setting.Table {
 	return setting.Table{
 		setting.Opt("health", s.Health.Keys(), "how the controller checks instances; Envoys send no requests to those that fail"),
-		setting.Req("envoy", setting.Table{
-			setting.Req("listen", setting.ListenAddress(&s.Listen),
-				"address to which Envoys connect for endpoints, and with their access log and load reports"),
-			setting.Req("clusters", setting.ListOf(&s.Clusters, "", func(s *string) setting.Value { return setting.Text(s) }).AtLeast(1),
-				"names of the clusters (or their service_name) whose endpoints are the instances; others are never touched"),
-			setting.Opt("cert", setting.Text(&s.Cert), "certificate of the controller, in PEM").Or("none: without TLS, only on this machine"),
-			setting.Opt("key", setting.Text(&s.Key), "its key").Or("none"),
-			setting.Opt("client_ca", setting.Text(&s.ClientCA),
-				"certificates of those who sign Envoys' certificates; Envoys then need one").Or("none"),
+		setting.Req("envoy", append(s.Settings.Keys("address to which Envoys connect for endpoints, and with their access log and load reports",
+			"names of the clusters (or their service_name) whose endpoints are the instances; others are never touched"),
 			setting.Opt("balance", setting.OneOf(&s.Scheduling, Balances),
 				"lb_policy of the clusters: what a group can carry is learned sooner; leastconn stands for LEAST_REQUEST").
 				Or("unknown"),
-		}, "how Envoys reach the controller, and their clusters"),
+		), "how Envoys reach the controller, and their clusters"),
 	}
 }
 
@@ -59,29 +48,7 @@ var Balances = []quell.Scheduling{quell.RoundRobin, quell.LeastConn}
 func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
 
 // Check reports keys that contradict each other.
-func (s *Settings) Check(d *setting.Decoder) {
-	const at = "balancer.envoy."
-	if (s.Cert == "") != (s.Key == "") && d.Sound(at+"cert", at+"key") {
-		d.Refuse(at+"cert", "give both or none", "a certificate and its key belong together")
-	}
-	if s.ClientCA != "" && s.Cert == "" && d.Sound(at+"client_ca") {
-		d.Refuse(at+"client_ca", "set cert and key, too", "without TLS nobody shows a certificate")
-	}
-	if s.Cert == "" && !loopback(s.Listen) && d.Sound(at+"listen") {
-		d.Refuse(at+"listen", "set cert, key and client_ca, or listen on 127.0.0.1",
-			"anybody who reaches %s could read the endpoints and report false response times", s.Listen)
-	}
-}
-
-// loopback returns whether only this machine reaches an address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
+func (s *Settings) Check(d *setting.Decoder) { s.Settings.Check(d, "balancer.envoy.") }
 
 // Where returns the address and the clusters, as text for people.
 func (s *Settings) Where() string { return s.Listen + " " + strings.Join(s.Clusters, ",") }
@@ -90,7 +57,7 @@ func (s *Settings) Where() string { return s.Listen + " " + strings.Join(s.Clust
 func (s *Settings) Manages() []string { return []string{"listener " + s.Listen} }
 
 // Files returns the paths that are relative to the configuration.
-func (s *Settings) Files(string) []*string { return []*string{&s.Cert, &s.Key, &s.ClientCA} }
+func (s *Settings) Files(string) []*string { return s.Settings.Files() }
 
 // New makes the driver.
 func (s *Settings) New(in balancer.Service) (balancer.Driver, error) {

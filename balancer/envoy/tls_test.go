@@ -19,6 +19,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/envoylog"
 )
 
 // authority signs certificates.
@@ -115,13 +116,14 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for why, s := range map[string]Settings{
+	for why, o := range map[string]envoylog.Settings{
 		"no such file":      {Cert: filepath.Join(dir, "none"), Key: key},
 		"not a certificate": {Cert: empty, Key: key},
 		"no client ca":      {Cert: ca, Key: key, ClientCA: filepath.Join(dir, "none")},
 		"an empty one":      {Cert: ca, Key: key, ClientCA: empty},
 	} {
-		s.Listen = "127.0.0.1:0"
+		o.Listen = "127.0.0.1:0"
+		s := Settings{Settings: o}
 		if _, err := s.Measure(d, balancer.Service{}, nil); !errors.As(err, new(*quell.UserError)) {
 			t.Errorf("%s: %v", why, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
 )
 
@@ -43,6 +44,8 @@ type Driver struct {
 
 	mu       sync.Mutex
 	entries  []*entry
+	loads    envoylog.Loads
+	numeric  map[string][]string // the resolved form of addresses
 	memory   balancer.Memory[entry]
 	resource quell.Resource
 	capacity map[string]float64
@@ -191,9 +194,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 		s := quell.BackendState{
 			Backend: quell.Backend{ID: e.ID, Address: e.Address, Probe: e.Probe, Weight: e.Share, Draining: e.Drain, Held: e.Drain && e.Held}}
 		s.Healthy, s.Health = d.checks.Of(e.ID)
-		if e.Drain && time.Since(e.Since) < d.opts.Drain {
-			s.InFlight = 1
-		}
+		s.InFlight = d.inFlight(e)
 		if !e.told {
 			s.Address = ""
 		}
@@ -201,6 +202,56 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	}
 	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
 	return states, nil
+}
+
+// inFlight returns the requests in progress at an instance, as Envoys report them. If none does, a drain counts as open for its whole time.
+// The caller holds the lock.
+func (d *Driver) inFlight(e *entry) (open int64) {
+	known := false
+	for _, address := range d.numeric[e.Address] {
+		n, reported := d.loads.Open(address)
+		open, known = open+n, known || reported
+	}
+	if !known && e.Drain && time.Since(e.Since) < d.opts.Drain {
+		return 1
+	}
+	return open
+}
+
+// addresses returns the resolved addresses of all instances, for readings. A name that cannot be resolved is tried again the next time.
+func (d *Driver) addresses(ctx context.Context) map[string][]string {
+	given, known := d.given()
+	numeric, list := map[string][]string{}, map[string][]string{}
+	for id, address := range given {
+		if numeric[address] = known[address]; numeric[address] == nil {
+			numeric[address] = resolved(ctx, address)
+		}
+		list[id] = numeric[address]
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.numeric = numeric
+	return list
+}
+
+// given returns the address of each instance, and what is known of addresses.
+func (d *Driver) given() (at map[string]string, numeric map[string][]string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at = make(map[string]string, len(d.entries))
+	for _, e := range d.entries {
+		at[e.ID] = e.Address
+	}
+	return at, d.numeric
+}
+
+// resolved returns the addresses that an address stands for; none if it cannot be resolved.
+func resolved(ctx context.Context, address string) (list []string) {
+	found, _ := balancer.Resolve(ctx, address)
+	for _, a := range found {
+		list = append(list, a.String())
+	}
+	return list
 }
 
 // Restore ends the reports, so that clients forget the weights.

@@ -1,4 +1,4 @@
-package envoy
+package envoylog
 
 import (
 	"time"
@@ -21,7 +21,7 @@ type logged struct {
 func read(e *accesslog.HTTPAccessLogEntry) logged {
 	p, flags := e.GetCommonProperties(), e.GetCommonProperties().GetResponseFlags()
 	sent := after(p.GetTimeToFirstUpstreamTxByte())
-	l := logged{address: plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(),
+	l := logged{address: Plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(),
 		first: max(0, after(p.GetTimeToFirstUpstreamRxByte())-sent), took: max(0, after(p.GetTimeToLastUpstreamRxByte())-sent)}
 	begun := p.GetTimeToFirstUpstreamRxByte() != nil
 	l.end = measure.Ending{Status: int(e.GetResponse().GetResponseCode().GetValue()), Patience: measure.Patience,
