@@ -23,14 +23,15 @@ const clusterService = "shop"
 
 // clusterTask is the task of a part.
 type clusterTask struct {
-	Dir    string `json:",omitempty"`
-	Config string `json:",omitempty"` // configuration file of a server
-	URL    string `json:",omitempty"`
-	Leaf   string `json:",omitempty"`
-	Agents int    `json:",omitempty"`
+	Dir    string  `json:",omitempty"`
+	Config string  `json:",omitempty"` // configuration file of a server
+	URL    string  `json:",omitempty"`
+	Leaf   string  `json:",omitempty"`
+	Agents int     `json:",omitempty"`
+	Bits   float64 `json:",omitempty"` // of a link, per second
 }
 
-var clusterRoles = map[string]func(clusterTask) error{"nats": serveNATS, "intake": takeIn, "agents": playAgents}
+var clusterRoles = map[string]func(clusterTask) error{"nats": serveNATS, "intake": takeIn, "agents": playAgents, "use": reportUse}
 
 // playClusterRole is what a part's process does until its standard input is closed.
 func playClusterRole(role string, args []string) error {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,8 +42,9 @@ func frontsSettings() strangerSettings {
 
 // frontsData are the figures of the page, which are kept in docs/results/fronts.json.
 type frontsData struct {
-	Measured string               `json:"measured"` // the machine
-	Rows     map[string]frontsRow `json:"rows"`
+	Measured string                      `json:"measured"` // the machine
+	Rows     map[string]frontsRow        `json:"rows"`
+	Pressed  map[string]frontsPressedRow `json:"pressed,omitempty"` // by the name of a way
 }
 
 // frontsRow is a front on the page.
@@ -70,57 +72,86 @@ func frontsPage(ctx context.Context, dir string) error {
 			return err
 		}
 	}
+	for _, run := range slices.Sorted(maps.Keys(frontsRuns)) {
+		if err := frontsPagePart(ctx, dir, run); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
-// frontsPagePart plays one front; with page, none.
+// frontsPagePart plays a run, or one front: NAME/seen and NAME/changes play half of it. With page, none is played.
 func frontsPagePart(ctx context.Context, dir, part string) error {
-	d := frontsData{Rows: map[string]frontsRow{}}
+	d := frontsData{Rows: map[string]frontsRow{}, Pressed: map[string]frontsPressedRow{}}
 	if _, err := readJSON(frontsFile(dir), &d); err != nil {
 		return err
 	}
-	if part != "page" {
-		f, err := frontOf(part)
-		if err != nil {
-			return err
-		}
-		record, err := playFront(ctx, f)
-		if err != nil {
-			return fmt.Errorf("%s: %w", part, err)
-		}
-		d.Measured, d.Rows[part] = here().Machine, newFrontsRow(record)
-		if err := writeJSON(frontsFile(dir), d); err != nil {
-			return err
-		}
+	keep := func() error {
+		d.Measured = here().Machine
+		return writeJSON(frontsFile(dir), d)
+	}
+	names, run := frontsRuns[part]
+	var err error
+	switch {
+	case part == "page":
+	case run:
+		err = playPressed(ctx, &d, names, keep)
+	default:
+		err = playFrontPart(ctx, &d, part, keep)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", part, err)
 	}
 	return writePage(dir, "fronts", newFrontsFigures(d))
 }
 
-// playFront plays the fleet behind a front, and then changes shares by hand. Without the front's log there are no response times, so a
-// front that follows load reports only gets the changes.
-func playFront(ctx context.Context, with front) (r *frontsRecord, err error) {
-	r = &frontsRecord{}
-	play := func(f *strangerFleet) error { return f.changeShares(ctx, r) }
-	if with.weights == nil {
-		return r, playFleet(ctx, with, func(f *strangerFleet) error {
-			if err := f.serve(); err != nil {
-				return err
-			}
-			if err := f.watch(); err != nil {
-				return err
-			}
-			if err := errors.Join(f.awaitFront(ctx), wait(ctx, 10*time.Second)); err != nil { // agents report, and Envoy has weights
-				return err
-			}
-			return play(f)
-		})
+// playFrontPart plays a front, or half of it, and keeps the other half as it was.
+func playFrontPart(ctx context.Context, d *frontsData, part string, keep func() error) error {
+	name, half, _ := strings.Cut(part, "/")
+	f, err := frontOf(name)
+	if err != nil {
+		return err
 	}
-	return r, playFleet(ctx, with, func(f *strangerFleet) (err error) {
-		if r.Fleet, err = f.play(ctx); err != nil {
+	play := []func(context.Context, *strangerFleet, *frontsRecord) error{seeFleet, changeFleet}
+	switch half {
+	case "":
+	case "seen":
+		play = play[:1]
+	case "changes":
+		play = play[1:]
+	default:
+		return fmt.Errorf("%q is neither seen nor changes", half)
+	}
+	row := d.Rows[name]
+	for _, half := range play {
+		r := &frontsRecord{}
+		if err := playFleet(ctx, f, func(f *strangerFleet) error { return half(ctx, f, r) }); err != nil {
 			return err
 		}
-		return play(f)
-	})
+		row = row.with(r)
+	}
+	d.Rows[name] = row
+	return keep()
+}
+
+// seeFleet watches the fleet behind a front.
+func seeFleet(ctx context.Context, f *strangerFleet, r *frontsRecord) (err error) {
+	r.Fleet, err = f.play(ctx)
+	return err
+}
+
+// changeFleet changes shares by hand.
+func changeFleet(ctx context.Context, f *strangerFleet, r *frontsRecord) error {
+	if err := f.serve(); err != nil {
+		return err
+	}
+	if err := f.watch(); err != nil {
+		return err
+	}
+	if err := errors.Join(f.awaitFront(ctx), wait(ctx, 10*time.Second)); err != nil { // agents report, and the balancer has weights
+		return err
+	}
+	return f.changeShares(ctx, r)
 }
 
 func playFleet(ctx context.Context, with front, play func(*strangerFleet) error) error {
@@ -214,15 +245,24 @@ func partOf(before, after map[string]int, name string) float64 {
 	return float64(after[name]-before[name]) / float64(max(1, sum))
 }
 
-func newFrontsRow(r *frontsRecord) frontsRow {
-	row := frontsRow{Changes: len(r.Changes), Offered: r.Offered, Failed: r.Failed, MedianS: -1}
+// with is the row with what a record has.
+func (row frontsRow) with(r *frontsRecord) frontsRow {
 	if r.Fleet != nil {
 		fleet := newStrangerRow(r.Fleet)
-		row.Fleet = &fleet
+		row.Fleet, row.ReactionS = &fleet, nil
 		for _, v := range r.Fleet.Visits {
 			row.ReactionS = append(row.ReactionS, r.Fleet.reaction(v))
 		}
 	}
+	if len(r.Changes) > 0 {
+		row.change(r)
+	}
+	return row
+}
+
+// change sets what was seen of changes.
+func (row *frontsRow) change(r *frontsRecord) {
+	row.Changes, row.Offered, row.Failed, row.MedianS, row.LargestS, row.NotInTime = len(r.Changes), r.Offered, r.Failed, -1, 0, 0
 	var took, off []float64
 	for _, c := range r.Changes {
 		off = append(off, math.Abs(c.Got-c.Wanted))
@@ -236,7 +276,6 @@ func newFrontsRow(r *frontsRecord) frontsRow {
 	if len(took) > 0 {
 		row.MedianS, row.LargestS = middle(took), slices.Max(took)
 	}
-	return row
 }
 
 // reaction is how long after a neighbour came its server's share fell.
@@ -253,36 +292,4 @@ func (r *strangerRecord) reaction(v strangerVisit) (seconds float64) {
 		}
 	}
 	return -1
-}
-
-// frontsFigures are what the page's template reads.
-type frontsFigures struct {
-	Measured string
-	Settings strangerSettings
-	Each     string
-	Fleets   []frontsTitled
-	Rows     []frontsTitled
-	Missing  []string
-}
-
-type frontsTitled struct {
-	Title string
-	frontsRow
-}
-
-func newFrontsFigures(d frontsData) frontsFigures {
-	f := frontsFigures{Measured: d.Measured, Settings: frontsSettings(), Each: frontsEach.String()}
-	for _, with := range fronts {
-		row, known := d.Rows[with.name]
-		if !known {
-			f.Missing = append(f.Missing, with.name)
-			continue
-		}
-		titled := frontsTitled{with.title, row}
-		f.Rows = append(f.Rows, titled)
-		if row.Fleet != nil {
-			f.Fleets = append(f.Fleets, titled)
-		}
-	}
-	return f
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/testbed/kernel"
 )
 
 // front is a balancer that a stranger's fleet has before Quell comes.
@@ -43,13 +45,10 @@ var fronts = []front{
 	{name: "envoy", title: "Envoy", serve: serveEnvoy, quell: func(*strangerFleet) string {
 		return "  kind: envoy\n  health: {path: /healthz}\n  envoy: {listen: \"127.0.0.1:18000\", clusters: [app], balance: leastconn}\n"
 	}, weights: envoyWeights},
-	{name: "nginx", title: "nginx", serve: serveNginx, quell: func(f *strangerFleet) string {
-		return fmt.Sprintf("  kind: nginx\n  health: {path: /healthz}\n"+
-			"  nginx: {include: %s, log: %s, pid: %s, test: [nginx, -t, -c, %s], balance: leastconn}\n",
-			f.include(), filepath.Join(f.dir, "quell.sock"), filepath.Join(f.dir, "front.pid"), filepath.Join(f.dir, "front.conf"))
-	}, weights: nginxWeights},
+	{name: "nginx", title: "nginx", serve: serveNginx, quell: func(f *strangerFleet) string { return f.nginxSection("") },
+		weights: nginxWeights},
 	{name: "reports", title: "Envoy by load reports", serve: serveEnvoyByReports, quell: func(*strangerFleet) string {
-		return "  kind: reports\n  health: {path: /healthz}\n"
+		return "  kind: reports\n  health: {path: /healthz}\n  log: {listen: \"127.0.0.1:18000\", clusters: [app-or-before]}\n"
 	}, agent: "  reports: \"%v:9469\"\n"},
 }
 
@@ -118,7 +117,25 @@ func parts(weights map[string]float64, servers []frontServer) (map[string]float6
 
 func (f *strangerFleet) include() string { return filepath.Join(f.dir, "app.conf") }
 
+// nginxSection is the section balancer of Quell's configuration, with more keys of nginx.
+func (f *strangerFleet) nginxSection(more string) string {
+	return fmt.Sprintf("  kind: nginx\n  health: {path: /healthz}\n"+
+		"  nginx: {include: %s, log: %s, pid: %s, test: [nginx, -t, -c, %s], balance: leastconn%s}\n",
+		f.include(), filepath.Join(f.dir, "quell.sock"), filepath.Join(f.dir, "front.pid"), filepath.Join(f.dir, "front.conf"), more)
+}
+
 func serveNginx(f *strangerFleet, servers []frontServer) error {
+	return f.serveNginx(servers, frontNginx)
+}
+
+// serveNginxBy starts nginx with another rule, and without Quell's log.
+func serveNginxBy(rule string) func(*strangerFleet, []frontServer) error {
+	text := strings.NewReplacer("least_conn;", rule+";", "access_log syslog:server=unix:DIR/quell.sock,nohostname quell;",
+		"access_log off;").Replace(frontNginx)
+	return func(f *strangerFleet, servers []frontServer) error { return f.serveNginx(servers, text) }
+}
+
+func (f *strangerFleet) serveNginx(servers []frontServer, config string) error {
 	var lines strings.Builder
 	for _, s := range servers {
 		fmt.Fprintf(&lines, "server %s;\n", s.address)
@@ -129,7 +146,7 @@ func serveNginx(f *strangerFleet, servers []frontServer) error {
 	if err := os.MkdirAll(filepath.Join(f.dir, "front"), 0o755); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("DIR", f.dir, "EDGE", f.edge.Address().String()).Replace(frontNginx)
+	text := strings.NewReplacer("DIR", f.dir, "EDGE", f.edge.Address().String()).Replace(config)
 	path, err := f.keep("front.conf", text)
 	if err != nil {
 		return err
@@ -217,20 +234,55 @@ func parseNginx(path string, servers []frontServer) (map[string]float64, error) 
 }
 
 func serveEnvoy(f *strangerFleet, servers []frontServer) error {
-	return f.serveEnvoy(servers, frontEnvoyEDS)
+	return f.serveEnvoy(servers, frontEnvoy+frontEnvoyEDS)
 }
 
 func serveEnvoyByReports(f *strangerFleet, servers []frontServer) error {
-	return f.serveEnvoy(servers, frontEnvoyReports)
+	return f.serveEnvoy(servers, frontEnvoy+frontEnvoyReports)
 }
 
-func (f *strangerFleet) serveEnvoy(servers []frontServer, cluster string) error {
+// serveEnvoyAlone starts Envoy with LEAST_REQUEST and without Quell. more are lines of the cluster.
+func serveEnvoyAlone(more string) func(*strangerFleet, []frontServer) error {
+	return func(f *strangerFleet, servers []frontServer) error {
+		return f.serveEnvoy(servers, envoyWithoutQuell+frontEnvoyLeast+more)
+	}
+}
+
+// serveEnvoyByUse starts Envoy with its own weighted round robin, and on each server what reports its use.
+func serveEnvoyByUse(more string) func(*strangerFleet, []frontServer) error {
+	return func(f *strangerFleet, servers []frontServer) error {
+		for n, s := range servers {
+			place, err := f.lab.Place(hostOf(n), kernel.Instance)
+			if err != nil {
+				return err
+			}
+			task, err := json.Marshal(clusterTask{Config: net.JoinHostPort(place.Address().String(), frontsUsePort),
+				URL: "http://" + s.address + "/status", Bits: f.set.Link})
+			if err != nil {
+				return err
+			}
+			self, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			if err := f.launch(place, "use-"+s.name, "env", clusterRole+"=use", self, string(task)); err != nil {
+				return err
+			}
+		}
+		return f.serveEnvoy(servers, envoyWithoutQuell+strings.Replace(frontEnvoyReports, "9469", frontsUsePort, 1)+more)
+	}
+}
+
+// envoyWithoutQuell lacks the lines that only Quell needs.
+var envoyWithoutQuell = regexp.MustCompile(`(?m)^cluster_manager:\n.*\n|^ +access_log:\n(?: {10}[- ] .*\n)+`).ReplaceAllString(frontEnvoy, "")
+
+func (f *strangerFleet) serveEnvoy(servers []frontServer, config string) error {
 	var endpoints []string
 	for _, s := range servers {
 		host, port, _ := strings.Cut(s.address, ":")
 		endpoints = append(endpoints, fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}", host, port))
 	}
-	text := strings.NewReplacer("EDGE", f.edge.Address().String(), "ENDPOINTS", strings.Join(endpoints, ", ")).Replace(frontEnvoy + cluster)
+	text := strings.NewReplacer("EDGE", f.edge.Address().String(), "ENDPOINTS", strings.Join(endpoints, ", ")).Replace(config)
 	path, err := f.keep("envoy.yaml", text)
 	if err != nil {
 		return err
@@ -319,6 +371,16 @@ const frontEnvoyReports = `  - name: app-or-before
             blackout_period: 1s
             weight_expiration_period: 30s
     load_assignment: {cluster_name: app, endpoints: [{lb_endpoints: [ENDPOINTS]}]}
+`
+
+const frontEnvoyLeast = `  - name: app-or-before
+    type: STATIC
+    connect_timeout: 1s
+    lb_policy: LEAST_REQUEST
+    load_assignment: {cluster_name: app, endpoints: [{lb_endpoints: [ENDPOINTS]}]}
+`
+
+const frontEnvoyOutliers = `    outlier_detection: {consecutive_5xx: 5, interval: 1s, base_ejection_time: 10s, success_rate_minimum_hosts: 3}
 `
 
 var envoyWeight = regexp.MustCompile(`(?m)^app::([^:]+:\d+)::(weight|health_flags)::(.*)$`)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/report"
 )
@@ -31,8 +32,9 @@ type strangerSettings struct {
 	Present   time.Duration `json:"present"`           // how long a neighbour stays
 	Away      time.Duration `json:"away"`              // between two neighbours
 	Uses      []float64     `json:"uses"`              // of the neighbours, one after the other, each beside the next machine: fractions of the link
-	Threshold time.Duration `json:"threshold"`         // of the mean response time
+	Threshold time.Duration `json:"threshold"`         // of the response time
 	Balance   string        `json:"balance,omitempty"` // HAProxy's rule; empty: leastconn
+	Metric    quell.Metric  `json:"metric,omitempty"`  // of the objective; empty: the mean
 }
 
 // strangerRuns are the runs of the page, by their names.
@@ -109,7 +111,7 @@ type strangerRecord struct {
 
 // strangerCost is the processor time that programs used, in shares of one processor.
 type strangerCost struct {
-	HAProxy    float64 `json:"haproxy"`
+	Balancer   float64 `json:"balancer"`
 	Controller float64 `json:"controller"`
 	Agent      float64 `json:"agent"` // mean of the agents
 }
@@ -121,7 +123,7 @@ func strangerCostOf(before, after map[string]int, passed time.Duration) (c stran
 		share := float64(used-before[name]) / (passed.Seconds() * perSecond)
 		switch {
 		case name == frontProgram:
-			c.HAProxy = share
+			c.Balancer = share
 		case name == "controller":
 			c.Controller = share
 		case strings.HasPrefix(name, "agent-"):

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -188,6 +189,7 @@ http {
     root DIR;
     add_header Served-By NAME;
     location = /healthz { return 200; }
+    location = /status { stub_status; }
   }
 }
 `
@@ -238,12 +240,12 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 		policy = fmt.Sprintf("policy: {name: prima, fast: %s}\n", f.set.Fast)
 	}
 	set, in := f.set, func(name string) string { return filepath.Join(f.dir, "quell", name) }
-	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, set.Threshold, set.Sampling, policy, in(name+"-data"), f.edge.Address(),
+	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, cmp.Or(set.Metric, quell.Mean), set.Threshold, set.Sampling, policy, in(name+"-data"), f.edge.Address(),
 		in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.Link/1e6, agent))
 }
 
 const strangerQuell = `service: shop
-slo: {metric: mean, threshold: %v}
+slo: {metric: %s, threshold: %v}
 sampling: %v
 %sdata: %s
 listen: off
@@ -359,7 +361,8 @@ func (f *strangerFleet) journal() (entries []bus.Entry, err error) {
 type strangerLoad struct {
 	seed             uint64 // of the times between requests; 0: 1
 	requests, failed atomic.Int64
-	served           *servedBy // nil: who answers is not counted
+	served           *servedBy      // nil: who answers is not counted
+	samples          *frontsSamples // nil: times are not kept
 	all              sync.WaitGroup
 }
 
@@ -371,12 +374,16 @@ func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 	url, began, due := fmt.Sprintf("http://%v:8080/file", f.edge.Address()), time.Now(), time.Duration(0)
 	for {
 		due += time.Duration(random.ExpFloat64() / f.set.rate(len(f.names), due) * float64(time.Second))
-		if wait(ctx, time.Until(began.Add(due))) != nil {
+		sent := began.Add(due)
+		if wait(ctx, time.Until(sent)) != nil {
 			break
 		}
 		load.all.Go(func() {
 			load.requests.Add(1)
 			by, err := f.download(client, url)
+			if load.samples != nil {
+				load.samples.add(frontsSample{At: sent, MS: time.Since(sent).Seconds() * 1000, Failed: err != nil})
+			}
 			if err != nil {
 				load.failed.Add(1)
 				fmt.Fprintln(os.Stderr, "stranger:", err)
@@ -473,16 +480,21 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	if r.Predictions, err = f.predictions(); err != nil {
 		return nil, err
 	}
+	return r, f.told(r)
+}
+
+// told reads what all plans said.
+func (f *strangerFleet) told(r *strangerRecord) error {
 	entries, err := f.journal()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range entries {
 		if entries[i].Plan != nil {
 			r.Told = append(r.Told, toldBy(&entries[i]))
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // strangerMeter knows what the fleet's programs had used at a time.

@@ -16,7 +16,7 @@ func someStranger() strangerFigures {
 	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	r := &strangerRecord{Settings: set, Machines: []string{"web-1", "web-2", "web-3"}, Began: began, Knows: at(20), Calm: at(60),
 		Visits: []strangerVisit{{Instance: "web-2", Use: 0.5, True: 0.48, From: at(60), To: at(90)}}, Requests: 1000,
-		Alone: strangerCost{HAProxy: 0.05}, Beside: strangerCost{HAProxy: 0.06, Controller: 0.03, Agent: 0.005}}
+		Alone: strangerCost{Balancer: 0.05}, Beside: strangerCost{Balancer: 0.06, Controller: 0.03, Agent: 0.005}}
 	for s := 21; s < 100; s++ {
 		told := strangerTold{At: at(s)}
 		switch {
@@ -105,7 +105,7 @@ func TestStrangerRate(t *testing.T) {
 func TestStrangerCost(t *testing.T) {
 	before := map[string]int{frontProgram: 100, "nginx-web-1": 7}
 	after := map[string]int{frontProgram: 200, "nginx-web-1": 99, "controller": 50, "agent-web-1": 10, "agent-web-2": 20}
-	if got, want := strangerCostOf(before, after, 10*time.Second), (strangerCost{HAProxy: 0.1, Controller: 0.05, Agent: 0.015}); got != want {
+	if got, want := strangerCostOf(before, after, 10*time.Second), (strangerCost{Balancer: 0.1, Controller: 0.05, Agent: 0.015}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := strangerCostOf(nil, nil, time.Second); got != (strangerCost{}) {
