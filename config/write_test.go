@@ -24,9 +24,9 @@ func TestWrittenFilesReadBack(t *testing.T) {
 		"no limit":  least + "balancer: {max_conns_per_client: 0}\nlisten: off\nagent: {capacity: {cpu: 1.5}}\n",
 		"haproxy": least + "balancer: {kind: haproxy, drain: 3s, haproxy: {sockets: [/run/a, '10.0.0.1:9999'], backend: app}}\n" +
 			"scaler: {kind: process, command: [web, --port, '{port}', \"a 'b'\"], lifeline: true}\n",
-		"lvs":   least + "balancer: {kind: lvs, lvs: {services: ['10.0.0.1:80', 'fwmark:7']}}\n",
+		"lvs":     least + "balancer: {kind: lvs, lvs: {services: ['10.0.0.1:80', 'fwmark:7']}}\n",
 		"reports": least + "balancer: {kind: reports, log: {listen: '10.0.0.1:18000', clusters: [web], cert: a, key: b, client_ca: c}}\n",
-		"envoy": least + "balancer: {kind: envoy, envoy: {listen: '10.0.0.1:18000', clusters: [web], cert: a, key: b, client_ca: c}}\n",
+		"envoy":   least + "balancer: {kind: envoy, envoy: {listen: '10.0.0.1:18000', clusters: [web], cert: a, key: b, client_ca: c}}\n",
 		"nginx": least + "balancer: {kind: nginx, health: {path: /}, nginx: {include: shop.conf, reload: [nginx-reload, now], " +
 			"balance: leastconn}}\n",
 		"a listed group": least + "scaler: {kind: fixed, instances: [{id: a, address: '10.0.0.1:80'}]}\n" +
