@@ -8,9 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // mostWeight is the weight of the endpoint with the largest share. Equal shares have equal weights, which LEAST_REQUEST needs in order to
@@ -59,15 +58,9 @@ type Driver struct {
 
 // entry is an endpoint.
 type entry struct {
-	ID      string    `json:"id"`
-	Address string    `json:"address"` // as it was given
-	Numeric string    `json:"numeric"` // as Envoy gets it, which resolves no names of endpoints
-	Probe   string    `json:"probe,omitempty"`
-	Share   float64   `json:"share"`
-	Drain   bool      `json:"drain,omitempty"`
-	Held    bool      `json:"held,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // when the drain began
-	foreign bool      // given to Envoys before the first plan
+	managed.Given
+	Numeric string `json:"numeric"` // as Envoy gets it, which resolves no names of endpoints
+	foreign bool   // given to Envoys before the first plan
 }
 
 // New reads the memory. It does not listen yet.
@@ -83,7 +76,7 @@ func New(o Options) (*Driver, error) {
 		Path: o.Memory, About: "which endpoints Envoy has", Remedy: "delete it, and Envoys get the instances from the next plan",
 		Valid: func(e *entry) bool {
 			_, err := netip.ParseAddrPort(e.Numeric)
-			return e.ID != "" && err == nil && e.Share >= 0 && e.Share <= 1
+			return err == nil && e.Valid()
 		}, Logger: o.Logger,
 	}
 	if d.entries, err = d.memory.Read(); err != nil {
@@ -91,7 +84,7 @@ func New(o Options) (*Driver, error) {
 	}
 	if d.entries == nil {
 		for _, m := range o.Members {
-			e := &entry{ID: m.ID, Address: m.Address, Probe: m.Probe, Share: 1 / float64(len(o.Members)), foreign: true}
+			e := &entry{Given: managed.Given{Entry: managed.OfMember(m), Share: 1 / float64(len(o.Members))}, foreign: true}
 			if e.Numeric, err = numeric(context.Background(), m.Address); err != nil {
 				return nil, fmt.Errorf("address of %s: %w", m.ID, err)
 			}
@@ -111,19 +104,14 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
-	known := map[string]*entry{}
-	for _, e := range d.entries {
-		known[e.ID] = e
-	}
+	known, now := managed.ByID(d.entries), time.Now()
 	entries := make([]*entry, len(backends))
 	for i, b := range backends {
-		e := &entry{ID: b.ID, Address: b.Address, Probe: b.Probe, Share: b.Weight, Drain: b.Draining, Held: b.Held}
-		if e.Drain {
-			e.Share, e.Since = 0, time.Now()
+		k := known[b.ID]
+		if k == nil {
+			k = &entry{}
 		}
-		if k := known[b.ID]; k != nil && k.Drain && e.Drain {
-			e.Since = k.Since
-		}
+		e := &entry{Given: managed.Give(b, k.Given, now)}
 		var err error
 		if e.Numeric, err = numeric(ctx, b.Address); err != nil {
 			return fmt.Errorf("address of %s: %w", b.ID, err)
@@ -131,7 +119,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		entries[i] = e
 	}
 	d.entries, d.asked = entries, true
-	d.checks.Follow(d.addresses())
+	d.checks.Follow(managed.Addresses(d.entries))
 	d.memory.Keep(d.entries)
 	return d.give()
 }
@@ -204,26 +192,17 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	accepted := d.fleet.accepted()
 	states := make([]quell.BackendState, len(d.entries))
 	for i, e := range d.entries {
-		s := quell.BackendState{Foreign: e.foreign,
-			Backend: quell.Backend{ID: e.ID, Address: e.Address, Probe: e.Probe, Weight: e.Share, Draining: e.Drain, Held: e.Drain && e.Held}}
+		s := quell.BackendState{Foreign: e.foreign, Backend: e.Backend(e.Share)}
 		s.Healthy, s.Health = d.checks.Of(e.ID)
-		s.InFlight = d.inFlight(e)
+		open, reported := d.loads.Open(e.Numeric)
+		s.InFlight = e.InFlight(open, reported, d.opts.Drain, time.Now())
 		if !accepted {
 			s.Address = ""
 		}
 		states[i] = s
 	}
-	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
+	managed.Sort(states)
 	return states, nil
-}
-
-// inFlight returns the requests in progress at an instance, as Envoys report them. If none does, a drain counts as open for its whole time.
-func (d *Driver) inFlight(e *entry) int64 {
-	open, reported := d.loads.Open(e.Numeric)
-	if !reported && e.Drain && time.Since(e.Since) < d.opts.Drain {
-		return 1
-	}
-	return open
 }
 
 // numeric returns an address whose name is resolved.
@@ -241,15 +220,6 @@ func socket(address string) *core.Address {
 	return &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{
 		Address: a.Addr().String(), PortSpecifier: &core.SocketAddress_PortValue{PortValue: uint32(a.Port())},
 	}}}
-}
-
-// addresses returns the address of each instance.
-func (d *Driver) addresses() map[string]string {
-	at := make(map[string]string, len(d.entries))
-	for _, e := range d.entries {
-		at[e.ID] = e.Address
-	}
-	return at
 }
 
 // instances returns the addresses of all instances, for readings.

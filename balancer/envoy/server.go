@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -58,7 +59,7 @@ func (d *Driver) watch(ctx context.Context, o health.Options) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.checks = health.NewChecks(ctx, o)
-	d.checks.Follow(d.addresses())
+	d.checks.Follow(managed.Addresses(d.entries))
 }
 
 // refresh tells Envoys about health.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // assign finds a server for every backend, and marks servers that are no longer wanted as leaving. It stores changes before they are made,
@@ -17,11 +18,7 @@ import (
 // no instance has a server.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*view) error {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && d.gone(e, views) || d.misplaced(e, views) })
-	byID := make(map[string]*entry, len(d.entries))
-	for _, e := range d.entries {
-		byID[e.ID] = e
-		e.Leaving = true
-	}
+	byID := managed.Leave(d.entries)
 	var errs []error
 	wanted := make(map[string]bool, len(backends))
 	for _, b := range backends {
@@ -30,7 +27,7 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 	for _, b := range backends {
 		e, known := byID[b.ID]
 		if !known {
-			e = &entry{ID: b.ID}
+			e = &entry{Entry: managed.Entry{ID: b.ID}}
 		}
 		if err := d.assignOne(ctx, e, b, wanted, views); err != nil {
 			errs = append(errs, err)
@@ -78,8 +75,8 @@ func (d *Driver) assignOne(ctx context.Context, e *entry, b quell.Backend, wante
 		e.Address, e.Numeric = b.Address, numeric
 	}
 	d.recordBefore(e, fresh, views)
-	e.Drain, e.Held = b.Draining, b.Held
-	e.Probe, e.Added = b.Probe, e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
+	e.Ask(b)
+	e.Added = e.Added || d.opts.Slots == "" && !anywhere(e.Server, views)
 	return nil
 }
 

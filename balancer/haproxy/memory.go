@@ -2,19 +2,15 @@ package haproxy
 
 import (
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // entry is what is stored about an instance: which server belongs to it.
 type entry struct {
-	ID      string `json:"id"`
+	managed.Entry
 	Server  string `json:"server"`
-	Address string `json:"address"` // as it was given
-	Numeric string `json:"numeric"` // the same as ip:port
-	Probe   string `json:"probe,omitempty"`
-	Added   bool   `json:"added,omitempty"`   // at run time: not in HAProxy's configuration
-	Leaving bool   `json:"leaving,omitempty"` // no longer requested
-	Drain   bool   `json:"drain,omitempty"`   // was requested to drain
-	Held    bool   `json:"held,omitempty"`    // because a person asked Quell for it
+	Numeric string `json:"numeric"`         // the same as ip:port
+	Added   bool   `json:"added,omitempty"` // at run time: not in HAProxy's configuration
 
 	At map[string]*trace `json:"at,omitempty"` // by HAProxy's socket
 

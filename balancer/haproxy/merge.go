@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // merge combines what the processes report into one state per instance, ordered by id.
@@ -157,7 +158,7 @@ func (d *Driver) discover(found map[string]quell.BackendState, views []*view) {
 	}
 	var entries []*entry
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		entries = append(entries, &entry{ID: name, Server: name})
+		entries = append(entries, &entry{Entry: managed.Entry{ID: name}, Server: name})
 	}
 	bases := d.bases(entries, views)
 	for name, s := range found {

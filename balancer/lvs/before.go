@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // recordBefore records the weights of an instance's real servers before Quell changes them. In a fixed group, a person set a weight of 0.
@@ -15,7 +16,7 @@ func (d *Driver) recordBefore(e *entry, views []*service) {
 			continue
 		}
 		r := view.find(e.Numeric)
-		if r != nil && r.weight == 0 && d.fixed(e.ID) {
+		if r != nil && r.weight == 0 && managed.Fixed(d.opts.Members, e.ID) {
 			e.trace(d.services[i]).ByHand = true
 		}
 		if r != nil && r.weight > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -173,16 +174,15 @@ func (d *Driver) warn(v virtual, s *service) {
 // assign updates the entries to a list of backends, and indexes the views. If an instance has no real server, the others still get their
 // weights; it is an error only if no instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*service) error {
-	byID, known := make(map[string]*entry, len(d.entries)), make(map[netip.AddrPort]map[string]*trace, len(d.entries))
+	byID, known := managed.Leave(d.entries), make(map[netip.AddrPort]map[string]*trace, len(d.entries))
 	for _, e := range d.entries {
-		byID[e.ID], known[e.Numeric] = e, e.In
-		e.Leaving = true
+		known[e.Numeric] = e.In
 	}
 	wanted, errs := make([]*entry, 0, len(backends)), []error(nil)
 	for _, b := range backends {
 		e := byID[b.ID]
 		if e == nil {
-			e = &entry{ID: b.ID}
+			e = &entry{Entry: managed.Entry{ID: b.ID}}
 		}
 		if err := d.update(ctx, e, b); err != nil {
 			errs = append(errs, err)
@@ -233,11 +233,11 @@ func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
 			return fmt.Errorf("address of %s: %w", b.ID, err)
 		}
 		e.Address, e.Numeric, e.In = b.Address, numeric[0], nil // a name is resolved once, when an instance's address is new
-		if !d.fixed(b.ID) {
+		if !managed.Fixed(d.opts.Members, b.ID) {
 			d.unborn(e)
 		}
 	}
-	e.Probe, e.Drain, e.Held = b.Probe, b.Draining, b.Held
+	e.Ask(b)
 	return nil
 }
 
@@ -265,11 +265,6 @@ func index(views []*service, instances []*entry) {
 			view.index(shared)
 		}
 	}
-}
-
-// fixed returns whether an instance is one of a fixed group. Then its real server was there before Quell, and a weight of 0 is a person's.
-func (d *Driver) fixed(id string) bool {
-	return slices.ContainsFunc(d.opts.Members, func(m quell.Member) bool { return m.ID == id })
 }
 
 // unborn marks the real servers of an instance that has just started. Whoever added them may have given them the weight 0.
@@ -341,7 +336,7 @@ func (d *Driver) notice(targets []target, views []*service) {
 			}
 			r, tr := view.find(t.Numeric), t.trace(d.services[i])
 			if r == nil {
-				if !d.fixed(t.ID) {
+				if !managed.Fixed(d.opts.Members, t.ID) {
 					*tr = trace{Out: true} // whoever adds it again may give it the weight 0
 				}
 				continue

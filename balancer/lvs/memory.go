@@ -4,17 +4,13 @@ import (
 	"net/netip"
 
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // entry is what is stored about an instance: its real server, and who took it out.
 type entry struct {
-	ID      string         `json:"id"`
-	Address string         `json:"address"` // as it was given
+	managed.Entry
 	Numeric netip.AddrPort `json:"numeric"`
-	Probe   string         `json:"probe,omitempty"`
-	Leaving bool           `json:"leaving,omitempty"` // no longer requested, and its weight may not be 0 yet
-	Drain   bool           `json:"drain,omitempty"`   // was requested to drain
-	Held    bool           `json:"held,omitempty"`    // because a person asked Quell for it
 
 	In map[string]*trace `json:"in,omitempty"` // by virtual service
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // states returns the backends in force, ordered by id.
@@ -98,7 +99,7 @@ func (d *Driver) unmanaged() (list []*entry) {
 	}
 	for _, m := range d.opts.Members {
 		if address, err := netip.ParseAddrPort(m.Address); err == nil && !known[m.ID] {
-			list = append(list, &entry{ID: m.ID, Address: m.Address, Numeric: balancer.Plain(address), Probe: m.Probe})
+			list = append(list, &entry{Entry: managed.OfMember(m), Numeric: balancer.Plain(address)})
 		}
 	}
 	return list
@@ -116,7 +117,7 @@ func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (stat
 		}
 		for _, r := range view.reals {
 			if !taken[r.address] {
-				e := &entry{ID: r.address.String(), Address: r.address.String(), Numeric: r.address}
+				e := &entry{Entry: managed.Entry{ID: r.address.String(), Address: r.address.String()}, Numeric: r.address}
 				states = append(states, d.foreign(e, views, taken)...)
 			}
 		}

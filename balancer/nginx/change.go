@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/internal/atomicfile"
 )
 
@@ -293,8 +294,7 @@ func (d *Driver) states(ctx context.Context, f *file) (states []quell.BackendSta
 // state returns what is in force for a target. If that is not what is wanted, the state has no address: it then differs from the request,
 // and so Apply is called again.
 func (t *target) state(sum int, asked bool) quell.BackendState {
-	s := quell.BackendState{Foreign: !asked,
-		Backend: quell.Backend{ID: t.ID, Address: t.Address, Probe: t.Probe, Draining: t.Drain, Held: t.Drain && t.Held}}
+	s := quell.BackendState{Foreign: !asked, Backend: t.Backend(0)}
 	switch {
 	case t.held():
 		s.ByHand, s.Draining = &quell.Held{By: "nginx"}, false
@@ -326,12 +326,12 @@ func (d *Driver) unmanaged(ctx context.Context, f *file) (list []target) {
 	}
 	for _, m := range d.opts.Members {
 		if !slices.ContainsFunc(d.entries, func(e *entry) bool { return e.ID == m.ID }) {
-			add(&entry{ID: m.ID, Address: m.Address, Probe: m.Probe}, true)
+			add(&entry{Entry: managed.OfMember(m)}, true)
 		}
 	}
 	for i := range f.servers {
 		if s := &f.servers[i]; !taken[s] && s.address != nobody {
-			add(&entry{ID: s.address, Address: s.address}, true)
+			add(&entry{Entry: managed.Entry{ID: s.address, Address: s.address}}, true)
 		}
 	}
 	return list

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -204,11 +205,7 @@ func (d *Driver) notice(ctx context.Context, f *file) {
 
 // assign updates the entries to a list of backends.
 func (d *Driver) assign(ctx context.Context, f *file, backends []quell.Backend) error {
-	byID := make(map[string]*entry, len(d.entries))
-	for _, e := range d.entries {
-		byID[e.ID] = e
-		e.Leaving = true
-	}
+	byID := managed.Leave(d.entries)
 	seen := make(map[string]string, len(backends))
 	asked := make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
@@ -220,7 +217,7 @@ func (d *Driver) assign(ctx context.Context, f *file, backends []quell.Backend) 
 		if e == nil || e.Address != b.Address {
 			e = d.adopt(ctx, f, b)
 		}
-		e.Probe, e.Drain, e.Held, e.Leaving = b.Probe, b.Draining, b.Held, false
+		e.Ask(b)
 	}
 	d.asked = asked
 	return nil
@@ -243,18 +240,13 @@ func addressProblem(b quell.Backend, seen map[string]string) error {
 // a person.
 func (d *Driver) adopt(ctx context.Context, f *file, b quell.Backend) *entry {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.ID == b.ID || e.Leaving && e.Address == b.Address })
-	e := &entry{ID: b.ID, Address: b.Address, Added: true}
+	e := &entry{Entry: managed.Of(b), Added: true}
 	if s := d.find(ctx, f, b.Address); s != nil {
-		e.Added, e.Base, e.Weight, e.ByHand = false, s.weight, s.weight, s.down && d.fixed(b.ID)
+		e.Added, e.Base, e.Weight, e.ByHand = false, s.weight, s.weight, s.down && managed.Fixed(d.opts.Members, b.ID)
 		e.Down = s.down && !e.ByHand
 	}
 	d.entries = append(d.entries, e)
 	return e
-}
-
-// fixed returns whether an instance is one of a fixed group.
-func (d *Driver) fixed(id string) bool {
-	return slices.ContainsFunc(d.opts.Members, func(m quell.Member) bool { return m.ID == id })
 }
 
 // Release puts an instance back in service that a person took out in the file. The next Apply carries it out.

@@ -2,16 +2,12 @@ package nginx
 
 import (
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 // entry is what is stored about an instance: what Quell wrote into its line, and what was there before.
 type entry struct {
-	ID      string `json:"id"`
-	Address string `json:"address"`
-	Probe   string `json:"probe,omitempty"`
-	Leaving bool   `json:"leaving,omitempty"` // no longer requested
-	Drain   bool   `json:"drain,omitempty"`   // was requested to drain
-	Held    bool   `json:"held,omitempty"`    // because a person asked Quell for it
+	managed.Entry
 
 	Added  bool `json:"added,omitempty"`   // Quell added the line
 	Base   int  `json:"base,omitempty"`    // the weight that people wrote into it; 0: Quell added it

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/internal/logsocket"
 )
@@ -205,12 +206,11 @@ func (d *Driver) addresses() map[string]string {
 }
 
 func (d *Driver) known() map[string]string {
-	at := map[string]string{}
+	at := managed.Addresses(d.entries)
 	for _, m := range d.opts.Members {
-		at[m.ID] = m.Address
-	}
-	for _, e := range d.entries {
-		at[e.ID] = e.Address
+		if _, known := at[m.ID]; !known {
+			at[m.ID] = m.Address
+		}
 	}
 	return at
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/managed"
 )
 
 const (
@@ -53,14 +53,8 @@ type Driver struct {
 
 // entry is an instance.
 type entry struct {
-	ID      string    `json:"id"`
-	Address string    `json:"address"`
-	Probe   string    `json:"probe,omitempty"`
-	Share   float64   `json:"share"`
-	Drain   bool      `json:"drain,omitempty"`
-	Held    bool      `json:"held,omitempty"`
-	Since   time.Time `json:"since,omitzero"` // when the drain began
-	told    bool      // its agent has this share
+	managed.Given
+	told bool // its agent has this share
 }
 
 // New reads the memory and begins to check instances.
@@ -71,7 +65,7 @@ func New(o Options) (*Driver, error) {
 	d := &Driver{opts: o}
 	d.memory = balancer.Memory[entry]{
 		Path: o.Memory, About: "what agents report", Remedy: "delete it, and agents are told by the next plan", Logger: o.Logger,
-		Valid: func(e *entry) bool { return e.ID != "" && e.Address != "" && e.Share >= 0 && e.Share <= 1 },
+		Valid: func(e *entry) bool { return e.Valid() },
 	}
 	var err error
 	if d.entries, err = d.memory.Read(); err != nil {
@@ -80,7 +74,7 @@ func New(o Options) (*Driver, error) {
 	var ctx context.Context
 	ctx, d.cancel = context.WithCancel(context.Background())
 	d.checks = health.NewChecks(ctx, o.Health)
-	d.follow()
+	d.checks.Follow(managed.Addresses(d.entries))
 	return d, nil
 }
 
@@ -88,14 +82,6 @@ func New(o Options) (*Driver, error) {
 func (d *Driver) Close() {
 	d.cancel()
 	d.checks.Wait()
-}
-
-func (d *Driver) follow() {
-	at := make(map[string]string, len(d.entries))
-	for _, e := range d.entries {
-		at[e.ID] = e.Address
-	}
-	d.checks.Follow(at)
 }
 
 // Apply tells agents the shares that have changed, and those that they do not have yet. An agent that cannot be told does not hold up the
@@ -106,25 +92,19 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
-	known := map[string]*entry{}
-	for _, e := range d.entries {
-		known[e.ID] = e
-	}
+	known, now := managed.ByID(d.entries), time.Now()
 	entries := make([]*entry, len(backends))
 	for i, b := range backends {
-		e := &entry{ID: b.ID, Address: b.Address, Probe: b.Probe, Share: b.Weight, Drain: b.Draining, Held: b.Held}
 		k := known[b.ID]
-		if e.Drain {
-			e.Share, e.Since = 0, time.Now()
-			if k != nil && k.Drain {
-				e.Since = k.Since
-			}
+		if k == nil {
+			k = &entry{}
 		}
-		e.told = k != nil && k.told && k.Share == e.Share
+		e := &entry{Given: managed.Give(b, k.Given, now)}
+		e.told = k.told && k.Share == e.Share
 		entries[i] = e
 	}
 	d.entries = entries
-	d.follow()
+	d.checks.Follow(managed.Addresses(d.entries))
 	d.memory.Keep(d.entries)
 	_ = d.tell(ctx, func(e *entry) bool { return !e.told }) // Inform says who could not be told
 	return nil
@@ -191,8 +171,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	defer d.mu.Unlock()
 	states := make([]quell.BackendState, len(d.entries))
 	for i, e := range d.entries {
-		s := quell.BackendState{
-			Backend: quell.Backend{ID: e.ID, Address: e.Address, Probe: e.Probe, Weight: e.Share, Draining: e.Drain, Held: e.Drain && e.Held}}
+		s := quell.BackendState{Backend: e.Backend(e.Share)}
 		s.Healthy, s.Health = d.checks.Of(e.ID)
 		s.InFlight = d.inFlight(e)
 		if !e.told {
@@ -200,22 +179,18 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 		}
 		states[i] = s
 	}
-	slices.SortFunc(states, func(a, b quell.BackendState) int { return strings.Compare(a.ID, b.ID) })
+	managed.Sort(states)
 	return states, nil
 }
 
-// inFlight returns the requests in progress at an instance, as Envoys report them. If none does, a drain counts as open for its whole time.
-// The caller holds the lock.
-func (d *Driver) inFlight(e *entry) (open int64) {
-	known := false
+// inFlight returns the requests in progress at an instance, as Envoys report them. The caller holds the lock.
+func (d *Driver) inFlight(e *entry) int64 {
+	open, known := int64(0), false
 	for _, address := range d.numeric[e.Address] {
 		n, reported := d.loads.Open(address)
 		open, known = open+n, known || reported
 	}
-	if !known && e.Drain && time.Since(e.Since) < d.opts.Drain {
-		return 1
-	}
-	return open
+	return e.InFlight(open, known, d.opts.Drain, time.Now())
 }
 
 // addresses returns the resolved addresses of all instances, for readings. A name that cannot be resolved is tried again the next time.
@@ -238,11 +213,7 @@ func (d *Driver) addresses(ctx context.Context) map[string][]string {
 func (d *Driver) given() (at map[string]string, numeric map[string][]string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at = make(map[string]string, len(d.entries))
-	for _, e := range d.entries {
-		at[e.ID] = e.Address
-	}
-	return at, d.numeric
+	return managed.Addresses(d.entries), d.numeric
 }
 
 // resolved returns the addresses that an address stands for; none if it cannot be resolved.
@@ -268,7 +239,7 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 		return nil, err
 	}
 	d.entries = nil
-	d.follow()
+	d.checks.Follow(managed.Addresses(d.entries))
 	d.memory.Keep(nil)
 	return nil, nil
 }
