@@ -99,7 +99,7 @@ func TestFullFile(t *testing.T) {
 					HalfClosed: time.Second,
 				},
 				TLS:      &builtin.TLS{Cert: "/etc/quell/tls/web.pem", Key: "/etc/quell/tls/web.key"},
-				Upstream: builtin.H2C, NameInstance: true, DefaultHost: "video.example", Upgrades: []string{"websocket", "mqtt"},
+				Upstream: builtin.H2C, NameInstance: true, LoadReports: true, DefaultHost: "video.example", Upgrades: []string{"websocket", "mqtt"},
 				MaxConnsSet: true, MaxConnsPerClient: new(100), TrustedProxies: []netip.Prefix{
 					netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("fd00::/8"),
 				},

@@ -404,7 +404,7 @@ func (c *Controller) missing() string {
 
 // carryOut applies the plan if this controller may act.
 func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
-	defer c.inform(ctx, plan)
+	defer c.inform(ctx, view, plan)
 	if why := c.idle(); why != "" {
 		c.adopt = true // another controller decides: its weights are adopted when this one acts again
 		return outcome{why: why, would: c.asks(view, plan)}

@@ -6,22 +6,38 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Informed is a balancer for which what is in force ends by itself, unless it is renewed in each period.
+// Informed is a balancer that is told in each period how busy its instances are. What is in force there may end unless it is renewed.
 type Informed interface {
-	// Inform renews what is in force, and says what each instance can carry: the largest use of the resource, as a fraction.
-	Inform(ctx context.Context, resource quell.Resource, capacity map[string]float64) error
+	// Inform renews what is in force, and says what each instance can carry, the largest use of the resource, and its use, both as fractions.
+	Inform(ctx context.Context, resource quell.Resource, capacity, use map[string]float64) error
 }
 
 // inform renews what is in force at the balancer. It does so in a pause and in advise mode, too, because then what is in force stays.
-func (c *Controller) inform(ctx context.Context, plan *quell.Plan) {
+func (c *Controller) inform(ctx context.Context, view *view, plan *quell.Plan) {
 	b, ok := c.opts.Balancer.(Informed)
 	if !ok {
 		return
 	}
 	switch code, _ := c.idleness(); code {
 	case "", "paused", "advise":
-		if err := b.Inform(ctx, c.resource(), plan.Capacity); err != nil {
+		if err := b.Inform(ctx, c.resource(), plan.Capacity, useOf(view.snapshot, c.resource())); err != nil {
 			c.failed("apply", err)
 		}
 	}
+}
+
+// useOf returns each instance's use of a resource, where it is known.
+func useOf(s *quell.Snapshot, resource quell.Resource) map[string]float64 {
+	use := map[string]float64{}
+	if s == nil {
+		return use
+	}
+	for i := range s.Instances {
+		if o := s.Instances[i].Observation; o != nil {
+			if u, known := o.Utilization[resource]; known {
+				use[s.Instances[i].ID] = u
+			}
+		}
+	}
+	return use
 }

@@ -41,7 +41,8 @@ type adminError struct {
 
 // adminHandler is the API on the admin socket: GET /state, PUT /backends (the whole list, all or nothing), PUT and DELETE /backends/ID/hold
 // (take an instance out of rotation, put it back), PUT /scheduling, PUT /owner (take or renew a controller's lease of the balancer), DELETE
-// /owner/ID (end that lease) and POST /take-over (pass the listening sockets to another process).
+// /owner/ID (end that lease), PUT /load (how busy the group is, for load reports) and POST /take-over (pass the listening sockets to
+// another process).
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
@@ -75,6 +76,12 @@ func (s *Server) adminHandler() http.Handler {
 	})
 	mux.HandleFunc("DELETE /owner/{id}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, s.Disown(r.Context(), r.PathValue("id")))
+	})
+	mux.HandleFunc("PUT /load", func(w http.ResponseWriter, r *http.Request) {
+		var body loadBody
+		if decode(w, r, &body) {
+			answer(w, s.tellLoad(body))
+		}
 	})
 	mux.HandleFunc("PUT /scheduling", func(w http.ResponseWriter, r *http.Request) {
 		var body schedulingBody

@@ -22,6 +22,7 @@ type clientRules struct {
 	halfClosed           time.Duration // how long a request may go on when its client sends no more
 	trusted              []netip.Prefix
 	named                bool     // responses name their instance
+	reports              bool     // responses have load reports
 	host                 string   // Host of requests that have none
 	upgrades             []string // protocols other than HTTP to which a client may change
 }
@@ -30,7 +31,7 @@ func clientRulesOf(o *Options) *clientRules {
 	t := o.Timeouts
 	return &clientRules{
 		body: t.Body, write: t.Write, upgrade: t.Upgrade, halfClosed: t.HalfClosed,
-		trusted: o.TrustedProxies, named: o.NameInstance, host: o.DefaultHost, upgrades: o.Upgrades,
+		trusted: o.TrustedProxies, named: o.NameInstance, reports: o.LoadReports, host: o.DefaultHost, upgrades: o.Upgrades,
 	}
 }
 

@@ -60,6 +60,7 @@ type Options struct {
 	Upstream Protocol // what instances speak; default HTTP1
 
 	NameInstance bool     // responses name their instance in InstanceHeader
+	LoadReports  bool     // responses have load reports in LoadHeader, while the controller tells the load
 	DefaultHost  string   // Host of requests that have none; empty: an empty Host
 	Upgrades     []string // protocols other than HTTP to which a client may change
 

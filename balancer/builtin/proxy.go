@@ -30,7 +30,8 @@ type proxy struct {
 	first    bool // the objective is about the time to the first byte
 	reverse  *httputil.ReverseProxy
 	log      *slog.Logger
-	unrouted outage.Flood   // requests for which there is no instance
+	unrouted outage.Flood // requests for which there is no instance
+	load     loadReport
 	active   sync.WaitGroup // requests in progress, including upgraded connections
 	open     atomic.Int64   // their number
 	ending   atomic.Bool    // shutting down: connections are closed after their request
@@ -223,11 +224,25 @@ func (p *proxy) complete(resp *http.Response) error {
 	if p.limiter.rules.Load().named {
 		resp.Header.Set(InstanceHeader, x.backend.id)
 	}
+	p.report(resp.Header, resp.StatusCode)
 	early := x.upload != nil && !x.upload.ended.Load() && resp.StatusCode >= http.StatusBadRequest
 	if (early || p.ending.Load()) && x.request.ProtoMajor == 1 && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Header.Set("Connection", "close")
 	}
 	return nil
+}
+
+// report counts a response and, if responses have load reports, adds the present one. An instance's own report is meant for the balancer.
+func (p *proxy) report(h http.Header, status int) {
+	p.load.count(status)
+	if !p.limiter.rules.Load().reports {
+		return
+	}
+	if text := p.load.header(time.Now()); text != "" {
+		h.Set(LoadHeader, text)
+	} else {
+		h.Del(LoadHeader)
+	}
 }
 
 // isUnsupported answers requests that no instance gets.
@@ -260,6 +275,7 @@ func (p *proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if p.limiter.rules.Load().named && x.backend != nil {
 		h.Set(InstanceHeader, x.backend.id)
 	}
+	p.report(h, x.status)
 	p.tell(x, r.Context(), err)
 	if x.status == http.StatusServiceUnavailable {
 		h.Set("Retry-After", "1")

@@ -89,8 +89,9 @@ func (s *Server) eachClient(o *Options) int {
 }
 
 // Reconfigure applies changed options without interruption: Scheduling, if it differs from the last configured one, Health, MaxConns,
-// MaxConnsPerClient, TrustedProxies, NameInstance, DefaultHost, Upgrades, Drain, Period, and Timeouts except Idle and ReadHeader. All other
-// options keep the value they had at the start. If options are invalid, it changes nothing and returns a *quell.UserError.
+// MaxConnsPerClient, TrustedProxies, NameInstance, LoadReports, DefaultHost, Upgrades, Drain, Period, and Timeouts except Idle and
+// ReadHeader. All other options keep the value they had at the start. If options are invalid, it changes nothing and returns a
+// *quell.UserError.
 func (s *Server) Reconfigure(o Options) error {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -101,6 +102,7 @@ func (s *Server) Reconfigure(o Options) error {
 	changed := s.opts
 	changed.Health, changed.TrustedProxies = o.Health, o.TrustedProxies
 	changed.NameInstance, changed.DefaultHost, changed.Upgrades = o.NameInstance, o.DefaultHost, o.Upgrades
+	changed.LoadReports = o.LoadReports
 	changed.MaxConns, changed.MaxConnsSet, changed.MaxConnsPerClient = o.MaxConns, o.MaxConnsSet, o.MaxConnsPerClient
 	changed.Drain, changed.Period, changed.Fast, changed.Timeouts = o.Drain, o.Period, o.Fast, o.Timeouts
 	files, err := shareOut(connlimit.Files(), o.MaxConns)

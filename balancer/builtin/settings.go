@@ -36,6 +36,7 @@ type Settings struct {
 	HTTP2             bool           // clients may speak HTTP/2
 	Upstream          Protocol       // what instances speak
 	NameInstance      bool           // responses name their instance
+	LoadReports       bool           // responses have load reports for a balancer in front
 	DefaultHost       string         // Host of requests that have none
 	Upgrades          []string       // protocols other than HTTP to which a client may change
 }
@@ -78,6 +79,8 @@ func (s *Settings) Keys() setting.Table {
 		setting.Opt("upstream", setting.OneOf(&s.Upstream, []Protocol{HTTP1, H2C}),
 			"what instances speak: http1, or h2c for HTTP/2 without TLS, as gRPC needs; health checks use the same"),
 		setting.Opt("name_instance", setting.Bool(&s.NameInstance), "whether responses name the instance that answered, in X-Quell-Instance"),
+		setting.Opt("load_reports", setting.Bool(&s.LoadReports),
+			"whether responses tell a balancer in front, in endpoint-load-metrics (ORCA), how much of what the group can carry is used"),
 		setting.Opt("default_host", setting.Text(&s.DefaultHost).Then(webcheck.HostProblem),
 			"Host that instances get with requests that have none, as in HTTP/1.0").Or("an empty Host"),
 		setting.Opt("upgrades",
@@ -183,7 +186,12 @@ func (s *Settings) Manages() []string {
 }
 
 // New makes a driver that uses the admin socket.
-func (s *Settings) New(balancer.Service) (balancer.Driver, error) { return NewClient(s.Admin), nil }
+func (s *Settings) New(balancer.Service) (balancer.Driver, error) {
+	if s.LoadReports {
+		return informing{NewClient(s.Admin)}, nil
+	}
+	return NewClient(s.Admin), nil
+}
 
 // Parts returns the balancer itself as its only part.
 func (s *Settings) Parts(in balancer.Service) []balancer.Part {
@@ -201,7 +209,8 @@ func (s *Settings) Options(in balancer.Service) Options {
 		Name: in.Balancer, Service: in.Name, Listen: s.Listen, Admin: s.Admin, Metrics: s.Metrics,
 		Scheduling: s.Scheduling, MaxConns: s.MaxConns, MaxConnsSet: s.MaxConnsSet, MaxConnsPerClient: s.MaxConnsPerClient,
 		TLS: s.TLS, HTTP2: s.HTTP2, Upstream: s.Upstream,
-		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
+		TrustedProxies: s.TrustedProxies, NameInstance: s.NameInstance, LoadReports: s.LoadReports,
+		DefaultHost: s.DefaultHost, Upgrades: s.Upgrades,
 		Classes: in.Classes, FirstByte: in.FirstByte,
 		Drain: in.Drain, Period: in.Period, Fast: in.Fast, Health: s.Health, Timeouts: s.Timeouts, Logger: in.Logger,
 	}

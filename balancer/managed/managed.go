@@ -72,7 +72,7 @@ func Addresses[E Remembered](entries []E) map[string]string {
 	return at
 }
 
-// Fixed returns whether an instance is one of a fixed group. Then its server was there before Quell, and if it is out, a person took it out.
+// Fixed returns whether an instance is one of a fixed group. Then its server was there before Quell: if it is out, a person took it out.
 func Fixed(members []quell.Member, id string) bool {
 	return slices.ContainsFunc(members, func(m quell.Member) bool { return m.ID == id })
 }
@@ -105,7 +105,7 @@ func Give(b quell.Backend, before Given, now time.Time) Given {
 // Valid returns whether a stored value is one that Give makes.
 func (g *Given) Valid() bool { return g.ID != "" && g.Address != "" && g.Share >= 0 && g.Share <= 1 }
 
-// InFlight returns the requests in progress, given what the balancer reports. If it reports none, a drain counts as open for its whole time.
+// InFlight returns the requests in progress, given what the balancer reports. If it reports nothing, a drain is open for its whole time.
 func (g *Given) InFlight(open int64, reported bool, drain time.Duration, now time.Time) int64 {
 	if !reported && g.Drain && now.Sub(g.Since) < drain {
 		return 1

@@ -112,7 +112,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 
 // Inform tells all agents their share again, and what their instance can carry of a resource, as a utilisation. Reports end by themselves
 // unless they are renewed.
-func (d *Driver) Inform(ctx context.Context, resource quell.Resource, capacity map[string]float64) error {
+func (d *Driver) Inform(ctx context.Context, resource quell.Resource, capacity, _ map[string]float64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.resource, d.capacity = resource, capacity

@@ -96,7 +96,7 @@ func TestAgentsAreToldWhatChanges(t *testing.T) {
 	if s, orders := a.share("i3"); s != .2 || orders != 1 {
 		t.Errorf("i3 was told %v, with %d orders; want it alone to be told", s, orders)
 	}
-	if err := d.Inform(t.Context(), quell.Network, map[string]float64{"i1": .4, "i2": 0}); err != nil {
+	if err := d.Inform(t.Context(), quell.Network, map[string]float64{"i1": .4, "i2": 0}, nil); err != nil {
 		t.Fatal(err)
 	}
 	one, two := a.told["i1"], a.told["i2"]
@@ -114,7 +114,7 @@ func TestAgentsAreToldWhatChanges(t *testing.T) {
 	if s := stateOf(t, next, "i1"); s.Weight != .6 || s.Address != "" {
 		t.Errorf("the next controller finds %+v; want the share, and no address until the agent is told", s)
 	}
-	if err := next.Inform(t.Context(), quell.Network, nil); err != nil || stateOf(t, next, "i1").Address == "" {
+	if err := next.Inform(t.Context(), quell.Network, nil, nil); err != nil || stateOf(t, next, "i1").Address == "" {
 		t.Errorf("%v; state %+v", err, stateOf(t, next, "i1"))
 	}
 	if unknown, err := next.Restore(t.Context()); err != nil || unknown != nil || a.told["i1"].ValidS != 0 {
@@ -140,7 +140,7 @@ func TestManyAgents(t *testing.T) {
 	if _, orders := a.share("i2"); orders != n-10 {
 		t.Errorf("%d agents were told", orders)
 	}
-	err := d.Inform(t.Context(), quell.Network, nil)
+	err := d.Inform(t.Context(), quell.Network, nil, nil)
 	if err == nil || !strings.Contains(err.Error(), "the agent of i1 did not answer") || !strings.Contains(err.Error(), "and 7 agents more") {
 		t.Errorf("says %v", err)
 	}

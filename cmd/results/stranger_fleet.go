@@ -240,8 +240,8 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 		policy = fmt.Sprintf("policy: {name: prima, fast: %s}\n", f.set.Fast)
 	}
 	set, in := f.set, func(name string) string { return filepath.Join(f.dir, "quell", name) }
-	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, cmp.Or(set.Metric, quell.Mean), set.Threshold, set.Sampling, policy, in(name+"-data"), f.edge.Address(),
-		in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.Link/1e6, agent))
+	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, cmp.Or(set.Metric, quell.Mean), set.Threshold, set.Sampling, policy,
+		in(name+"-data"), f.edge.Address(), in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.Link/1e6, agent))
 }
 
 const strangerQuell = `service: shop
