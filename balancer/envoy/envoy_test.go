@@ -178,18 +178,7 @@ func TestAnEnvoyWithoutAController(t *testing.T) {
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t)
 	l.cluster = "app"
-	l.more = fmt.Sprintf(`  - name: app
-    lb_policy: CLUSTER_PROVIDED
-    connect_timeout: 1s
-    cluster_type:
-      name: envoy.clusters.aggregate
-      typed_config:
-        "@type": type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig
-        clusters: [web, web-before]
-  - name: web-before
-    type: STATIC
-    load_assignment: {cluster_name: web-before, endpoints: [{lb_endpoints: [{endpoint: {address: %s}}]}]}
-`, socketOf(a.address()))
+	l.more = strings.Replace(aggregate, "ADDRESS", socketOf(a.address()), 1)
 	l.start("{initial_fetch_timeout: 0.2s, "+sotw[1:], "ROUND_ROBIN", "")
 	l.serves()
 	if b.served.Load() > 0 {

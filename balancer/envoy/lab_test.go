@@ -45,6 +45,20 @@ const (
 	ads    = "{resource_api_version: V3, ads: {}}"
 )
 
+// aggregate is a cluster app that tries web, and then an endpoint of its own configuration.
+const aggregate = `  - name: app
+    lb_policy: CLUSTER_PROVIDED
+    connect_timeout: 1s
+    cluster_type:
+      name: envoy.clusters.aggregate
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig
+        clusters: [web, web-before]
+  - name: web-before
+    type: STATIC
+    load_assignment: {cluster_name: web-before, endpoints: [{lb_endpoints: [{endpoint: {address: ADDRESS}}]}]}
+`
+
 func newLab(t testing.TB) *lab {
 	t.Helper()
 	l := &lab{t: t, program: need.Envoy(t), dir: t.TempDir(), cluster: "web",

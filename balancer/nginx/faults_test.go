@@ -1,0 +1,139 @@
+package nginx
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// Old workers that never end make new weights wait, but nothing else.
+func TestOldWorkersNeverEnd(t *testing.T) {
+	hold := make(chan struct{})
+	answer := func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			<-hold
+		}
+	}
+	a, b := newInstance(t, answer), newInstance(t, answer)
+	l := newLab(t, "least_conn;", "server "+a.address()+";", "server "+b.address()+";")
+	config, err := os.ReadFile(l.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.write(l.config, strings.Replace(string(config), "worker_shutdown_timeout 10s;", "", 1))
+	l.start()
+	d := l.driver(nil)
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	old := func() int {
+		_, old, err := d.master.workers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return old
+	}
+	var held sync.WaitGroup
+	var failed sync.Map
+	sum := func() int64 { return a.served.Load() + b.served.Load() }
+	for n := 0; old() < 2*mostOld; n++ { // two workers
+		before := sum()
+		held.Go(func() {
+			resp, err := http.Get("http://" + l.traffic + "/hold") // without a limit of time
+			if err != nil || resp.StatusCode != http.StatusOK {
+				failed.Store(n, err)
+			}
+			if err == nil {
+				resp.Body.Close()
+			}
+		})
+		eventually(t, "an instance has the request", func() bool { return sum() > before })
+		w := 0.3 + 0.4*float64(n%2)
+		settle(t, d, backend("a", a, w), backend("b", b, 1-w))
+	}
+	lines := l.lines()
+	for range 3 {
+		if err := d.Apply(t.Context(), []quell.Backend{backend("a", a, 0.9), backend("b", b, 0.1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.lines() != lines {
+		t.Errorf("weights did not wait for %d old workers:\n%s", old(), l.lines())
+	}
+	settle(t, d, backend("a", a, 1), quell.Backend{ID: "b", Address: b.address(), Draining: true})
+	if n := l.get(5, "/"); n > 0 {
+		t.Errorf("%d requests failed", n)
+	}
+	close(hold)
+	held.Wait()
+	failed.Range(func(n, err any) bool { t.Errorf("request %v, which was held, failed: %v", n, err); return true })
+	settle(t, d, backend("a", a, 0.9), backend("b", b, 0.1))
+}
+
+// nginx that is stopped and started again, as at an upgrade of the system, reads the same shares, also from a controller that saw nothing of
+// it. While it is gone the driver says so.
+func TestNginxIsRestarted(t *testing.T) {
+	a, b := newInstance(t, nil), newInstance(t, nil)
+	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
+	l.start()
+	d := l.driver(nil)
+	want := []quell.Backend{backend("a", a, 0.8), backend("b", b, 0.2)}
+	settle(t, d, want...)
+	lines := l.lines()
+	l.stop()
+	if _, err := d.State(t.Context()); err == nil || !strings.Contains(err.Error(), "nginx does not run") {
+		t.Errorf("without nginx: %v", err)
+	}
+	if err := d.Apply(t.Context(), []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}); err == nil || !strings.Contains(err.Error(), "nginx does not run") {
+		t.Errorf("without nginx: %v", err)
+	}
+	if l.lines() != lines {
+		t.Errorf("the file was changed:\n%s", l.lines())
+	}
+	l.start()
+	for _, d := range []*Driver{d, l.driver(nil)} {
+		if s := stateOf(t, d, "a"); s.Weight != 0.8 {
+			t.Errorf("after the restart: %+v", s)
+		}
+	}
+	if n, before := l.get(100, "/"), b.served.Load(); n > 0 || a.served.Load() < 3*before {
+		t.Errorf("%d requests failed; %d and %d were served", n, a.served.Load(), before)
+	}
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+}
+
+// A thousand servers, one of them at an address of IPv6, are taken by nginx, and the only one that serves gets all requests.
+func TestAThousandServers(t *testing.T) {
+	listener, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Logf("without IPv6: %v", err)
+		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := newInstance(t, nil)
+	web := &http.Server{Handler: a.Config.Handler}
+	go web.Serve(listener)
+	t.Cleanup(func() { web.Close() })
+	l := newLab(t, "")
+	config, err := os.ReadFile(l.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.write(l.config, strings.Replace(string(config), "zone web 64k;", "zone web 2m;", 1))
+	l.write(l.include, "server 127.0.0.1:9 down;\n")
+	l.start()
+	d := l.driver(nil)
+	list := []quell.Backend{{ID: "a", Address: listener.Addr().String(), Weight: 1}}
+	for n := range 999 {
+		list = append(list, quell.Backend{ID: fmt.Sprint("i", n), Address: fmt.Sprintf("127.1.%d.%d:9", n/250, 1+n%250)})
+	}
+	settle(t, d, list...)
+	if n := l.get(20, "/"); n > 0 || a.served.Load() != 20 {
+		t.Errorf("%d requests failed, %d were served", n, a.served.Load())
+	}
+}
