@@ -57,8 +57,15 @@ func TestARealThousand(t *testing.T) {
 	for n := range 999 {
 		list = append(list, quell.Backend{ID: fmt.Sprint("i", n), Address: fmt.Sprintf("[fd00::%x]:80", n+1)})
 	}
-	settle(t, l.control(nil), list...)
+	control := l.control(nil)
+	if err := control.Apply(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
 	l.serves()
+	eventually(t, "Envoy has accepted them", func() bool {
+		states, err := control.State(t.Context())
+		return err == nil && len(states) == len(list) && states[0].Address == list[0].Address
+	})
 	before := a.served.Load()
 	if failed := l.get(20, "/"); failed > 0 || a.served.Load() != before+20 {
 		t.Errorf("%d requests failed, %d were served", failed, a.served.Load()-before)

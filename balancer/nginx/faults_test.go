@@ -132,7 +132,12 @@ func TestAThousandServers(t *testing.T) {
 	for n := range 999 {
 		list = append(list, quell.Backend{ID: fmt.Sprint("i", n), Address: fmt.Sprintf("127.1.%d.%d:9", n/250, 1+n%250)})
 	}
-	settle(t, d, list...)
+	if err := d.Apply(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	if states, err := d.State(t.Context()); err != nil || len(states) != len(list) || strings.Count(l.lines(), " down;") != 999 {
+		t.Errorf("%d servers are in force, %v", len(states), err)
+	}
 	if n := l.get(20, "/"); n > 0 || a.served.Load() != 20 {
 		t.Errorf("%d requests failed, %d were served", n, a.served.Load())
 	}
