@@ -74,8 +74,8 @@ func TestOldWorkersNeverEnd(t *testing.T) {
 	settle(t, d, backend("a", a, 0.9), backend("b", b, 0.1))
 }
 
-// nginx that is stopped and started again, as at an upgrade of the system, reads the same shares, also from a controller that saw nothing of
-// it. While it is gone the driver says so.
+// nginx that is stopped and started again, as at an upgrade of the system, reads the same shares, also with a controller that saw nothing
+// of it. While it is gone the driver says so.
 func TestNginxIsRestarted(t *testing.T) {
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
@@ -88,7 +88,8 @@ func TestNginxIsRestarted(t *testing.T) {
 	if _, err := d.State(t.Context()); err == nil || !strings.Contains(err.Error(), "nginx does not run") {
 		t.Errorf("without nginx: %v", err)
 	}
-	if err := d.Apply(t.Context(), []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}); err == nil || !strings.Contains(err.Error(), "nginx does not run") {
+	err := d.Apply(t.Context(), []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)})
+	if err == nil || !strings.Contains(err.Error(), "nginx does not run") {
 		t.Errorf("without nginx: %v", err)
 	}
 	if l.lines() != lines {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // frontsFigures are what the page's template reads.
@@ -16,6 +17,7 @@ type frontsFigures struct {
 	Press     strangerSettings
 	PressRate float64 // requests per second
 	Pressed   []frontsPressedTitled
+	Better    string // the ways that had a shorter tail than the first one of their balancer
 }
 
 type frontsTitled struct {
@@ -50,6 +52,13 @@ func newFrontsFigures(d frontsData) frontsFigures {
 		}
 	}
 	f.Pressed = pressedFigures(d)
+	var better []string
+	for _, p := range f.Pressed {
+		if p.Ratio > 0 && p.Ratio < 1 {
+			better = append(better, p.Title)
+		}
+	}
+	f.Better = strings.Join(better, "; ")
 	return f
 }
 
