@@ -65,8 +65,9 @@ func frontsWays() []frontsWay {
 
 // frontsRuns are the ways that are played in one run, by the run's name.
 var frontsRuns = map[string][]string{
-	"pressed-haproxy-nginx": {"haproxy", "haproxy-leastconn", "nginx", "nginx-3s", "nginx-leastconn", "nginx-random"},
-	"pressed-envoy":         {"envoy", "reports", "envoy-wrr", "envoy-wrr-outlier", "envoy-least", "envoy-least-outlier"},
+	"pressed-haproxy": {"haproxy", "haproxy-leastconn"},
+	"pressed-nginx":   {"nginx", "nginx-3s", "nginx-leastconn", "nginx-random"},
+	"pressed-envoy":   {"envoy", "reports", "envoy-wrr", "envoy-wrr-outlier", "envoy-least", "envoy-least-outlier"},
 }
 
 // frontsSample is a request while neighbours come and go.
