@@ -112,7 +112,7 @@ policy:
   name: ice
   floor: 100%%
   after: 3s
-  settle: 5s
+  calm: 30s
   parameters: [{name: streamer.workers, change: raise, min: 1, max: %d}]
 listen: off
 data: %s
