@@ -148,6 +148,7 @@ const viewers = 10
 
 // fixture is a served page.
 type fixture struct {
+	end func() // ends Run
 	*fake
 	server  *page.Server
 	journal controller.Journal
@@ -182,7 +183,8 @@ func newFixture(t *testing.T, n int) *fixture {
 	mux.Handle("/", x.server.Handler())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	t.Cleanup(func() { cancel(); <-ended })
+	x.end = func() { cancel(); <-ended }
+	t.Cleanup(x.end)
 	go func() { defer close(ended); x.server.Run(ctx) }()
 	return x
 }

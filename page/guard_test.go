@@ -177,6 +177,17 @@ func TestEvents(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("no event for a decision")
 	}
+	x.end()
+	for late := time.After(patience); ; {
+		select {
+		case _, more := <-lines:
+			if !more {
+				return
+			}
+		case <-late:
+			t.Fatal("a browser is still held after the end")
+		}
+	}
 }
 
 // What an earlier process recorded comes before what this one sees.

@@ -65,6 +65,7 @@ type Server struct {
 	cookie   string
 	viewers  chan struct{} // a place for each browser that waits for events
 	searches chan struct{} // a place for each search of the journal on disk
+	ended    chan struct{} // closed when Run has ended: browsers that wait would delay the end of the process
 
 	answers answers
 
@@ -91,7 +92,8 @@ func New(opts Options) *Server {
 	}
 	_, port, _ := net.SplitHostPort(opts.Listen)
 	s := &Server{opts: opts, loopback: loopback(opts.Listen), viewers: make(chan struct{}, max(1, opts.Viewers)),
-		searches: make(chan struct{}, 1), generation: opts.Now().UnixMilli(), changed: make(chan struct{}), cookie: "quell_" + port}
+		searches: make(chan struct{}, 1), generation: opts.Now().UnixMilli(), changed: make(chan struct{}), ended: make(chan struct{}),
+		cookie: "quell_" + port}
 	if opts.Base != "/" { // pages of several services are logged into one by one
 		s.cookie += fmt.Sprintf("_%08x", crc32.ChecksumIEEE([]byte(opts.Base)))
 	}
@@ -152,8 +154,9 @@ func (s *Server) closed() string {
 		"with tls_server_config, or listen on 127.0.0.1 and use an SSH tunnel"
 }
 
-// Run follows the status until ctx ends.
+// Run follows the status until ctx ends, and then lets go of the browsers that wait for events. It is called once.
 func (s *Server) Run(ctx context.Context) {
+	defer close(s.ended)
 	var last signature
 	begun := false
 	tick := time.NewTicker(s.opts.Poll)
@@ -466,6 +469,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-r.Context().Done():
+			return
+		case <-s.ended:
 			return
 		case <-changed:
 		case <-beat.C:
