@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -192,6 +193,7 @@ func (f *Facts) probePorts() []int {
 // Install returns one line for each machine, which copies the program and its files there and starts the agent, and the command that makes
 // their credentials.
 func Install(f *Facts, config string) (lines []string) {
+	token := shell(filepath.Join(filepath.Dir(config), "token"))
 	for i := range f.Instances {
 		in := &f.Instances[i]
 		id, host := shell(in.ID), shell("root@"+in.host())
@@ -200,9 +202,9 @@ func Install(f *Facts, config string) (lines []string) {
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("quell credentials sensor %s --config %s --out %s.creds && ssh %s 'mkdir -p /etc/quell' && "+
-			"scp $(command -v quell) %s:/usr/local/bin/ && scp %s %s:/etc/quell/quell.yaml && scp token %s:/etc/quell/token && "+
+			"scp $(command -v quell) %s:/usr/local/bin/ && scp %s %s:/etc/quell/quell.yaml && scp %s %s:/etc/quell/token && "+
 			"scp %s.creds %s:/etc/quell/bus.creds && ssh %s systemd-run --unit quell-agent /usr/local/bin/quell agent --config "+
-			"/etc/quell/quell.yaml --instance %s", id, shell(config), id, host, host, shell(config), host, host, id, host, host, id))
+			"/etc/quell/quell.yaml --instance %s", id, shell(config), id, host, host, shell(config), host, token, host, id, host, host, id))
 	}
 	return lines
 }
