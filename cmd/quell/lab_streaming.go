@@ -44,7 +44,8 @@ func labStreamingCommand() *cobra.Command {
 	f.IntSliceVar(&s.Workers, "workers", []int{1, 2, 3, 5, 10, 30}, "numbers of workers to measure")
 	f.IntSliceVar(&s.Weights, "weights", []int{100, 90, 80, 70, 60, 40}, "weights of the first host to measure; the others have 100")
 	f.BoolVar(&s.threads, "threads", false, "compare the numbers of --workers with ICE, which begins with the smallest and changes it")
-	durationFlag(f, &s.beside, "beside", 45*time.Second, "with --threads: how long the neighbour stays; it comes after a third of that, and the play goes on as long")
+	durationFlag(f, &s.beside, "beside", 45*time.Second,
+		"with --threads: how long the neighbour stays; it comes after a third of that, and the play goes on as long")
 	f.IntVar(&s.streams, "streams", 6, "number of streams for each host on average")
 	durationFlag(f, &s.every, "every", 100*time.Millisecond, "time between two frames of a stream")
 	durationFlag(f, &s.wait, "wait", 20*time.Millisecond, "how long the storage of a frame takes to answer, which blocks its worker")
