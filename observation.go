@@ -316,9 +316,9 @@ type Reading struct {
 	Sender      string      `json:"sender"`         // distinguishes several balancers or probers
 	Fast        bool        `json:"fast,omitempty"` // the window is one period of a fast policy
 	Observation Observation `json:"observation"`
-	Requests    int64       `json:"requests,omitempty"`    // balancer: requests finished in the window
-	Errors      int64       `json:"errors,omitempty"`      // balancer: how many of Requests failed
-	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // balancer: HdrHistogram (V2, compressed) of microseconds
+	Requests    int64       `json:"requests,omitempty"`    // balancer, or the service itself: requests finished in the window
+	Errors      int64       `json:"errors,omitempty"`      // how many of Requests failed
+	LatencyHDR  []byte      `json:"latency_hdr,omitempty"` // of the same: HdrHistogram (V2, compressed) of microseconds
 	ConnectHDR  []byte      `json:"connect_hdr,omitempty"` // balancer: connect times in the same form
 
 	ClassHDR map[string][]byte `json:"class_hdr,omitempty"` // balancer: response times by class of request, in the same form
