@@ -150,7 +150,7 @@ func TestReports(t *testing.T) {
 	r.agent("i1")
 	r.agent("i2")
 	r.wantShares("equal shares", map[string]float64{"i1": .5, "i2": .5})
-	if out, status := r.quell("config", "check", r.config); status != 0 || !has(out, "Response times are measured only if agents read them") {
+	if out, status := r.quell("config", "check", r.config); status != 0 || !has(out, "agents read them from the service (agent.requests)") {
 		t.Errorf("config check: %d, %s", status, out)
 	}
 	r.wantTimes()
