@@ -33,7 +33,7 @@ func (a *analysis) compare(p *period, k int, missed bool, over float64, bin *bin
 	if missed {
 		x.missed += p.seconds
 	}
-	ratios, moved := a.ratios(p, shares, add)
+	ratios, moved := a.ratios(p, shares, add, before.acts)
 	var chance [3]float64
 	for b := range chance {
 		var otherOver, variance float64
@@ -108,8 +108,10 @@ func resize(s *[]float64, n int) []float64 {
 }
 
 // ratios turns shares into how much larger each instance's load would be. All requests are still answered: the part that instances lose is
-// what the others, and added ones, gain. moved is false if nothing would change.
-func (a *analysis) ratios(p *period, shares []float64, add int) (_ []float64, moved bool) {
+// what the others, and added ones, gain. moved is false if nothing would change. If plans were applied, nobody is supposed to get more with
+// the other shares than these say, or less: a balancer that looks for idle instances hardly follows weights at a low load, and what an
+// instance got then is no measure of what its weight withheld.
+func (a *analysis) ratios(p *period, shares []float64, add int, acted bool) (_ []float64, moved bool) {
 	var requests, weights, sum, capacity, largest float64
 	for i := p.from; i < p.to; i++ {
 		r := &a.rows[i]
@@ -133,6 +135,9 @@ func (a *analysis) ratios(p *period, shares []float64, add int) (_ []float64, mo
 		switch {
 		case r.flags&inOrder == 0:
 			shares[i] = 1
+		case share > 0 && acted && measured > 0:
+			toward := shares[i] / sum / measured
+			shares[i] = min(max(shares[i]/sum/share, min(1, toward)), max(1, toward))
 		case share > 0:
 			shares[i] = shares[i] / sum / share
 		default:

@@ -28,7 +28,8 @@ type day struct {
 	rate       float64 // requests per second and instance
 	failing    bool
 	planned    [4]float64
-	predicted  float64 // multiplies predictions
+	weight     [4]float64 // in force, whatever part of the requests comes
+	predicted  float64    // multiplies predictions
 	noDecision bool
 }
 
@@ -37,7 +38,7 @@ func newDay(mode quell.Mode) *day {
 	service.Name, service.SLO, service.Mode = "video", quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, mode
 	o := Options{Service: service, Resource: quell.Network, Since: began, Until: began.Add(time.Hour), Config: "q.yaml"}
 	return &day{rng: rand.New(rand.NewPCG(1, 2)), collector: New(o), at: began, base: 10, cost: 0.01, rate: 50, predicted: 1,
-		planned: [4]float64{0.25, 0.25, 0.25, 0.25}}
+		planned: [4]float64{0.25, 0.25, 0.25, 0.25}, weight: [4]float64{0.25, 0.25, 0.25, 0.25}}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -61,7 +62,7 @@ func (d *day) play(periods int) {
 			if d.failing && i == 1 {
 				o.ErrorRate = ptr(0.5)
 			}
-			s.Instances = append(s.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: ptr(0.25), Observation: o})
+			s.Instances = append(s.Instances, quell.Instance{ID: id, State: quell.Ready, Weight: ptr(d.weight[i]), Observation: o})
 			p.Weights[id], p.Severity[id], p.Capacity[id] = d.planned[i], severity, max(0, 0.75-v)
 			p.PredictedMS[id] = d.predicted * d.base / (1 - use) * (1 + severity)
 			if v > 0 {
@@ -100,6 +101,20 @@ func (d *day) check(t *testing.T, verdict Verdict, texts ...string) *Report {
 		t.Errorf("page: %v", err)
 	}
 	return r
+}
+
+// A balancer that does not follow the weights sends as many requests as it would with equal ones. So acting saved nothing.
+func TestWeightsWithoutEffectSaveNothing(t *testing.T) {
+	d := newDay(quell.Act)
+	d.acts = true
+	d.play(150)
+	d.neighbour, d.planned = 0.1, [4]float64{0.01, 0.33, 0.33, 0.33}
+	d.weight = d.planned
+	d.play(60)
+	r := d.check(t, NothingLost)
+	if saved := r.Acted.SavedS; saved.High > 10 {
+		t.Errorf("it claims %+v", saved)
+	}
 }
 
 func TestNeighbour(t *testing.T) {
