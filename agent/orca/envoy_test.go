@@ -9,11 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -74,23 +72,7 @@ func newFront(t *testing.T) *front {
 	before, _, _ := strings.Cut(string(example), "        - endpoint:")
 	text := strings.NewReplacer("{socket_address: {address: 127.0.0.1, port_value: 8080}}", socketOf(f.traffic), "9469", port,
 		"blackout_period: 1s", "blackout_period: 0.1s", "weight_expiration_period: 30s", "weight_expiration_period: 2s").Replace(before)
-	config := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(config, []byte(text+endpoints.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	cmd := exec.Command(program, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "warning")
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &said, &said, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("Envoy said: %s", said.String())
-		}
-	})
+	need.RunEnvoy(t, program, text+endpoints.String())
 	return f
 }
 

@@ -7,11 +7,8 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -125,24 +122,7 @@ func TestEnvoyReadsLoadReports(t *testing.T) {
 	}
 	traffic := need.FreeAddress(t)
 	_, port, _ := net.SplitHostPort(traffic)
-	config := filepath.Join(t.TempDir(), "envoy.yaml")
-	text := strings.NewReplacer("PORT", port, "ENDPOINTS", strings.Join(endpoints, ", ")).Replace(envoyByHeader)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	cmd := exec.Command(program, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "warning")
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &said, &said, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("Envoy said: %s", said.String())
-		}
-	})
+	need.RunEnvoy(t, program, strings.NewReplacer("PORT", port, "ENDPOINTS", strings.Join(endpoints, ", ")).Replace(envoyByHeader))
 	const tries, part = 40, 0.7
 	for deadline := time.Now().Add(time.Minute); ; {
 		before := [2]int64{instances[0].served.Load(), instances[1].served.Load()}

@@ -9,10 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -47,23 +45,7 @@ func envoyFor(t *testing.T, quell string, instances ...string) (traffic string) 
 	text = strings.NewReplacer("{socket_address: {address: 127.0.0.1, port_value: 8080}}", socketOf(traffic), "cluster: shop-or-before",
 		"cluster: shop", "{socket_address: {address: 127.0.0.1, port_value: 18000}}", socketOf(quell), "interval: 0.5s",
 		"interval: 0.1s").Replace(text)
-	config := filepath.Join(t.TempDir(), "envoy.yaml")
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var said strings.Builder
-	cmd := exec.Command(program, "-c", config, "--concurrency", "1", "--disable-hot-restart", "-l", "warning")
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &said, &said, &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("Envoy said: %s", said.String())
-		}
-	})
+	need.RunEnvoy(t, program, text)
 	return traffic
 }
 

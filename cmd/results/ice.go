@@ -35,13 +35,13 @@ var iceParts = []icePart{
 	{"sticky", (*iceFigures).sticky},
 }
 
-// iceGuest is the part that is played in a virtual machine, only on request.
-// iceStreams is played on the lab's machines.
+// iceStreams is the part that is played on the lab's machines, only on request.
 var iceStreams = icePart{"threads", func(f *iceFigures, ctx context.Context) (err error) {
 	f.Threads, err = playICEThreads(ctx)
 	return err
 }}
 
+// iceGuest is the part that is played in a virtual machine, only on request.
 var iceGuest = icePart{"lvs", func(f *iceFigures, ctx context.Context) (err error) {
 	f.LVS, err = playICEOverLVS(ctx)
 	return err
