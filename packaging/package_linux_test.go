@@ -211,7 +211,8 @@ func TestPackage(t *testing.T) {
 	}
 
 	mine := r.read("/etc/quell/quell.yaml") + "# mine\n"
-	for path, text := range map[string]string{"/etc/quell/quell.yaml": mine, "/var/lib/quell/memory": "kept"} {
+	for path, text := range map[string]string{"/etc/quell/quell.yaml": mine, "/var/lib/quell/memory": "kept",
+		"/etc/quell/token": "secret"} {
 		if err := os.WriteFile(filepath.Join(r.path, path), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

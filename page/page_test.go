@@ -54,6 +54,7 @@ func TestPageInABrowser(t *testing.T) {
 	more(t, b)
 	live(t, b, x)
 	story(t, b, axe)
+	over(t, b, x)
 	commands(t, b, x)
 	if logged := b.errors(); len(logged) > 0 {
 		t.Errorf("the console has errors: %q", logged)
@@ -137,6 +138,18 @@ func live(t *testing.T, b *browser, x *fixture) {
 	b.await("document.querySelector('#found').textContent === '1 found' && document.querySelectorAll('#journal details').length == 1")
 	b.eval("document.querySelector('#live').click()", nil)
 	b.await("document.querySelectorAll('#journal details').length == 5")
+}
+
+// over: when the neighbours are gone, the first box says since when.
+func over(t *testing.T, b *browser, x *fixture) {
+	now := x.start.Add(time.Hour + 2*time.Minute)
+	x.set(func(s *controller.Status) {
+		*s = statusAt(x.start, now, 4)
+		s.Reasons, s.Instances[2].Interference = s.Reasons[:1], nil
+	})
+	b.await(`!document.querySelector('#noisy li') && /^i3: over since \d\d:\d\d:\d\d, after 22 min\. Last seen: neighbours use about \d+% of its network\.$/` +
+		`.test(document.querySelector('#over').textContent)`)
+	b.shoot("over")
 }
 
 func story(t *testing.T, b *browser, axe string) {

@@ -24,6 +24,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/tell"
 )
 
 //go:embed files
@@ -71,6 +72,7 @@ type Server struct {
 
 	mu         sync.Mutex
 	history    History
+	past       past
 	generation int64         // changes when older points or marks come, and with each process
 	version    int64         // changes with everything that is shown
 	changed    chan struct{} // closed at the next change
@@ -203,6 +205,8 @@ func (s *Server) follow(status *controller.Status, decided bool) {
 	defer s.mu.Unlock()
 	if decided && !status.At.IsZero() {
 		s.history.Add(pointOf(status))
+		w := tell.Of(status, clock)
+		s.past.follow(status.At.UnixMilli(), noisyOf(&w))
 	}
 	s.tell()
 }
@@ -375,6 +379,7 @@ func (s *Server) nowOf(status *controller.Status, r *http.Request, by string) No
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n.Generation, n.Version = s.generation, s.version
+	n.Group.Over = s.past.last()
 	after, mark := number(r, "after"), uint64(max(0, number(r, "mark")))
 	if number(r, "generation") != s.generation {
 		after, mark = 0, 0

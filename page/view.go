@@ -30,6 +30,7 @@ type Group struct {
 	Problems    []string       `json:"problems"`
 	Noisy       []Noise        `json:"noisy,omitempty"`      // the worst first; at most mostNoisy
 	MoreNoisy   int            `json:"more_noisy,omitempty"` // that are not listed
+	Over        []Over         `json:"over,omitempty"`       // what ended in the last minutes, the newest first
 	Reasons     []quell.Reason `json:"reasons"`              // of the whole group, with the code in words
 	Learned     []string       `json:"learned"`
 	Fast        *Fast          `json:"fast,omitempty"`         // what the fast policy does; nil: there is none
@@ -145,16 +146,22 @@ func groupOf(s *controller.Status) Group {
 	}
 	g.Fast, g.Credits = fastOf(s), creditsOf(s)
 	g.Divided, g.Tenants, g.MoreTenants = tenantsOf(s)
-	noisy := w.Noisy()
+	noisy := noisyOf(&w)
 	g.MoreNoisy = max(0, len(noisy)-mostNoisy)
-	for _, n := range noisy[:min(len(noisy), mostNoisy)] {
+	g.Noisy = noisy[:min(len(noisy), mostNoisy)]
+	return g
+}
+
+// noisyOf lists the instances that something else than their requests slows, the worst first.
+func noisyOf(w *tell.Words) (all []Noise) {
+	for _, n := range w.Noisy() {
 		one := Noise{ID: n.Instance, What: shown(n.What), Once: n.Once, Costs: shown(n.Costs), Done: shown(n.Done), Do: shown(n.Do)}
 		if !n.Since.IsZero() {
 			one.Since = n.Since.UnixMilli()
 		}
-		g.Noisy = append(g.Noisy, one)
+		all = append(all, one)
 	}
-	return g
+	return all
 }
 
 // fastOf is what a status says of the fast policy, nil if there is none.

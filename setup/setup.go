@@ -141,6 +141,9 @@ func (in *Instance) found() string {
 	return strings.Join(append(parts, "found"), ", ")
 }
 
+// AssumedLink is the capacity that a configuration begins with where no burst measured it.
+const AssumedLink = "1Gbps"
+
 // link returns the capacity of an instance's link, and where it is from.
 func (f *Facts) link() (bits, how string) {
 	best := 0.0
@@ -150,7 +153,7 @@ func (f *Facts) link() (bits, how string) {
 	if best > 0 {
 		return fmt.Sprintf("%.0fMbps", math.Max(1, best/1e6)), "the fastest burst; correct it if it is known better"
 	}
-	return "1Gbps", "not measured (--burst PATH measures it): set what your provider promises"
+	return AssumedLink, "not measured (--burst PATH measures it): set what your provider promises"
 }
 
 func (in *Instance) host() string {

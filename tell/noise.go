@@ -36,13 +36,14 @@ func (w Words) Noisy() (all []Noise) {
 			reasons[r.Instance] = r
 		}
 	}
+	times := w.times()
 	for i := range w.Instances {
 		row := &w.Instances[i]
 		r, found := reasons[row.ID]
 		if !found || row.Stale {
 			continue
 		}
-		n := Noise{Instance: row.ID, Costs: w.compared(row), Done: w.done(row)}
+		n := Noise{Instance: row.ID, Costs: compared(row, times), Done: w.done(row)}
 		if r.Since != nil {
 			n.Since, n.Once = *r.Since, !r.Since.Before(w.At)
 		}
@@ -122,22 +123,31 @@ func remedy(resource, origin string) string {
 		"in its place.", words(resource))
 }
 
-// compared says how much slower than the others an instance is; "" if that is not known.
-func (w Words) compared(row *controller.InstanceStatus) string {
+// times are the response times of all instances, sorted.
+func (w Words) times() (all []float64) {
+	for i := range w.Instances {
+		if ms := w.Instances[i].LatencyMS; ms != nil {
+			all = append(all, *ms)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// compared says how much slower than the others an instance is, from all sorted response times; "" if that is not known.
+func compared(row *controller.InstanceStatus, all []float64) string {
 	if row.LatencyMS == nil {
 		return ""
 	}
-	var others []float64
-	for i := range w.Instances {
-		if other := &w.Instances[i]; other.ID != row.ID && other.LatencyMS != nil {
-			others = append(others, *other.LatencyMS)
-		}
-	}
-	if len(others) == 0 {
+	if len(all) < 2 {
 		return "Its response time is " + MS(*row.LatencyMS) + "."
 	}
-	slices.Sort(others)
-	return fmt.Sprintf("Its response time is %s; the others' median is %s.", MS(*row.LatencyMS), MS(others[len(others)/2]))
+	own, _ := slices.BinarySearch(all, *row.LatencyMS)
+	middle := (len(all) - 1) / 2 // among the others
+	if own <= middle {
+		middle++
+	}
+	return fmt.Sprintf("Its response time is %s; the others' median is %s.", MS(*row.LatencyMS), MS(all[middle]))
 }
 
 // done says what Quell does about an instance.

@@ -345,6 +345,10 @@ func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 			fmt.Fprintf(w, "\n%s (%s): %s\n", in.ID, in.Address, in.Problem)
 		}
 	}
+	if f.burst == "" {
+		fmt.Fprintf(w, "\nThe capacity of the links was not measured: %s is written. If they are smaller, neighbours are noticed late.\n"+
+			"Correct it, or measure it with --burst /PATH of a large file.\n", setup.AssumedLink)
+	}
 	_, err := fmt.Fprintf(w, "\nThen quell status --config %s shows the first severities, and quell doctor --config %s what is missing.\n",
 		f.out, f.out)
 	return err

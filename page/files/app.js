@@ -69,6 +69,7 @@ function group(g) {
   $("now").dataset.level = g.level;
   setText($("headline"), g.headline);
   noisy(g);
+  list($("over"), (g.over ?? []).map((o) => `${o.id}: over since ${time(o.until)}, after ${span((o.until - o.since) / 1000)}. Last seen: ${o.what}.`));
   setText($("acting"), g.acting);
   setText($("load"), g.load);
   list($("problems"), g.problems);
