@@ -29,12 +29,19 @@ type Answer struct {
 // askWait limits how long one request may take.
 const askWait = 3 * time.Second
 
-// Online checks every part of a running service that its configuration names: bus, controller, balancers, the
+// Online checks every part of a running service that its configuration names: bus, controller, balancers, the scaler's platform, the
 // instances' health and their probe servers. It changes nothing.
 func Online(ctx context.Context, file *config.File) []Answer {
 	answers, running := askBus(ctx, file)
 	more, instances := askBalancers(ctx, file)
 	answers = append(append(answers, more...), askLog(ctx, file, running)...)
+	if platform, ok := file.Scaler.Settings.(interface {
+		Ask(context.Context) []scaler.Answer
+	}); ok {
+		for _, a := range platform.Ask(ctx) {
+			answers = append(answers, said(a.Asked, a.Got, a.Err))
+		}
+	}
 	if listed, fixed := file.Scaler.Listed(); fixed {
 		instances = listed
 	} else if !file.Scaler.Changes() {

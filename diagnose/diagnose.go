@@ -91,6 +91,10 @@ func (f *Facts) mendAnswer(a *Answer) string {
 	}
 	asked := func(part string) bool { return strings.HasPrefix(a.Asked, part) }
 	switch {
+	case asked("Kubernetes: "):
+		return "give the controller the rights in docs/platforms/kubernetes.md#rights, and do what the answer says"
+	case asked("AWS: "):
+		return "give the controller the rights in docs/platforms/aws.md, and do what the answer says"
 	case has("no space left"):
 		return "df -h, and make room in the folder `data`"
 	case has("credential", "authorization"):

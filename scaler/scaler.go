@@ -45,6 +45,13 @@ type Driver interface {
 	Stop(ctx context.Context, ids []string) error
 }
 
+// Answer is what the platform answered to one question of `quell config check --online`. Settings of a scaler with a platform behind it
+// have the method `Ask(context.Context) []Answer`. Asking changes nothing.
+type Answer struct {
+	Asked, Got string
+	Err        error // what is wrong, and what to do; nil: all is well
+}
+
 // Unproved is why what a machine showed does not prove that it is an instance. The machine is told it. See daemon's verifier.
 type Unproved struct{ Why string }
 

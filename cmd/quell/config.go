@@ -103,7 +103,8 @@ func configCheckCommand() *cobra.Command {
 		},
 	}
 	addConfigFlag(cmd, &path)
-	cmd.Flags().BoolVar(&online, "online", false, "also ask the running parts: bus, controller, balancer, health of instances, probe servers")
+	cmd.Flags().BoolVar(&online, "online", false,
+		"also ask the running parts (bus, controller, balancer, health of instances, probe servers) and the scaler's platform (rights, target)")
 	return cmd
 }
 

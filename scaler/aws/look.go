@@ -61,24 +61,44 @@ func (d *Driver) ask(ctx context.Context) (picture, error) {
 		}
 		d.api = api
 	}
-	out, err := d.api.read.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
-		AutoScalingGroupNames: []string{d.opts.Group},
-	})
+	group, err := d.group(ctx)
 	if err != nil {
-		return picture{}, fmt.Errorf("reading %s: %w", d.words(), err)
-	}
-	if len(out.AutoScalingGroups) == 0 {
-		return picture{}, fmt.Errorf("there is no %s in region %s", d.words(), d.api.region)
+		return picture{}, err
 	}
 	machines, err := d.api.machines(ctx, d.opts.Group)
 	if err != nil {
 		return picture{}, fmt.Errorf("reading the addresses of %s: %w", d.words(), err)
 	}
+	return picture{region: d.api.region, group: group, machines: machines}, nil
+}
+
+// group reads the group, with its instances sorted.
+func (d *Driver) group(ctx context.Context) (types.AutoScalingGroup, error) {
+	out, err := d.api.read.DescribeAutoScalingGroups(ctx, &autoscaling.DescribeAutoScalingGroupsInput{
+		AutoScalingGroupNames: []string{d.opts.Group},
+	})
+	if err != nil {
+		return types.AutoScalingGroup{}, fmt.Errorf("reading %s: %w", d.words(), err)
+	}
+	if len(out.AutoScalingGroups) == 0 {
+		return types.AutoScalingGroup{}, fmt.Errorf("there is no %s in region %s", d.words(), d.api.region)
+	}
 	group := out.AutoScalingGroups[0]
 	slices.SortFunc(group.Instances, func(a, b types.Instance) int {
 		return cmp.Compare(sdk.ToString(a.InstanceId), sdk.ToString(b.InstanceId))
 	})
-	return picture{region: d.api.region, group: group, machines: machines}, nil
+	return group, nil
+}
+
+// lastActivity returns the newest activity of the group, nil if there is none.
+func (d *Driver) lastActivity(ctx context.Context) (*types.Activity, error) {
+	out, err := d.api.read.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
+		AutoScalingGroupName: &d.opts.Group, MaxRecords: sdk.Int32(1),
+	})
+	if err != nil || len(out.Activities) == 0 {
+		return nil, err
+	}
+	return &out.Activities[0], nil
 }
 
 // take stores a picture. Instances that were not there before are those that Start ordered, as far as it ordered any. Other machines'
@@ -157,16 +177,12 @@ func (d *Driver) askActivities(ctx context.Context, p picture) error {
 		return last
 	}
 	d.whyAt = now
-	out, err := d.api.read.DescribeScalingActivities(ctx, &autoscaling.DescribeScalingActivitiesInput{
-		AutoScalingGroupName: &d.opts.Group, MaxRecords: sdk.Int32(1),
-	})
+	a, err := d.lastActivity(ctx)
 	if err != nil {
 		return fmt.Errorf("asking why %s lacks instances: %w", d.words(), plain(err))
 	}
-	for _, a := range out.Activities {
-		if a.StatusCode == types.ScalingActivityStatusCodeFailed {
-			return fmt.Errorf("%s cannot start instances: %s", d.words(), sdk.ToString(a.StatusMessage))
-		}
+	if a != nil && a.StatusCode == types.ScalingActivityStatusCodeFailed {
+		return fmt.Errorf("%s cannot start instances: %s", d.words(), sdk.ToString(a.StatusMessage))
 	}
 	return nil
 }

@@ -134,7 +134,9 @@ func (r *rig) driver() *Driver {
 var errKilled = errors.New("the controller was killed")
 
 // isWrite returns whether an action changes something.
-func isWrite(action string) bool { return !strings.HasPrefix(action, "Describe") }
+func isWrite(action string) bool {
+	return !strings.HasPrefix(action, "Describe") && action != "GetCallerIdentity"
+}
 
 // RoundTrip passes a request on, unless it fails here.
 func (r *rig) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -158,7 +160,7 @@ func (r *rig) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errKilled
 	case code != "":
 		text := fmt.Sprintf("<Error><Type>Sender</Type><Code>%s</Code><Message>refused for a test</Message></Error>", code)
-		if strings.Contains(action, "Spot") { // EC2's form
+		if strings.Contains(action, "Spot") || action == "DescribeInstances" { // EC2's form
 			return xmlAnswer(http.StatusBadRequest, "<Response><Errors>"+text+"</Errors></Response>"), nil
 		}
 		return xmlAnswer(http.StatusBadRequest, "<ErrorResponse>"+text+"</ErrorResponse>"), nil

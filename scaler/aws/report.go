@@ -98,10 +98,16 @@ func plain(err error) error {
 	case isThrottled(err):
 		return &refused{api, "AWS refuses requests because there are too many in this account (" + api.ErrorCode() +
 			"): the time between them is lengthened; a longer scaler.every helps"}
-	case strings.HasPrefix(api.ErrorCode(), "AccessDenied"), api.ErrorCode() == "UnauthorizedOperation":
-		return &refused{api, api.ErrorMessage() + ". The rights that are needed are in docs/platforms/aws.md"}
+	case isDenied(err):
+		return &refused{api, strings.TrimSuffix(api.ErrorMessage(), ".") + ". The rights that are needed are in docs/platforms/aws.md"}
 	}
 	return &refused{api, api.ErrorMessage() + " (" + api.ErrorCode() + ")"}
+}
+
+// isDenied returns whether AWS refused because a right is missing.
+func isDenied(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) && (strings.HasPrefix(api.ErrorCode(), "AccessDenied") || api.ErrorCode() == "UnauthorizedOperation")
 }
 
 // refused is an error of AWS with a text of Quell's.

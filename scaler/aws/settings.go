@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"time"
@@ -82,6 +83,11 @@ func (s *Settings) Proof() string {
 		return ""
 	}
 	return Proof
+}
+
+// Ask asks AWS for everything that the configuration needs there.
+func (s *Settings) Ask(ctx context.Context) []scaler.Answer {
+	return ask(ctx, Options{Settings: *s, limit: requestWait})
 }
 
 // New makes the driver.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -49,8 +50,8 @@ func connection(kubeconfig, context string) (*rest.Config, string, error) {
 
 // clients are the parts of the API that are used. A set of all would make the program three times as large.
 type clients struct {
-	core, autoscaling, authentication rest.Interface
-	objects                           dynamic.Interface
+	core, autoscaling, authentication, authorization rest.Interface
+	objects                                          dynamic.Interface
 }
 
 // Reviews of tokens: many pods may join at once.
@@ -63,7 +64,7 @@ func connect(config *rest.Config) (c clients, err error) {
 	quiet()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, policyv1.AddToScheme,
-		authenticationv1.AddToScheme} {
+		authenticationv1.AddToScheme, authorizationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return c, err
 		}
@@ -95,8 +96,12 @@ func connect(config *rest.Config) (c clients, err error) {
 	if err != nil {
 		return c, err
 	}
+	authorization, err := client(authorizationv1.SchemeGroupVersion, "/apis")
+	if err != nil {
+		return c, err
+	}
 	objects, err := dynamic.NewForConfigAndClient(config, transport)
-	return clients{core, autoscaling, authentication, objects}, err
+	return clients{core, autoscaling, authentication, authorization, objects}, err
 }
 
 // mirror is a copy of a list at the API server that a watch keeps up to date. If the server is away, the copy stays as it is.

@@ -71,25 +71,33 @@ func New(opts Options) (*Driver, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	api, err := connect(opts.Config)
+	d, err := connected(opts)
 	if err != nil {
-		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
+		return nil, err
 	}
-	d := &Driver{opts: opts, api: api}
 	d.target, err = newMirror(d.opts.Resource.Resource, named(d.object(), opts.Name), &unstructured.Unstructured{}, nil)
 	if err != nil {
 		return nil, err
 	}
-	d.hpas, err = newMirror("horizontalpodautoscalers", listed(api.autoscaling, opts.Namespace, "horizontalpodautoscalers", "",
+	d.hpas, err = newMirror("horizontalpodautoscalers", listed(d.api.autoscaling, opts.Namespace, "horizontalpodautoscalers", "",
 		func() runtime.Object { return &autoscalingv1.HorizontalPodAutoscalerList{} }), &autoscalingv1.HorizontalPodAutoscaler{}, nil)
 	if err == nil && opts.Nodes {
-		d.nodes, err = newMirror("nodes", listed(api.core, "", "nodes", "",
+		d.nodes, err = newMirror("nodes", listed(d.api.core, "", "nodes", "",
 			func() runtime.Object { return &corev1.NodeList{} }), &corev1.Node{}, trimNode)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// connected makes a driver that watches nothing.
+func connected(opts Options) (*Driver, error) {
+	api, err := connect(opts.Config)
+	if err != nil {
+		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
+	}
+	return &Driver{opts: opts, api: api}, nil
 }
 
 // Close ends the watches. The pods run on.
@@ -188,15 +196,11 @@ func (d *Driver) follow(ctx context.Context) (*mirror, error) {
 		return d.pods, d.failed
 	}
 	d.asked = d.opts.Now()
-	var scale *autoscalingv1.Scale
-	if scale, d.failed = d.scale(ctx); d.failed != nil {
+	var selector string
+	if selector, d.failed = d.selector(ctx); d.failed != nil {
 		return d.pods, d.failed
 	}
-	if scale.Status.Selector == "" {
-		d.failed = fmt.Errorf("%s: its scale subresource names no selector, so its pods are unknown", d.words())
-		return d.pods, d.failed
-	}
-	m, err := newMirror("pods", listed(d.api.core, d.opts.Namespace, "pods", scale.Status.Selector,
+	m, err := newMirror("pods", listed(d.api.core, d.opts.Namespace, "pods", selector,
 		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, trimPod)
 	if err != nil {
 		return nil, err

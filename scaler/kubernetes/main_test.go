@@ -91,12 +91,16 @@ func (r *rig) make(resource schema.GroupVersionResource, namespace string, o *un
 	}
 }
 
+func (r *rig) options() Options {
+	return Options{
+		Config: r.config, Namespace: r.namespace, Resource: r.resource, Name: "web", Port: 8080, ProbePort: 8700, Nodes: true,
+	}
+}
+
 // driver makes a driver that connects as the rig's user.
 func (r *rig) driver() *Driver {
 	r.t.Helper()
-	d, err := New(Options{
-		Config: r.config, Namespace: r.namespace, Resource: r.resource, Name: "web", Port: 8080, ProbePort: 8700, Nodes: true,
-	})
+	d, err := New(r.options())
 	if err != nil {
 		r.t.Fatal(err)
 	}

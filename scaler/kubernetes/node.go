@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -40,19 +39,17 @@ const reask = time.Minute
 
 // WatchNode begins to watch. It does not wait for the API server.
 func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
-	config, namespace, err := connection(s.Kubeconfig, s.Context)
+	opts, err := s.options(log)
 	if err != nil {
 		return nil, err
 	}
-	api, err := connect(config)
+	d, err := connected(opts)
 	if err != nil {
-		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
+		return nil, err
 	}
-	resource, target, _ := parseTarget(s.Target)
-	d := &Driver{api: api, opts: Options{Namespace: cmp.Or(s.Namespace, namespace), Resource: resource, Name: target, Logger: log,
-		Now: time.Now}}
 	n := &Node{driver: d, name: name}
-	n.pods, err = newMirror("pods of node "+name, chosen(api.core, "", "pods", "", fields.OneTermEqualSelector("spec.nodeName", name).String(),
+	there := fields.OneTermEqualSelector("spec.nodeName", name).String()
+	n.pods, err = newMirror("pods of node "+name, chosen(d.api.core, "", "pods", "", there,
 		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, trimNodePod)
 	if err != nil {
 		return nil, err
@@ -107,12 +104,9 @@ func (n *Node) members(ctx context.Context) (labels.Selector, error) {
 		return n.selector, n.failed
 	}
 	n.asked = now
-	scale, err := n.driver.scale(ctx)
-	if err == nil && scale.Status.Selector == "" {
-		err = fmt.Errorf("%s: its scale subresource names no selector, so its pods are unknown", n.driver.words())
-	}
+	selector, err := n.driver.selector(ctx)
 	if err == nil {
-		n.selector, err = labels.Parse(scale.Status.Selector)
+		n.selector, err = labels.Parse(selector)
 	}
 	n.failed = err
 	return n.selector, err

@@ -75,17 +75,21 @@ func (d *Driver) rival() error {
 		return nil
 	}
 	for _, hpa := range objectsOf[*autoscalingv1.HorizontalPodAutoscaler](d.hpas) {
-		if !targets(hpa, target) {
-			continue
+		if targets(hpa, target) {
+			return d.besides(hpa)
 		}
-		kind, name := "hpa", hpa.Name
-		if owner := metav1.GetControllerOf(hpa); owner != nil {
-			kind, name = strings.ToLower(owner.Kind), owner.Name // as KEDA's ScaledObject, which would make the autoscaler again
-		}
-		return fmt.Errorf("nothing is started or stopped: the horizontal pod autoscaler %s scales %s, too, and the two would undo each other's "+
-			"work. Remove it with `kubectl delete -n %s %s %s`, or use `mode: advise`", hpa.Name, d.words(), d.opts.Namespace, kind, name)
 	}
 	return nil
+}
+
+// besides says that an autoscaler has the same target.
+func (d *Driver) besides(hpa *autoscalingv1.HorizontalPodAutoscaler) error {
+	kind, name := "hpa", hpa.Name
+	if owner := metav1.GetControllerOf(hpa); owner != nil {
+		kind, name = strings.ToLower(owner.Kind), owner.Name // as KEDA's ScaledObject, which would make the autoscaler again
+	}
+	return fmt.Errorf("nothing is started or stopped: the horizontal pod autoscaler %s scales %s, too, and the two would undo each other's "+
+		"work. Remove it with `kubectl delete -n %s %s %s`, or use `mode: advise`", hpa.Name, d.words(), d.opts.Namespace, kind, name)
 }
 
 func targets(hpa *autoscalingv1.HorizontalPodAutoscaler, target *unstructured.Unstructured) bool {

@@ -1,7 +1,10 @@
 package kubernetes
 
 import (
+	"cmp"
+	"log/slog"
 	"strings"
+	"time"
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,18 +73,20 @@ func (s *Settings) Files(string) []*string { return []*string{&s.Kubeconfig} }
 
 // New makes the driver.
 func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
-	config, namespace, err := connection(s.Kubeconfig, s.Context)
+	opts, err := s.options(in.Logger)
 	if err != nil {
 		return nil, err
 	}
-	if s.Namespace != "" {
-		namespace = s.Namespace
-	}
+	return scaler.Made(New(opts))
+}
+
+func (s *Settings) options(log *slog.Logger) (Options, error) {
+	config, namespace, err := connection(s.Kubeconfig, s.Context)
 	resource, name, _ := parseTarget(s.Target)
-	return scaler.Made(New(Options{
-		Config: config, Namespace: namespace, Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort, Nodes: s.Nodes,
-		Joins: s.Joins, Advises: s.advises, Logger: in.Logger,
-	}))
+	return Options{
+		Config: config, Namespace: cmp.Or(s.Namespace, namespace), Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort,
+		Nodes: s.Nodes, Joins: s.Joins, Advises: s.advises, Logger: log, Now: time.Now,
+	}, err
 }
 
 // known are the kinds that need neither version nor group.

@@ -41,6 +41,18 @@ func (d *Driver) scale(ctx context.Context) (*autoscalingv1.Scale, error) {
 	return asScale(o)
 }
 
+// selector returns the selector of the target's pods.
+func (d *Driver) selector(ctx context.Context) (string, error) {
+	scale, err := d.scale(ctx)
+	if err == nil && scale.Status.Selector == "" {
+		err = fmt.Errorf("%s: its scale subresource names no selector, so its pods are unknown", d.words())
+	}
+	if err != nil {
+		return "", err
+	}
+	return scale.Status.Selector, nil
+}
+
 func asScale(o *unstructured.Unstructured) (*autoscalingv1.Scale, error) {
 	scale := &autoscalingv1.Scale{}
 	return scale, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, scale)
