@@ -55,6 +55,12 @@ func TestFindings(t *testing.T) {
 		{"credentials", "bus", "quell credentials list", func(f *Facts) {
 			f.Answers = []Answer{{"bus 10.0.0.1:4222: connect", "Authorization Violation", false}}
 		}},
+		{"rights of AWS", "AWS: whose credentials", "docs/platforms/aws.md", func(f *Facts) {
+			f.Answers = []Answer{{"AWS: whose credentials", "no valid credentials", false}}
+		}},
+		{"rights of Kubernetes", "Kubernetes: rights on pods", "#rights", func(f *Facts) {
+			f.Answers = []Answer{{"Kubernetes: rights on pods", "may not list pods", false}}
+		}},
 		{"permissions", "HAProxy", "level admin", func(f *Facts) {
 			f.Answers = []Answer{{"HAProxy at /run/s: servers", "dial unix: permission denied", false}}
 		}},

@@ -56,7 +56,7 @@ func (s *Settings) Keys() setting.Table {
 		setting.Opt("join_within", setting.Duration(&s.JoinWithin).Between(time.Minute, 30*24*time.Hour),
 			"how long after the start of its instance an agent may join with the instance identity document").Or("none may"),
 		setting.Opt("identity_certificate", setting.Text(&s.Certificate),
-			"file with the RSA certificate by which AWS signs these documents in the region").Or("the one that AWS published for it"),
+			"file with the RSA-2048 certificate by which AWS signs these documents in the region").Or("the one that AWS published for it"),
 		setting.Opt("every", setting.Duration(&s.Every).Between(time.Second, time.Minute), "how often AWS is asked"),
 		setting.Opt("endpoint", setting.Text(&s.Endpoint).Then(isURL), "address of the services, for tests").Or("those of the region"),
 	}

@@ -2,15 +2,12 @@ package aws
 
 import (
 	"context"
-	"crypto"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	_ "embed" // for AWS's certificates
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,18 +19,15 @@ import (
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/smallstep/pkcs7"
 
 	"github.com/quellhq/quell/scaler"
 )
 
-// Proof is the kind of proof that instances of EC2 have: their instance identity document.
+// Proof is the kind of proof that instances of EC2 have: their instance identity document, signed by AWS with a key of 2048 bits. It is the
+// text that the instance's metadata has for that: PKCS #7 in base64, with the document in it. AWS also signs with keys of 1024 bits, and by
+// DSA with SHA-1; Quell does not accept these.
 const Proof = "aws"
-
-// shown is a proof: the document as the instance's metadata has it, and AWS's signature of it.
-type shown struct {
-	Document  string `json:"document"`
-	Signature string `json:"signature"` // RSA over SHA-256, in base64
-}
 
 // identity is what Quell reads in a document.
 type identity struct {
@@ -49,29 +43,17 @@ func OwnIdentity(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	client := imds.NewFromConfig(cfg)
-	read := func(name string) (string, error) {
-		out, err := client.GetDynamicData(ctx, &imds.GetDynamicDataInput{Path: "instance-identity/" + name})
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = out.Content.Close() }()
-		text, err := io.ReadAll(io.LimitReader(out.Content, mostDocument))
-		return string(text), err
-	}
-	var s shown
-	if s.Document, err = read("document"); err != nil {
+	out, err := imds.NewFromConfig(cfg).GetDynamicData(ctx, &imds.GetDynamicDataInput{Path: "instance-identity/rsa2048"})
+	if err != nil {
 		return "", err
 	}
-	if s.Signature, err = read("signature"); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(s)
+	defer func() { _ = out.Content.Close() }()
+	text, err := io.ReadAll(io.LimitReader(out.Content, mostProof))
 	return string(text), err
 }
 
-// mostDocument limits the size of a document, in bytes.
-const mostDocument = 8 << 10
+// mostProof limits the size of a proof, in bytes.
+const mostProof = 8 << 10
 
 //go:embed certificates.pem
 var published string
@@ -99,30 +81,33 @@ func certificateOf(region, file string) (*x509.Certificate, error) {
 	return c, nil
 }
 
+// leastKey is the size of AWS's keys, in bits.
+const leastKey = 2048
+
 // read checks the signature of a proof, and returns what its document says.
 func read(proof string, c *x509.Certificate, now time.Time) (identity, error) {
-	var s shown
-	if err := json.Unmarshal([]byte(proof), &s); err != nil {
-		return identity{}, scaler.Unprovedf("its proof is no instance identity document")
-	}
-	signature, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(s.Signature), ""))
-	if err != nil {
-		return identity{}, scaler.Unprovedf("the signature of its identity document is not in base64")
-	}
-	key, ok := c.PublicKey.(*rsa.PublicKey)
-	if !ok {
-		return identity{}, errors.New("the certificate of AWS for identity documents has no RSA key")
+	if key, ok := c.PublicKey.(*rsa.PublicKey); !ok || key.N.BitLen() < leastKey {
+		return identity{}, fmt.Errorf("the certificate of AWS for identity documents has no RSA key of %d bits: scaler.identity_certificate "+
+			"names a file with AWS's RSA-2048 certificate", leastKey)
 	}
 	if now.After(c.NotAfter) {
 		return identity{}, fmt.Errorf("the certificate of AWS for identity documents ended at %s: scaler.identity_certificate names a file with "+
 			"a newer one", c.NotAfter.Format(time.RFC3339))
 	}
-	sum := sha256.Sum256([]byte(s.Document))
-	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature); err != nil {
-		return identity{}, scaler.Unprovedf("its identity document was not signed by AWS, or not in this region")
+	der, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(proof), ""))
+	if err != nil || len(proof) > mostProof {
+		return identity{}, scaler.Unprovedf("its proof is no instance identity document that is signed with RSA-2048")
+	}
+	signed, err := pkcs7.Parse(der)
+	if err != nil {
+		return identity{}, scaler.Unprovedf("its proof is no instance identity document that is signed with RSA-2048: %v", err)
+	}
+	signed.Certificates = []*x509.Certificate{c} // a certificate within the proof proves nothing
+	if err := signed.Verify(); err != nil {
+		return identity{}, scaler.Unprovedf("its identity document was not signed by AWS, or not in this region: %v", err)
 	}
 	var id identity
-	if err := json.Unmarshal([]byte(s.Document), &id); err != nil {
+	if err := json.Unmarshal(signed.Content, &id); err != nil {
 		return identity{}, scaler.Unprovedf("its identity document cannot be read: %v", err)
 	}
 	return id, nil

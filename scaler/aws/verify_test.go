@@ -1,13 +1,12 @@
 package aws
 
 import (
-	"crypto"
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
+	"encoding/asn1"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -17,25 +16,28 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/smallstep/pkcs7"
 
 	"github.com/quellhq/quell/scaler"
 )
 
 // signer signs identity documents as AWS does.
 type signer struct {
-	key  *rsa.PrivateKey
-	file string // of its certificate
+	key         *rsa.PrivateKey
+	certificate *x509.Certificate
+	file        string // of the certificate
 }
 
-func newSigner(t *testing.T, until time.Time) signer {
+func newSigner(t *testing.T, bits int, until time.Time) signer {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 1024) // as AWS's
+	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,11 @@ func newSigner(t *testing.T, until time.Time) signer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := signer{key, filepath.Join(t.TempDir(), "aws.pem")}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := signer{key, certificate, filepath.Join(t.TempDir(), "aws.pem")}
 	if err := os.WriteFile(s.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -57,25 +63,43 @@ func document(instance, account, region string, at time.Time) string {
 		"pendingTime", at.UTC().Format(time.RFC3339), "region", region, "version", "2017-09-30")
 }
 
-// sign makes a proof. The signature has line ends, as AWS writes it.
+// sign makes a proof.
 func (s signer) sign(t *testing.T, document string) string {
 	t.Helper()
-	sum := sha256.Sum256([]byte(document))
-	signature, err := rsa.SignPKCS1v15(nil, s.key, crypto.SHA256, sum[:])
+	signed, err := pkcs7.NewSignedData([]byte(document))
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := base64.StdEncoding.EncodeToString(signature)
-	proof, err := json.Marshal(shown{document, text[:64] + "\n" + text[64:]})
+	signed.SetDigestAlgorithm(pkcs7.OIDDigestAlgorithmSHA256)
+	if err := signed.AddSigner(s.certificate, s.key, pkcs7.SignerInfoConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	der, err := signed.Finish()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(proof)
+	return asAWSWrites(t, der)
+}
+
+// asAWSWrites writes signed data as AWS does: its length comes at the end, which BER allows and DER does not, and the text has line ends.
+func asAWSWrites(t *testing.T, der []byte) string {
+	t.Helper()
+	var outer struct {
+		Kind    asn1.RawValue
+		Content asn1.RawValue
+	}
+	if _, err := asn1.Unmarshal(der, &outer); err != nil {
+		t.Fatal(err)
+	}
+	ber := slices.Concat([]byte{0x30, 0x80}, outer.Kind.FullBytes, []byte{0xA0, 0x80}, outer.Content.Bytes, make([]byte, 4))
+	lines := strings.Split(string(pem.EncodeToMemory(&pem.Block{Type: "PKCS7", Bytes: ber})), "\n")
+	return strings.Join(lines[1:len(lines)-2], "\n")
 }
 
 func TestVerify(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	aws, thief := newSigner(t, start.Add(24*time.Hour)), newSigner(t, start.Add(24*time.Hour))
+	end := time.Date(2200, 1, 1, 12, 0, 0, 0, time.UTC)
+	aws, thief, short := newSigner(t, 2048, end), newSigner(t, 2048, end), newSigner(t, 1024, end)
 	const account, region = "123456789012", "eu-west-1"
 	now := start.Add(time.Minute)
 	d := &Driver{opts: Options{Settings: Settings{JoinWithin: time.Hour, Certificate: aws.file}, Now: func() time.Time { return now }}}
@@ -85,12 +109,11 @@ func TestVerify(t *testing.T) {
 			Instances:           []types.Instance{{InstanceId: sdk.String("i-1")}, {InstanceId: sdk.String("i-2")}},
 		}}
 	good := document("i-1", account, region, start)
-	var altered shown
-	if err := json.Unmarshal([]byte(aws.sign(t, good)), &altered); err != nil {
+	signed, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(aws.sign(t, good), "\n", ""))
+	if err != nil {
 		t.Fatal(err)
 	}
-	altered.Document = strings.Replace(good, "i-1", "i-2", 1)
-	forged, _ := json.Marshal(altered)
+	forged := base64.StdEncoding.EncodeToString(bytes.Replace(signed, []byte("i-1"), []byte("i-2"), 1))
 	for name, tc := range map[string]struct {
 		instance, proof string
 		after           time.Duration // since the start
@@ -100,7 +123,7 @@ func TestVerify(t *testing.T) {
 		"its own":                {"i-1", aws.sign(t, good), time.Minute, false, ""},
 		"another's":              {"i-2", aws.sign(t, good), time.Minute, false, `is that of "i-1"`},
 		"signed by another":      {"i-1", thief.sign(t, good), time.Minute, false, "was not signed by AWS"},
-		"altered":                {"i-2", string(forged), time.Minute, false, "was not signed by AWS"},
+		"altered":                {"i-2", forged, time.Minute, false, "was not signed by AWS"},
 		"too late":               {"i-1", aws.sign(t, good), 61 * time.Minute, false, "started 1h1m0s ago, and may join for 1h0m0s"},
 		"again, later":           {"i-1", aws.sign(t, good), 20 * time.Hour, true, ""},
 		"from the future":        {"i-1", aws.sign(t, good), -6 * time.Minute, true, "yet to come"},
@@ -109,10 +132,11 @@ func TestVerify(t *testing.T) {
 		"of another account":     {"i-1", aws.sign(t, document("i-1", "1", region, start)), 0, false, `account "1"`},
 		"of another region":      {"i-1", aws.sign(t, document("i-1", account, "us-east-1", start)), 0, false, `region "us-east-1"`},
 		"of another group":       {"i-9", aws.sign(t, document("i-9", account, region, start)), 0, false, "the group has no instance i-9"},
-		"not signed":             {"i-1", `{"document":"{}"}`, 0, false, "was not signed by AWS"},
-		"not in base64":          {"i-1", `{"document":"{}","signature":"!"}`, 0, false, "not in base64"},
+		"not in base64":          {"i-1", good, 0, false, "no instance identity document that is signed"},
+		"cut off":                {"i-1", aws.sign(t, good)[:400], 0, false, "no instance identity document that is signed"},
+		"too long":               {"i-1", aws.sign(t, good+strings.Repeat(" ", 8000)), 0, false, "no instance identity document that is signed"},
 		"a document that is bad": {"i-1", aws.sign(t, "[]"), 0, false, "cannot be read"},
-		"nothing":                {"i-1", "", 0, false, "no instance identity document"},
+		"nothing":                {"i-1", "", 0, false, "no instance identity document that is signed"},
 	} {
 		now = start.Add(tc.after)
 		_, err := d.Verify(t.Context(), tc.instance, tc.proof, tc.again)
@@ -129,7 +153,8 @@ func TestVerify(t *testing.T) {
 		region, file, wants string
 		after               time.Duration
 	}{
-		"a certificate that has ended": {region, aws.file, "ended at 2026-01-02T12:00:00Z", 25 * time.Hour},
+		"a certificate that has ended": {region, aws.file, "ended at 2200-01-01T12:00:00Z", end.Sub(start) + time.Hour},
+		"a short key":                  {region, short.file, "no RSA key of 2048 bits", 0},
 		"an unknown region":            {"mars-1", "", "no certificate of AWS for the identity documents of region mars-1", 0},
 		"no such file":                 {region, aws.file + ".no", "scaler.identity_certificate", 0},
 	} {
@@ -154,7 +179,7 @@ func TestPublishedCertificates(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		if key, ok := c.PublicKey.(*rsa.PublicKey); !ok || key.Size() < 128 || !strings.Contains(c.Subject.String(), "O=Amazon") {
+		if key, ok := c.PublicKey.(*rsa.PublicKey); !ok || key.N.BitLen() != 2048 || !strings.Contains(c.Subject.String(), "O=Amazon") {
 			t.Errorf("%s: %v", r[1], c.Subject)
 		}
 	}
@@ -169,9 +194,7 @@ func TestOwnIdentity(t *testing.T) {
 			fmt.Fprint(w, "session")
 		case r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session":
 			w.WriteHeader(http.StatusUnauthorized)
-		case r.URL.Path == "/latest/dynamic/instance-identity/document":
-			fmt.Fprint(w, `{"instanceId" : "i-1"}`)
-		case r.URL.Path == "/latest/dynamic/instance-identity/signature":
+		case r.URL.Path == "/latest/dynamic/instance-identity/rsa2048":
 			fmt.Fprint(w, "c2ln\nbmVk")
 		default:
 			w.WriteHeader(http.StatusNotFound)
@@ -180,8 +203,7 @@ func TestOwnIdentity(t *testing.T) {
 	defer metadata.Close()
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
 	proof, err := OwnIdentity(t.Context())
-	var got shown
-	if err != nil || json.Unmarshal([]byte(proof), &got) != nil || got != (shown{`{"instanceId" : "i-1"}`, "c2ln\nbmVk"}) {
+	if err != nil || proof != "c2ln\nbmVk" {
 		t.Errorf("%q, %v", proof, err)
 	}
 }

@@ -92,6 +92,12 @@ func TestChartsValues(t *testing.T) {
 		"for KEDA": {[]string{target, "config.keda.listen=0.0.0.0:9470"}, "{name: keda, port: 9470, targetPort: keda}", "kind: PodMonitor",
 			false},
 		"with a monitor": {[]string{target, "podMonitor=true"}, "kind: PodMonitor", "x", false},
+		"without shown metrics": {[]string{target, "podMonitor=true,agent.nodes=true,config.balancer.metrics=127.0.0.1:9465"},
+			"podMetricsEndpoints:\n    - {port: metrics}\n", "    - {port: balancer}", false},
+		"with the balancer's metrics": {[]string{target, "podMonitor=true,config.balancer.metrics=0.0.0.0:9470"},
+			"podMetricsEndpoints:\n    - {port: metrics}\n    - {port: balancer}\n", "  name: quell-agent\n", false},
+		"with the agents' metrics": {[]string{target, "podMonitor=true,agent.nodes=true,config.agent.metrics=0.0.0.0:9467"},
+			"app.kubernetes.io/instance: quell}\n  podMetricsEndpoints: [{port: metrics}]", "x", false},
 		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
 			"name: balancer", false},
 	} {

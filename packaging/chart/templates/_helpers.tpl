@@ -56,6 +56,12 @@
 {{- toYaml $config -}}
 {{- end -}}
 
+{{/* The port at which balancer or agents show metrics to other machines: empty if they show none, or only on their own. */}}
+{{- define "quell.shown" -}}
+{{- $address := toString (default "" .) -}}
+{{- if not (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $address) -}}{{- regexFind "[0-9]+$" $address -}}{{- end -}}
+{{- end -}}
+
 {{- define "quell.selector" -}}
 app.kubernetes.io/name: quell
 app.kubernetes.io/instance: {{ .Release.Name }}
