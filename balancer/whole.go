@@ -10,7 +10,7 @@ func Whole(shares []float64, most int) []int {
 	best, least := make([]int, len(shares)), math.Inf(1)
 	weights := make([]int, len(shares))
 	for top := most; top >= 1; top-- {
-		if e := roundAll(weights, shares, float64(top), least); e < least-Ties {
+		if e := roundAll(weights, shares, float64(top), least); e < least-ties {
 			best, weights, least = weights, best, e
 		}
 	}
@@ -33,8 +33,8 @@ func relative(shares []float64) []float64 {
 	return out
 }
 
-// Ties is the largest difference between two results of WholeError that count as equal.
-const Ties = 1e-9
+// ties is the largest difference between two results of wholeError that count as equal.
+const ties = 1e-9
 
 // roundAll fills weights with the rounded products of shares and factor, and returns their error. It stops as soon as the error exceeds the
 // limit.
@@ -58,9 +58,28 @@ func roundAll(weights []int, shares []float64, factor, limit float64) float64 {
 	return (high - low) / (high + low)
 }
 
-// WholeError returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
+// Lowest divides weights by what divides them all, and returns them.
+func Lowest(weights []int) []int {
+	divisor := 0
+	for _, w := range weights {
+		for a := w; a > 0; {
+			divisor, a = a, divisor%a
+		}
+	}
+	for i := range weights {
+		weights[i] /= max(1, divisor)
+	}
+	return weights
+}
+
+// AsPrecise returns whether the weights in force give shares as precisely as the wanted ones would. Then they can stay.
+func AsPrecise(present, wanted []int, shares []float64) bool {
+	return wholeError(present, shares) <= wholeError(wanted, shares)+ties
+}
+
+// wholeError returns the largest relative deviation of the weights from the shares multiplied by the best factor. With the ratios r =
 // weight/share, this deviation is (max r - min r) / (max r + min r). It is infinite if a weight is 0 but its share is not, or the reverse.
-func WholeError(weights []int, shares []float64) float64 {
+func wholeError(weights []int, shares []float64) float64 {
 	low, high := math.Inf(1), 0.0
 	for i, s := range relative(shares) {
 		if (s == 0) != (weights[i] == 0) {

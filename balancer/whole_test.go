@@ -44,7 +44,7 @@ func TestWholeIsTheBest(t *testing.T) {
 		if largest == 0 {
 			return
 		}
-		e := WholeError(got, shares)
+		e := wholeError(got, shares)
 		for top := 1; top <= 256; top++ {
 			other := make([]int, len(shares))
 			for i, s := range shares {
@@ -52,7 +52,7 @@ func TestWholeIsTheBest(t *testing.T) {
 					other[i] = max(1, int(math.Round(s/largest*float64(top))))
 				}
 			}
-			if worse := WholeError(other, shares); worse < e-1e-6 {
+			if worse := wholeError(other, shares); worse < e-1e-6 {
 				t.Fatalf("%v has an error of %v; with %d for the largest it is %v", got, e, top, worse)
 			}
 		}
@@ -71,11 +71,21 @@ func TestWholeOfWeightsReadBack(t *testing.T) {
 		for i, w := range have {
 			shares[i] = float64(w) / float64(max(1, sum))
 		}
-		if e := WholeError(have, shares); e > Ties {
+		if e := wholeError(have, shares); e > ties {
 			t.Fatalf("%v is off itself by %v", have, e)
 		}
-		if e := WholeError(Whole(shares, 256), shares); e > WholeError(have, shares)+Ties {
+		if e := wholeError(Whole(shares, 256), shares); e > wholeError(have, shares)+ties {
 			t.Fatalf("%v scales with an error of %v", have, e)
 		}
 	})
+}
+
+func TestLowest(t *testing.T) {
+	for _, c := range []struct{ weights, want []int }{
+		{nil, nil}, {[]int{0, 0}, []int{0, 0}}, {[]int{7}, []int{1}}, {[]int{100, 25, 0}, []int{4, 1, 0}}, {[]int{3, 4}, []int{3, 4}},
+	} {
+		if got := Lowest(slices.Clone(c.weights)); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, want %v", c.weights, got, c.want)
+		}
+	}
 }

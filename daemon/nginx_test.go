@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/quellhq/quell/balancer/nginx"
+	"github.com/quellhq/quell/balancer/nginx/accesslog"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/need"
 )
@@ -53,7 +53,7 @@ http {
     location / { proxy_pass http://files; proxy_connect_timeout 1s; }
   }
 }
-`, user, r.dir, nginx.Format, r.traffic)
+`, user, r.dir, accesslog.Format, r.traffic)
 	service := places.Replace(before) + fmt.Sprintf(`balancer:
   kind: nginx
   drain: 10s

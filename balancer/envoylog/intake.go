@@ -26,7 +26,6 @@ type Intake struct {
 
 	clusters []string
 	page     string
-	in       balancer.Service
 	recorder *measure.Recorder
 	loads    *Loads
 	ids      atomic.Int64
@@ -39,7 +38,7 @@ type Intake struct {
 
 // NewIntake takes the requests of these clusters. page is where the documents say which lines Envoy's configuration needs.
 func NewIntake(clusters []string, page string, loads *Loads, in balancer.Service, publish func([]quell.Reading)) *Intake {
-	return &Intake{clusters: clusters, page: page, in: in, loads: loads, recorder: measure.NewRecorder(in, publish)}
+	return &Intake{clusters: clusters, page: page, loads: loads, recorder: measure.NewRecorder(in, publish)}
 }
 
 // Register makes a server take both.
@@ -88,13 +87,7 @@ func (i *Intake) count(l logged) {
 	if l.address == "" {
 		return
 	}
-	class := i.in.Classes.Of(l.target)
-	l.end.Aside, l.end.FirstByte = i.in.Classes.Aside(class), i.in.FirstByte
-	took := l.took
-	if i.in.FirstByte {
-		took = l.first
-	}
-	i.recorder.Count(l.address, measure.Request{Verdict: measure.Judge(l.end), Class: class, Took: took, Open: l.end.Waited})
+	i.recorder.Judge(l.address, l.target, l.end, l.request)
 }
 
 // StreamLoadStats takes an Envoy's reports of load.

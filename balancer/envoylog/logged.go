@@ -11,22 +11,22 @@ import (
 
 // logged is a request in an Envoy's access log.
 type logged struct {
-	address     string // of the instance; empty: no instance had it
-	end         measure.Ending
-	first, took time.Duration // since the request was sent to the instance: to the first and to the last byte of its answer
-	target      string
+	address string // of the instance; empty: no instance had it
+	target  string
+	end     measure.Ending
+	request measure.Request // its times, since it was sent to the instance
 }
 
 // read describes an entry of the log.
 func read(e *accesslog.HTTPAccessLogEntry) logged {
 	p, flags := e.GetCommonProperties(), e.GetCommonProperties().GetResponseFlags()
 	sent := after(p.GetTimeToFirstUpstreamTxByte())
-	l := logged{address: Plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(),
-		first: max(0, after(p.GetTimeToFirstUpstreamRxByte())-sent), took: max(0, after(p.GetTimeToLastUpstreamRxByte())-sent)}
+	l := logged{address: Plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(), request: measure.Request{
+		First: max(0, after(p.GetTimeToFirstUpstreamRxByte())-sent), Took: max(0, after(p.GetTimeToLastUpstreamRxByte())-sent),
+		Open: max(0, after(p.GetDuration())-sent)}}
 	begun := p.GetTimeToFirstUpstreamRxByte() != nil
-	l.end = measure.Ending{Status: int(e.GetResponse().GetResponseCode().GetValue()), Patience: measure.Patience,
+	l.end = measure.Ending{Status: int(e.GetResponse().GetResponseCode().GetValue()), Waited: l.request.Open, Patience: measure.Patience,
 		Moved: p.GetUpstreamRequestAttemptCount() > 1, Stream: measure.IsStream(e.GetResponse().GetResponseHeaders()["content-type"])}
-	l.end.Waited = max(0, after(p.GetDuration())-sent)
 	if l.end.Phase = measure.InWaiting; begun {
 		l.end.Phase = measure.InAnswer
 	}

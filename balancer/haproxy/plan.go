@@ -109,7 +109,7 @@ func faithful(v *view, targets []target) bool {
 		}
 		shares, have, want = append(shares, t.share), append(have, s.weight), append(want, t.weight)
 	}
-	return balancer.WholeError(have, shares) <= balancer.WholeError(want, shares)+balancer.Ties
+	return balancer.AsPrecise(have, want, shares)
 }
 
 // placeless returns whether a server is a place of a server-template that is not used as a slot: it has no address, or the address of

@@ -413,7 +413,7 @@ func faithful(v virtual, view *service, targets []target) bool {
 			shares, have, want = append(shares, t.share), append(have, r.weight), append(want, t.weight)
 		}
 	}
-	return balancer.WholeError(have, shares) <= balancer.WholeError(want, shares)+balancer.Ties
+	return balancer.AsPrecise(have, want, shares)
 }
 
 // forget drops entries of instances that are no longer wanted and get no new requests.

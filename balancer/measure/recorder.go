@@ -14,12 +14,12 @@ import (
 
 // Request is a request that ended, as a balancer's log tells it.
 type Request struct {
-	Verdict   Verdict
-	Class     string        // "" if classes are not measured
-	Took      time.Duration // counts for a Response
-	Connect   time.Duration // of a new connection
-	Connected bool          // whether there was one
-	Open      time.Duration // how long the instance had the request
+	Verdict     Verdict
+	Class       string        // "" if classes are not measured
+	First, Took time.Duration // to the first and to the last byte; the one that the objective is about counts for a Response
+	Connect     time.Duration // of a new connection
+	Connected   bool          // whether there was one
+	Open        time.Duration // how long the instance had the request
 }
 
 // Recorder makes readings from a log that has each request when it ends. Requests are counted by the address of their server, because which
@@ -65,6 +65,9 @@ func (r *Recorder) Count(server string, q Request) {
 		t.Connect(q.Connect)
 	}
 	t.open += q.Open
+	if r.in.FirstByte {
+		q.Took = q.First
+	}
 	t.Finish(q.Verdict, q.Class, q.Took)
 	if q.Verdict == Nothing {
 		return
@@ -74,6 +77,14 @@ func (r *Recorder) Count(server string, q Request) {
 	if q.Class != "" {
 		t.Class(q.Class).Arrived++
 	}
+}
+
+// Judge counts a request at the last server that had it: its target and how it ended say its class and its verdict.
+func (r *Recorder) Judge(server, target string, e Ending, q Request) {
+	q.Class = r.in.Classes.Of(target)
+	e.Aside, e.FirstByte = r.in.Classes.Aside(q.Class), r.in.FirstByte
+	q.Verdict = Judge(e)
+	r.Count(server, q)
 }
 
 // Moved counts an attempt that failed before the server had the request.

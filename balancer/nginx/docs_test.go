@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quellhq/quell/balancer/nginx/accesslog"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -26,7 +27,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 		t.Fatalf("no configuration in the page, or none in the example: %v %v", err, missing)
 	}
 	for name, text := range map[string]string{"page": "events {}\n" + block, "example": string(example)} {
-		if !strings.Contains(text, Format) {
+		if !strings.Contains(text, accesslog.Format) {
 			t.Errorf("%s: its log_format is not the one that Quell reads", name)
 		}
 		dir := t.TempDir()

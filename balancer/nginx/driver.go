@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -17,15 +15,14 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/managed"
+	"github.com/quellhq/quell/balancer/nginx/include"
+	"github.com/quellhq/quell/balancer/nginx/master"
+	"github.com/quellhq/quell/balancer/nginx/peers"
+	"github.com/quellhq/quell/balancer/nginx/record"
 	"github.com/quellhq/quell/internal/outage"
 )
 
-const (
-	mostWeight  = 100         // the largest weight that Quell sets
-	urgentEvery = time.Second // shortest time between two reloads
-	// mostOld is how many generations of old workers may still finish their requests before a change of weights waits for them.
-	mostOld = 2
-)
+const mostWeight = 100 // the largest weight that Quell sets
 
 // Options configure a Driver.
 type Options struct {
@@ -44,18 +41,15 @@ type Options struct {
 // Driver sets the weights of the instances' servers. Its methods may be called concurrently.
 type Driver struct {
 	opts   Options
-	master master
-	conns  func() (map[netip.AddrPort]int64, error)
-	names  names
+	master master.Master
+	names  peers.Names
 	checks *health.Checks // nil: nobody checks the instances
 
-	mu       sync.Mutex
-	entries  []*entry
-	memory   balancer.Memory[entry]
-	asked    map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
-	reloaded time.Time                // when nginx was last reloaded
-	told     map[string]bool          // texts that were already reported
-	release  func() error             // gives up the owner's file; nil: it is not held
+	mu      sync.Mutex
+	entries []*record.Entry
+	memory  balancer.Memory[record.Entry]
+	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
+	release func() error             // gives up the owner's file; nil: it is not held
 
 	counting, waiting outage.Log
 }
@@ -71,8 +65,8 @@ func New(o Options) (*Driver, error) {
 	if len(o.Test) == 0 {
 		o.Test = []string{"nginx", "-t"}
 	}
-	d := &Driver{opts: o, master: master{o.PID, o.Test, o.Reload}, conns: openConns, told: map[string]bool{}}
-	d.memory = memory(&o)
+	d := &Driver{opts: o, master: master.Master{PIDFile: o.PID, CheckBy: o.Test, ReloadBy: o.Reload, Every: o.Every}}
+	d.memory = record.Memory(o.Memory, o.Logger)
 	d.counting = outage.Log{Logger: o.Logger, What: "counting nginx's connections"}
 	d.waiting = outage.Log{Logger: o.Logger, What: "setting nginx's weights"}
 	var err error
@@ -91,7 +85,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
-	f, err := d.read()
+	f, err := include.Read(d.opts.Include)
 	if err != nil {
 		return err
 	}
@@ -101,7 +95,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	}
 	d.checks.Follow(d.known())
 	defer d.memory.Keep(d.entries)
-	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && !e.Unsure && d.find(ctx, f, e.Address) == nil })
+	d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.Leaving && !e.Unsure && d.find(ctx, f, e.Address) == nil })
 	return d.change(ctx, f, d.wanted(ctx, f))
 }
 
@@ -109,11 +103,11 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f, err := d.read()
+	f, err := include.Read(d.opts.Include)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := d.master.workers(); err != nil {
+	if _, _, err := d.master.Workers(); err != nil {
 		return nil, err
 	}
 	d.notice(ctx, f)
@@ -121,90 +115,20 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	return d.states(ctx, f), nil
 }
 
-// file is the include file as it was read.
-type file struct {
-	text    string
-	servers []server
-	mode    os.FileMode
-}
-
-// read reads the include file. A missing file has no servers.
-func (d *Driver) read() (*file, error) {
-	f := &file{mode: 0o644}
-	text, err := os.ReadFile(d.opts.Include)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("reading nginx's servers: %w", err)
-	}
-	if info, err := os.Stat(d.opts.Include); err == nil {
-		f.mode = info.Mode().Perm()
-	}
-	f.text = string(text)
-	list, err := parse(f.text)
-	if err == nil {
-		f.servers, err = servers(list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.opts.Include, err)
-	}
-	for i, s := range f.servers {
-		if k := slices.IndexFunc(f.servers[:i], func(o server) bool { return o.address == s.address }); k >= 0 {
-			return nil, fmt.Errorf("%s: line %d: %s is declared in line %d, too: remove one of them", d.opts.Include, s.row, s.address,
-				f.servers[k].row)
-		}
-	}
-	return f, nil
-}
-
 // find returns the server with an address, nil if there is none.
-func (d *Driver) find(ctx context.Context, f *file, address string) *server {
-	address = withPort(address)
-	for i := range f.servers {
-		if f.servers[i].address == address {
-			return &f.servers[i]
-		}
-	}
-	for i := range f.servers {
-		if d.names.same(ctx, f.servers[i].address, address) {
-			return &f.servers[i]
-		}
-	}
-	return nil
+func (d *Driver) find(ctx context.Context, f *include.File, address string) *include.Server {
+	return f.Find(address, func(a, b string) bool { return d.names.Same(ctx, a, b) })
 }
 
-// notice updates the entries from the lines in the file: what differs from what Quell wrote was written by somebody else.
-func (d *Driver) notice(ctx context.Context, f *file) {
+// notice updates the entries from the lines in the file.
+func (d *Driver) notice(ctx context.Context, f *include.File) {
 	for _, e := range d.entries {
-		if e.Unsure {
-			continue
-		}
-		s := d.find(ctx, f, e.Address)
-		was := e.ByHand
-		switch {
-		case s == nil:
-			e.ByHand = !e.Added && !e.Leaving
-		case s.down:
-			e.ByHand = e.ByHand || !e.Down && !e.Leaving
-		default:
-			e.ByHand = false
-		}
-		if e.ByHand != was && e.ByHand {
-			d.opts.Logger.Warn("somebody took a server out of nginx: the instance is held until its line is back without down", "instance", e.ID,
-				"file", d.opts.Include)
-		}
-		if e.ByHand != was && !e.ByHand {
-			d.opts.Logger.Info("a server that somebody took out of nginx is back", "instance", e.ID)
-			e.Down = false
-		}
-		if s != nil && !s.down && e.Weight > 0 && s.weight != e.Weight {
-			d.opts.Logger.Warn("somebody changed the weight of a server: it counts as the machine's size from now on", "instance", e.ID,
-				"from", e.Weight, "to", s.weight)
-			e.Base, e.Weight = s.weight, s.weight
-		}
+		e.Notice(d.find(ctx, f, e.Address), d.opts.Logger.With("file", d.opts.Include))
 	}
 }
 
 // assign updates the entries to a list of backends.
-func (d *Driver) assign(ctx context.Context, f *file, backends []quell.Backend) error {
+func (d *Driver) assign(ctx context.Context, f *include.File, backends []quell.Backend) error {
 	byID := managed.Leave(d.entries)
 	seen := make(map[string]string, len(backends))
 	asked := make(map[string]quell.Backend, len(backends))
@@ -215,7 +139,9 @@ func (d *Driver) assign(ctx context.Context, f *file, backends []quell.Backend) 
 		asked[b.ID] = b
 		e := byID[b.ID]
 		if e == nil || e.Address != b.Address {
-			e = d.adopt(ctx, f, b)
+			d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.ID == b.ID || e.Leaving && e.Address == b.Address })
+			e = record.Of(b, d.find(ctx, f, b.Address), managed.Fixed(d.opts.Members, b.ID))
+			d.entries = append(d.entries, e)
 		}
 		e.Ask(b)
 	}
@@ -225,8 +151,7 @@ func (d *Driver) assign(ctx context.Context, f *file, backends []quell.Backend) 
 
 // addressProblem refuses addresses that would become something else in nginx's configuration, and those of another instance.
 func addressProblem(b quell.Backend, seen map[string]string) error {
-	list, err := parse("server " + b.Address + ";")
-	if err != nil || len(list) != 1 || len(list[0].words) != 2 || list[0].words[1] != b.Address {
+	if !include.IsAddress(b.Address) {
 		return fmt.Errorf("%q, the address of %s, is no address of a server", b.Address, b.ID)
 	}
 	if other, twice := seen[b.Address]; twice {
@@ -236,28 +161,13 @@ func addressProblem(b quell.Backend, seen map[string]string) error {
 	return nil
 }
 
-// adopt makes an entry for an instance that is new, or whose address is. In a fixed group a line that is down at that time was taken out by
-// a person.
-func (d *Driver) adopt(ctx context.Context, f *file, b quell.Backend) *entry {
-	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.ID == b.ID || e.Leaving && e.Address == b.Address })
-	e := &entry{Entry: managed.Of(b), Added: true}
-	if s := d.find(ctx, f, b.Address); s != nil {
-		e.Added, e.Base, e.Weight, e.ByHand = false, s.weight, s.weight, s.down && managed.Fixed(d.opts.Members, b.ID)
-		e.Down = s.down && !e.ByHand
-	}
-	d.entries = append(d.entries, e)
-	return e
-}
-
 // Release puts an instance back in service that a person took out in the file. The next Apply carries it out.
 func (d *Driver) Release(_ context.Context, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, e := range d.entries {
 		if e.ID == id {
-			if e.ByHand {
-				e.ByHand, e.Down = false, true
-			}
+			e.Release()
 			d.memory.Keep(d.entries)
 			return nil
 		}

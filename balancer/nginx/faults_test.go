@@ -31,7 +31,7 @@ func TestOldWorkersNeverEnd(t *testing.T) {
 	d := l.driver(nil)
 	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
 	old := func() int {
-		_, old, err := d.master.workers()
+		_, old, err := d.master.Workers()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestOldWorkersNeverEnd(t *testing.T) {
 	var held sync.WaitGroup
 	var failed sync.Map
 	sum := func() int64 { return a.served.Load() + b.served.Load() }
-	for n := 0; old() < 2*mostOld; n++ { // two workers
+	for n := 0; old() < 4; n++ { // two workers
 		before := sum()
 		held.Go(func() {
 			resp, err := http.Get("http://" + l.traffic + "/hold") // without a limit of time
@@ -105,6 +105,49 @@ func TestNginxIsRestarted(t *testing.T) {
 		t.Errorf("%d requests failed; %d and %d were served", n, a.served.Load(), before)
 	}
 	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+}
+
+// When nginx's master process is killed, its workers go on with the last weights: no request fails, and the driver says who they are and
+// changes nothing. When they have ended and nginx is started again, weights are applied again.
+func TestTheMasterIsKilled(t *testing.T) {
+	a, b := newInstance(t, nil), newInstance(t, nil)
+	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
+	l.start()
+	d := l.driver(nil)
+	settle(t, d, backend("a", a, 0.8), backend("b", b, 0.2))
+	lines := l.lines()
+	workers, _, err := d.master.Workers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := l.load()
+	end := l.kill(workers)
+	even := []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}
+	_, looked := d.State(t.Context())
+	for _, err := range []error{looked, d.Apply(t.Context(), even)} {
+		if err == nil || !strings.Contains(err.Error(), "go on with the last weights: end them with kill -QUIT "+strings.Join(workers, " ")) {
+			t.Errorf("without the master of %v: %v", workers, err)
+		}
+	}
+	served := a.served.Load() + b.served.Load()
+	eventually(t, "the workers serve", func() bool { return a.served.Load()+b.served.Load() > served+20 })
+	if n := failed(); n > 0 || l.lines() != lines {
+		t.Errorf("%d requests failed without the master; the file is\n%s", n, l.lines())
+	}
+	end()
+	l.start()
+	if s := stateOf(t, d, "a"); s.Weight != 0.8 {
+		t.Errorf("after a new start: %+v", s)
+	}
+	failed = l.load()
+	settle(t, d, even...)
+	if n := failed(); n > 0 {
+		t.Errorf("%d requests failed after the new start", n)
+	}
+	x, y := a.served.Load(), b.served.Load()
+	if n := l.get(100, "/"); n > 0 || a.served.Load()-x != b.served.Load()-y {
+		t.Errorf("%d requests failed; of 100 with equal weights a got %d", n, a.served.Load()-x)
+	}
 }
 
 // A thousand servers, one of them at an address of IPv6, are taken by nginx, and the only one that serves gets all requests.

@@ -11,13 +11,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/nginx/accesslog"
+	"github.com/quellhq/quell/balancer/nginx/master"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -88,7 +92,7 @@ http {
     }
   }
 }
-`, user, l.dir, Format, upstream, l.include, l.traffic, l.log, more))
+`, user, l.dir, accesslog.Format, upstream, l.include, l.traffic, l.log, more))
 }
 
 // start runs nginx and waits until it answers.
@@ -107,14 +111,8 @@ func (l *lab) start() {
 	}
 	l.running, l.ended = cmd, make(chan struct{})
 	go func(ended chan struct{}) { _ = cmd.Wait(); close(ended) }(l.ended)
-	eventually(l.t, "nginx listens, and has written its number", func() bool {
-		number, _ := os.ReadFile(filepath.Join(l.dir, "pid"))
-		conn, err := net.Dial("tcp", l.traffic)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil && len(number) > 0
-	})
+	m := master.Master{PIDFile: filepath.Join(l.dir, "pid")}
+	eventually(l.t, "nginx's workers run", func() bool { workers, _, err := m.Workers(); return err == nil && len(workers) == 2 })
 }
 
 func (l *lab) stop() {
@@ -129,6 +127,32 @@ func (l *lab) stop() {
 		<-l.ended
 	}
 	l.running = nil
+}
+
+// kill kills the master process. It returns what ends the workers that are left, and waits until no one listens.
+func (l *lab) kill(workers []string) (end func()) {
+	l.t.Helper()
+	if err := l.running.Process.Kill(); err != nil {
+		l.t.Fatal(err)
+	}
+	<-l.ended
+	l.running = nil
+	end = sync.OnceFunc(func() {
+		for _, w := range workers {
+			pid, err := strconv.Atoi(w)
+			if err == nil {
+				err = syscall.Kill(pid, syscall.SIGQUIT)
+			}
+			if err != nil {
+				l.t.Errorf("ending worker %s: %v", w, err)
+			}
+		}
+		for conn, err := net.Dial("tcp", l.traffic); err == nil; conn, err = net.Dial("tcp", l.traffic) {
+			conn.Close() // a worker still takes requests
+		}
+	})
+	l.t.Cleanup(end)
+	return end
 }
 
 // options of a driver of this nginx.
@@ -175,6 +199,28 @@ func (l *lab) get(n int, path string) (failed int) {
 		}
 	}
 	return failed
+}
+
+// load sends requests from four clients until it is ended, and then says how many failed.
+func (l *lab) load() (end func() (failed int)) {
+	var clients sync.WaitGroup
+	var failed atomic.Int64
+	done := make(chan struct{})
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					failed.Add(int64(l.get(1, "/")))
+				}
+			}
+		})
+	}
+	end = sync.OnceValue(func() int { close(done); clients.Wait(); return int(failed.Load()) })
+	l.t.Cleanup(func() { end() })
+	return end
 }
 
 // instance is a web server that counts its requests.

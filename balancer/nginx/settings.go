@@ -2,16 +2,15 @@ package nginx
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/health"
+	"github.com/quellhq/quell/balancer/nginx/include"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -49,7 +48,7 @@ func (s *Settings) Keys() setting.Table {
 			setting.Opt("balance", setting.OneOf(&s.Balance, Balances),
 				"the upstream's algorithm: what a group can carry is learned sooner; leastconn stands for least_conn, random2 for random two").
 				Or("unknown"),
-			setting.Opt("server", setting.Text(&s.Server).Then(parameters),
+			setting.Opt("server", setting.Text(&s.Server).Then(include.Parameters),
 				"more parameters of servers that Quell adds, as in max_fails=2 fail_timeout=5s").Or("none"),
 			setting.Opt("reload_every", setting.Duration(&s.Every).Above(0), "shortest time between two reloads that only change weights"),
 			setting.Opt("pid", setting.Text(&s.PID), "file with the number of nginx's master process"),
@@ -64,18 +63,6 @@ var Balances = []quell.Scheduling{quell.RoundRobin, quell.LeastConn, quell.Rando
 
 // Distributes returns the rule by which requests are distributed; empty if it is unknown.
 func (s *Settings) Distributes() quell.Scheduling { return s.Balance }
-
-// parameters checks text that becomes part of nginx's configuration.
-func parameters(text string) string {
-	list, err := parse("server a " + text + ";")
-	switch {
-	case err != nil || len(list) != 1 || strings.Contains(text, "#"):
-		return fmt.Sprintf("must be parameters of one server of an upstream, is %q", setting.Shorten(text))
-	case slices.ContainsFunc(list[0].words, func(w string) bool { return w == "down" || strings.HasPrefix(w, "weight=") }):
-		return "must not have weight= or down, which Quell sets"
-	}
-	return ""
-}
 
 // Check does nothing, because no keys can contradict each other.
 func (s *Settings) Check(*setting.Decoder) {}
@@ -122,17 +109,4 @@ func (s *Settings) Parts(in balancer.Service) []balancer.Part {
 // CheckHealth makes one health check of an instance in the same way as the controller.
 func (s *Settings) CheckHealth(ctx context.Context, address string) (asked string, err error) {
 	return "GET " + s.Health.Path, health.NewChecker(s.Health, nil, make(chan struct{}, 1)).Check(ctx, address)
-}
-
-// Measure makes readings of the driver's instances from nginx's log and publishes them until the meter is stopped. Without a log there are
-// none.
-func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
-	m, err := newMeter(driver.(*Driver), s, in, publish)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	m.cancel = cancel
-	m.running.Go(func() { m.run(ctx) })
-	return m, nil
 }

@@ -1,4 +1,4 @@
-package nginx
+package accesslog
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/quellhq/quell/balancer/measure"
 )
 
-// Format is the log_format that Quell reads, as nginx's configuration has it.
+// Format is the log_format that is read, as nginx's configuration has it.
 const Format = `log_format quell 'quell1\t$upstream_addr\t$upstream_connect_time\t$upstream_header_time\t$upstream_response_time\t` +
 	`$upstream_status\t$status\t$request_time\t$request_completion\t$sent_http_content_type\t$request_uri';`
 

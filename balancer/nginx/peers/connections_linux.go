@@ -1,4 +1,4 @@
-package nginx
+package peers
 
 import (
 	"net/netip"
@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openConns counts this machine's established TCP connections by the address of their other end.
-func openConns() (map[netip.AddrPort]int64, error) {
+// Connections counts this machine's established TCP connections by the address of their other end.
+func Connections() (map[netip.AddrPort]int64, error) {
 	open := map[netip.AddrPort]int64{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		sockets, err := netlink.SocketDiagTCP(family)

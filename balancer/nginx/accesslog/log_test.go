@@ -1,0 +1,104 @@
+package accesslog
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/measure"
+)
+
+const response = formatMark + "10.0.0.1:80, [::ffff:10.0.0.2]:80\t-, 0.001\t-, 0.003\t0.000, 0.004\t502, 200\t200\t0.004\tOK\ttext/html\t/a"
+
+// What is missing is said until it is there.
+func TestLogSaysWhatIsMissing(t *testing.T) {
+	l := &Log{recorder: measure.NewRecorder(balancer.Service{Period: time.Second}, nil)}
+	for _, c := range []struct {
+		why     string
+		message string
+		busy    bool
+		want    string
+	}{
+		{"no requests", "", false, ""},
+		{"requests, and no log", "", true, "no line of its log arrived"},
+		{"another format", "<190>Nov 26 02:20:00 nginx: 127.0.0.1 - - \"GET / HTTP/1.1\" 200", true, "1 of 1 lines"},
+		{"a long line", strings.Repeat("ü", 1000), true, strings.Repeat("ü", 120) + "..."},
+		{"the right format", response, true, ""},
+		{"a quiet period after it", "", true, ""},
+	} {
+		if c.message != "" {
+			l.hear([]byte(c.message))
+		}
+		l.judge(c.busy)
+		if err := l.Err(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.why, err, c.want)
+		}
+	}
+	l, err := Listen("", balancer.Service{}, nil)
+	if err != nil || l.Err() == nil || !strings.Contains(l.Err().Error(), "balancer.nginx.log is not set") {
+		t.Errorf("without a log: %v, %v", err, l.Err())
+	}
+	if _, err := Listen(t.TempDir()+"/missing/socket", balancer.Service{}, nil); err == nil {
+		t.Error("a socket in a folder that is not there was opened")
+	}
+}
+
+// What arrives at the socket becomes readings of the servers' instances.
+func TestReadings(t *testing.T) {
+	dir, err := os.MkdirTemp("", "qa") // the length of a socket's path is limited
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	published := make(chan []quell.Reading)
+	ctx, cancel := context.WithCancel(t.Context())
+	publish := func(list []quell.Reading) {
+		select {
+		case published <- list:
+		case <-ctx.Done():
+		}
+	}
+	place := filepath.Join(dir, "log")
+	l, err := Listen(place, balancer.Service{Name: "shop", Period: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}, publish)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		l.Run(ctx, func(context.Context) map[string][]string {
+			return map[string][]string{"one": {"10.0.0.1:80"}, "two": {"10.0.0.2:80"}, "three": {}}
+		}, func(context.Context) bool { return true })
+	})
+	defer running.Wait()
+	defer cancel()
+	conn, err := net.Dial("unixgram", place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte(response)); err != nil {
+		t.Fatal(err)
+	}
+	requests := map[string]int64{}
+	for requests["two"] == 0 {
+		select {
+		case list := <-published:
+			for _, r := range list {
+				requests[r.Instance] += r.Requests
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("no reading of the request")
+		}
+	}
+	if requests["two"] != 1 || requests["one"] != 0 || requests["three"] != 0 || len(requests) != 3 {
+		t.Errorf("one request to two: %v", requests)
+	}
+}

@@ -1,0 +1,98 @@
+package nginx
+
+import (
+	"context"
+	"slices"
+
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/managed"
+	"github.com/quellhq/quell/balancer/nginx/include"
+	"github.com/quellhq/quell/balancer/nginx/peers"
+	"github.com/quellhq/quell/balancer/nginx/record"
+)
+
+// states returns what the file declares, ordered by id.
+func (d *Driver) states(ctx context.Context, f *include.File) (states []quell.BackendState) {
+	open, err := peers.Connections()
+	d.counting.Report(err)
+	list := d.wanted(ctx, f)
+	if d.asked == nil {
+		list = d.unmanaged(ctx, f)
+	}
+	sum := 0
+	for _, s := range f.Servers {
+		if !s.Down {
+			sum += s.Weight
+		}
+	}
+	bases := d.bases(list)
+	for i := range list {
+		if t := &list[i]; t.line != nil || t.held() {
+			s := t.state(sum, d.asked != nil)
+			s.Healthy, s.Health = d.checks.Of(t.ID)
+			s.Base = bases[t.ID]
+			s.InFlight = d.names.Open(ctx, open, t.Address)
+			states = append(states, s)
+		}
+	}
+	managed.Sort(states)
+	return states
+}
+
+// state returns what is in force for a target. If that is not what is wanted, the state has no address: it then differs from the request,
+// and so Apply is called again.
+func (t *target) state(sum int, asked bool) quell.BackendState {
+	s := quell.BackendState{Foreign: !asked, Backend: t.Backend(0)}
+	switch {
+	case t.held():
+		s.ByHand, s.Draining = &quell.Held{By: "nginx"}, false
+	case t.line == nil || t.Unsure || asked && t.line.Down != t.down:
+		s.Address = ""
+	case !t.line.Down && asked && t.line.Weight == t.weight:
+		s.Weight = t.share
+	case !t.line.Down:
+		s.Weight = float64(t.line.Weight) / float64(sum)
+	}
+	return s
+}
+
+// unmanaged lists what a first controller finds: the known entries, the lines of a fixed group's instances, and all other servers, whose
+// address is their id.
+func (d *Driver) unmanaged(ctx context.Context, f *include.File) (list []target) {
+	taken := map[*include.Server]bool{}
+	add := func(e *record.Entry, byHand bool) {
+		t := target{Entry: e, line: d.find(ctx, f, e.Address)}
+		if t.line != nil {
+			t.ByHand = e.ByHand || byHand && t.line.Down
+			taken[t.line] = true
+		}
+		list = append(list, t)
+	}
+	for _, e := range d.entries {
+		known := *e
+		add(&known, false)
+	}
+	for _, m := range d.opts.Members {
+		if !slices.ContainsFunc(d.entries, func(e *record.Entry) bool { return e.ID == m.ID }) {
+			add(&record.Entry{Entry: managed.OfMember(m)}, true)
+		}
+	}
+	for _, s := range f.Servers {
+		if !taken[s] && s.Address != include.Nobody {
+			add(&record.Entry{Entry: managed.Entry{ID: s.Address, Address: s.Address}}, true)
+		}
+	}
+	return list
+}
+
+// bases returns the weights that people chose, divided by their mean; nil if all are equal.
+func (d *Driver) bases(list []target) map[string]*float64 {
+	chosen := map[string]int{}
+	for _, t := range list {
+		if chosen[t.ID] = t.Base; t.Base == 0 && t.line != nil && d.asked == nil {
+			chosen[t.ID] = t.line.Weight
+		}
+	}
+	return balancer.Bases(chosen)
+}
