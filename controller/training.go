@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,10 @@ func (c *Controller) train(ctx context.Context, cmd bus.Command) bus.Reply {
 	return c.beginTraining(ctx, cmd)
 }
 
-// beginTraining takes an instance out of rotation, if its agent agrees and the others suffice.
+// beginTraining takes an instance out of rotation, if its agent agrees and the others suffice. The agent is asked first: without its
+// consent nothing else matters.
 func (c *Controller) beginTraining(ctx context.Context, cmd bus.Command) bus.Reply {
-	if reply := c.ifLeading(func() error { return c.trainable(cmd) }); reply.Error != "" {
+	if reply := c.ifLeading(func() error { return c.untrained(cmd.Instance) }); reply.Error != "" {
 		return reply
 	}
 	if _, err := c.askTrainee(ctx, cmd.Instance, bus.Training{ForS: cmd.ForS}); err != nil {
@@ -71,15 +73,20 @@ func (c *Controller) ifLeading(check func() error) bus.Reply {
 // trainable returns why no training may begin on an instance, nil if it may. With Force it may even if it is not known what the others can
 // take.
 func (c *Controller) trainable(cmd bus.Command) error {
-	if held, out := c.held[cmd.Instance]; out {
-		return fmt.Errorf("%s is out of rotation already, by %s: quell undrain %s puts it back", cmd.Instance, held.By, cmd.Instance)
+	return cmp.Or(c.untrained(cmd.Instance), c.spared(cmd))
+}
+
+// untrained returns an error if an instance is out of rotation, or another one is trained on.
+func (c *Controller) untrained(instance string) error {
+	if held, out := c.held[instance]; out {
+		return fmt.Errorf("%s is out of rotation already, by %s: quell undrain %s puts it back", instance, held.By, instance)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.mem.Held)) {
 		if c.mem.Held[id].Why == forTraining {
 			return fmt.Errorf("%s trains on %s: one instance is trained on at a time", c.mem.Held[id].By, id)
 		}
 	}
-	return c.spared(cmd)
+	return nil
 }
 
 // spared returns why an instance cannot be done without now, nil if it can.

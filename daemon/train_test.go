@@ -52,7 +52,7 @@ scaler:
 // train starts a training of i1. It knows how many requests use the machine, so it begins at once.
 func (x *trainee) train(more ...string) *proc {
 	x.t.Helper()
-	args := []string{"--on", "i1", "--url", "/", "--rate", "100", "--out", filepath.Join(x.dir, "rows.jsonl")}
+	args := []string{"--on", "i1", "--url", "/", "--rate", "100", "--yes", "--out", filepath.Join(x.dir, "rows.jsonl")}
 	return x.start("train", append(args, more...)...)
 }
 
@@ -132,17 +132,21 @@ func TestTrainingOnAnInstance(t *testing.T) {
 		want   string
 	}{
 		{[]string{"--on", "i1", "--url", "/", "--force"}, 1, "set agent.training to true"},
-		{[]string{"--on", "i1", "--url", "/"}, 1, "not known what i2 can take"},
+		{[]string{"--on", "i1", "--url", "/"}, 1, "set agent.training to true"}, // before what the others can take
 		{[]string{"--on", "i11", "--url", "/"}, 2, `did you mean "i1"`},
 		{[]string{"--on", "i2", "--url", "/", "--force"}, 1, "no agent of i2 hears orders"},
 		{[]string{"--on", "i1"}, 2, "--url"},
 		{[]string{"--on", "i1", "--url", "http://elsewhere/"}, 2, "write a path"},
 		{[]string{"--url", "/"}, 2, "--on INSTANCE"},
 	} {
-		args := append([]string{"train", "--config", x.config, "--out", filepath.Join(x.dir, "none.jsonl")}, refused.args...)
+		args := append([]string{"train", "--yes", "--config", x.config, "--out", filepath.Join(x.dir, "none.jsonl")}, refused.args...)
 		if out, status := x.quell(args...); status != refused.status || !has(out, refused.want) {
 			t.Errorf("%v: status %d: %s", refused.args, status, out)
 		}
+	}
+	if out, status := x.quell("train", "--on", "i11", "--url", "/", "--config", x.config); status != 2 ||
+		!has(out, "i11 will be out of rotation for up to 1h0m0s", "add --yes") || has(out, "no instance") {
+		t.Errorf("without a consent: status %d: %s", status, out)
 	}
 	x.allow(true)
 	if err := agent.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -150,8 +154,12 @@ func TestTrainingOnAnInstance(t *testing.T) {
 	}
 	x.await("the consent", func() (bool, any) { return has(agent.said(), "agent.training"), agent.said() })
 
+	if out, status := x.quell("train", "--on", "i1", "--url", "/", "--yes", "--config", x.config, "--out",
+		filepath.Join(x.dir, "none.jsonl")); status != 1 || !has(out, "not known what i2 can take") {
+		t.Errorf("without --force: status %d: %s", status, out)
+	}
 	p := x.disturbed()
-	if out, status := x.quell("train", "--on", "i2", "--url", "/", "--force", "--config", x.config, "--out",
+	if out, status := x.quell("train", "--on", "i2", "--url", "/", "--force", "--yes", "--config", x.config, "--out",
 		filepath.Join(x.dir, "other.jsonl")); status != 1 || !has(out, "one instance is trained on at a time") {
 		t.Errorf("a second training: status %d: %s", status, out)
 	}

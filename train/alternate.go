@@ -55,8 +55,8 @@ func (m *live) alternate(ctx context.Context, r RunRequest) (row model.TrainingR
 	calm.Interference = 0
 	var whole window
 	var list []model.TrainingWindow
-	recorder, err := m.loaded(ctx, calm, func(recorder *loadgen.Recorder) error {
-		use, before := 0.0, recorder.Total()
+	load, err := m.loaded(ctx, calm, func(load *sent) error {
+		use, before := 0.0, load.Total()
 		began, err := m.carried(r.Resource)
 		for n := range int(r.Run / a.Window) {
 			if err != nil {
@@ -71,7 +71,7 @@ func (m *live) alternate(ctx context.Context, r RunRequest) (row model.TrainingR
 			if w, began, err = m.window(ctx, r, m.prober, a.Window, began); err != nil {
 				return err
 			}
-			total := recorder.Total()
+			total := load.Total()
 			list = append(list, model.TrainingWindow{Interfering: use, Observation: w.observed(r.Resource, before, total)})
 			whole.add(w)
 			before = total
@@ -85,7 +85,7 @@ func (m *live) alternate(ctx context.Context, r RunRequest) (row model.TrainingR
 		return row, err
 	}
 	row.Windows = list
-	return r.fill(row, recorder)
+	return m.fill(row, r, load)
 }
 
 // add adds a window that follows.

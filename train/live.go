@@ -51,6 +51,7 @@ type LiveOptions struct {
 	MaxLatency time.Duration                             // a request that takes longer counts as failed; 0: 30 s
 	Seed       uint64                                    // seed of the probes
 	MaxFailed  float64                                   // larger shares of failed requests end a run; 0: only 1 does
+	MaxOff     float64                                   // share by which a run's load may be off; else it is an OffError; 0: by any
 }
 
 // Live returns machines that are loaded over HTTP, in real time.
@@ -129,7 +130,7 @@ func (m *live) Probes(ctx context.Context, r RunRequest, p Probing) ([]float64, 
 // Watch implements WatchedMachine.
 func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([]quell.Observation, error) {
 	var seen []quell.Observation
-	_, err := m.loaded(ctx, r, func(*loadgen.Recorder) error {
+	_, err := m.loaded(ctx, r, func(*sent) error {
 		began, err := m.carried(r.Resource)
 		for range int(r.Run / period) {
 			if err != nil {
@@ -147,7 +148,7 @@ func (m *live) Watch(ctx context.Context, r RunRequest, period time.Duration) ([
 // run makes a run that is measured as one window.
 func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row model.TrainingRow, singles []float64, err error) {
 	var w window
-	recorder, err := m.loaded(ctx, r, func(*loadgen.Recorder) (err error) {
+	load, err := m.loaded(ctx, r, func(*sent) (err error) {
 		began, err := m.carried(r.Resource)
 		if err == nil {
 			w, _, err = m.window(ctx, r, prober, r.Run, began)
@@ -160,8 +161,28 @@ func (m *live) run(ctx context.Context, r RunRequest, prober *probe.Prober) (row
 	if row, err = w.row(r); err != nil {
 		return row, nil, err
 	}
-	row, err = r.fill(row, recorder)
+	row, err = m.fill(row, r, load)
 	return row, w.singles, err
+}
+
+// OffError says that a run was loaded otherwise than wanted, so it says nothing about its cell.
+type OffError struct{ Wanted, Came float64 } // requests per second
+
+func (e *OffError) Error() string {
+	return fmt.Sprintf("%.3g requests/s were wanted, %.3g were sent in time: the client's machine or the way to the instance was too slow",
+		e.Wanted, e.Came)
+}
+
+// fewOff is how many requests a load may always be off: at low rates a single late one is a large share.
+const fewOff = 3
+
+// fill adds the requested load and the requests' results to a row, unless the load that came is far from the wanted one.
+func (m *live) fill(row model.TrainingRow, r RunRequest, load *sent) (model.TrainingRow, error) {
+	wanted, came := float64(load.Total().Requests), float64(load.came)
+	if m.MaxOff > 0 && math.Abs(came-wanted) > max(fewOff, m.MaxOff*wanted) {
+		return row, &OffError{Wanted: wanted / r.Run.Seconds(), Came: came / r.Run.Seconds()}
+	}
+	return r.fill(row, load.Recorder)
 }
 
 // row makes a row without the results of requests.
@@ -183,7 +204,7 @@ func (w *window) row(r RunRequest) (row model.TrainingRow, err error) {
 
 // loaded loads and disturbs the target, and calls during after the warm-up, with what records the requests. If the interferer cannot be
 // ended, because it has ended by itself, the run is an error.
-func (m *live) loaded(ctx context.Context, r RunRequest, during func(*loadgen.Recorder) error) (_ *loadgen.Recorder, err error) {
+func (m *live) loaded(ctx context.Context, r RunRequest, during func(*sent) error) (_ *sent, err error) {
 	if err := m.can(r); err != nil {
 		return nil, err
 	}
@@ -191,7 +212,7 @@ func (m *live) loaded(ctx context.Context, r RunRequest, during func(*loadgen.Re
 	if err := m.target.Interfere(r.disturbed(), r.Interference); err != nil {
 		return nil, err
 	}
-	recorder := loadgen.NewRecorder()
+	recorder := &sent{Recorder: loadgen.NewRecorder()}
 	runner, err := m.runner(r, recorder)
 	if err != nil {
 		return nil, err
@@ -221,8 +242,23 @@ func (m *live) can(r RunRequest) error {
 	return nil
 }
 
-// runner makes what sends a run's load. It records the requests that are sent after the warm-up.
-func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner, error) {
+// sent records the requests that are due after the warm-up.
+type sent struct {
+	*loadgen.Recorder
+	came int64 // requests that really were sent after the warm-up and before the run's end
+}
+
+func (l *sent) add(s loadgen.Sample, warmUp, end time.Duration) {
+	if s.Intended >= warmUp {
+		l.Record(s)
+	}
+	if s.Sent >= warmUp && s.Sent < end && !errors.Is(s.Err, loadgen.ErrShed) {
+		l.came++
+	}
+}
+
+// runner makes what sends a run's load.
+func (m *live) runner(r RunRequest, recorder *sent) (*loadgen.Runner, error) {
 	end := r.WarmUp + r.Run
 	arrivals, err := loadgen.NewArrivals(loadgen.ArrivalOptions{
 		Process: m.Process, Rate: []loadgen.Step{{PerSecond: r.Level * m.PerSecond(r.Resource)}}, Duration: end, Seed: r.Seed,
@@ -232,11 +268,7 @@ func (m *live) runner(r RunRequest, recorder *loadgen.Recorder) (*loadgen.Runner
 	}
 	o := loadgen.Options{
 		URL: m.target.Service(), Arrivals: arrivals, Path: "/file", Until: end, Timeout: m.MaxLatency, Fresh: m.Fresh,
-		Report: func(s loadgen.Sample) {
-			if s.Intended >= r.WarmUp {
-				recorder.Record(s)
-			}
-		},
+		Report: func(s loadgen.Sample) { recorder.add(s, r.WarmUp, end) },
 	}
 	if m.Visits != nil {
 		if o.Visit, err = m.Visits(r.Seed); err != nil {

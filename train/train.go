@@ -44,6 +44,7 @@ type Options struct {
 	Rows     []model.TrainingRow // rows made before with the same plan and seed; their runs are not repeated
 	Save     func(model.TrainingRow) error
 	Progress func(Progress)
+	Off      func(Cell, *OffError) // called for a cell that gets no row, because it was loaded otherwise than wanted; may be nil
 	Seed     uint64
 }
 
@@ -74,7 +75,7 @@ func Run(ctx context.Context, o Options) ([]model.TrainingRow, error) {
 			return nil, err
 		}
 		if len(cells) == 0 {
-			return t.rows, t.forgotten()
+			return t.rows, cmp.Or(t.forgotten(), t.incomplete())
 		}
 		if err := t.round(ctx, cells); err != nil {
 			return nil, err
@@ -107,6 +108,7 @@ type training struct {
 	rows []model.TrainingRow
 	done int // cells
 	kept int // rows
+	off  int // cells that were loaded otherwise than wanted
 }
 
 // remember takes the rows made before. A run's seed contains its number (see cell), so most rows that do not belong to the plan are
@@ -138,6 +140,15 @@ func (t *training) forgotten() error {
 		delete(t.saved, row.Seed)
 	}
 	return foreign("this plan makes no run with seed %d", slices.Min(slices.Collect(maps.Keys(t.saved))))
+}
+
+// incomplete returns an error if some cells have no row, or fewer than wanted.
+func (t *training) incomplete() error {
+	if t.off == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d cells were loaded otherwise than wanted: their runs are left out; the same command makes them", t.off,
+		len(t.cells))
 }
 
 // foreign is the error if rows do not belong to a training with these settings.
@@ -189,12 +200,17 @@ func (t *training) take() (number int, ok bool) {
 }
 
 // cell repeats a run until a mean is precise enough: that of the probe time without load or interference, that of the response time
-// otherwise. If the mean never becomes precise enough, the row is kept and marked.
+// otherwise. If the mean never becomes precise enough, the row is kept and marked. A run that was loaded otherwise than wanted ends the
+// cell; with an adaptive plan, which chooses cells by the rows before, it ends the training.
 func (t *training) cell(ctx context.Context, number int, machine Machine) error {
 	cell := t.cells[number]
 	var means []float64
 	for n := range t.Plan.MaxRepeat {
 		row, old, err := t.run(ctx, cell, t.Seed+uint64(number)<<16+uint64(n), machine)
+		if off, ok := errors.AsType[*OffError](err); ok && t.Plan.Adaptive == nil {
+			t.leaveOut(cell, off)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -226,6 +242,17 @@ func (t *training) run(ctx context.Context, cell Cell, seed uint64, machine Mach
 			cell.Level, cell.Interference)
 	}
 	return row, true, nil
+}
+
+// leaveOut counts a cell whose run is not kept.
+func (t *training) leaveOut(cell Cell, off *OffError) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.off++
+	t.done++
+	if t.Off != nil {
+		t.Off(cell, off)
+	}
 }
 
 func (t *training) judged(cell Cell, row *model.TrainingRow) float64 {

@@ -79,6 +79,10 @@ func runTraining(
 ) error {
 	bar := newProgressBar(cmd.ErrOrStderr())
 	o.Progress = bar.show
+	o.Off = func(c train.Cell, off *train.OffError) {
+		bar.finish()
+		fmt.Fprintf(cmd.ErrOrStderr(), "no row for utilisation %.2f, interference %.2f: %v\n", c.Level, c.Interference, off)
+	}
 	_, err := run(ctx, o)
 	bar.finish()
 	kept, added := len(store.Rows()), store.Added()

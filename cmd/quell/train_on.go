@@ -1,17 +1,21 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
@@ -33,6 +37,7 @@ type onMachine struct {
 	urls     []string
 	rate     float64 // requests per second that use the resource fully; 0: to be found out
 	force    bool
+	yes      bool
 	limit    time.Duration
 	patience time.Duration // for open requests
 
@@ -51,13 +56,14 @@ func (o *onMachine) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&o.urls, "url", nil, "with --on: path of the service that training requests, as /index.html; may be given several times")
 	f.Float64Var(&o.rate, "rate", 0, "with --on: requests per second that use the resource fully; default: it is found out first")
 	f.BoolVar(&o.force, "force", false, "with --on: do it even if it is not known what the other instances can take")
+	f.BoolVar(&o.yes, "yes", false, "with --on: do not ask before the instance is taken out of rotation")
 	durationFlag(f, &o.limit, "limit", time.Hour, "with --on: the longest time that the instance may be out of rotation")
 	durationFlag(f, &o.patience, "timeout", 5*time.Minute, "with --on: how long to wait for its open requests")
 }
 
 // given returns whether a flag that needs --on was given.
 func (o *onMachine) given(cmd *cobra.Command) bool {
-	return slices.ContainsFunc([]string{"url", "rate", "force", "limit", "timeout", "service"}, func(name string) bool {
+	return slices.ContainsFunc([]string{"url", "rate", "force", "yes", "limit", "timeout", "service"}, func(name string) bool {
 		return cmd.Flags().Changed(name)
 	})
 }
@@ -66,7 +72,7 @@ func (o *onMachine) given(cmd *cobra.Command) bool {
 func (o *onMachine) run(cmd *cobra.Command, path, out string, fresh bool) (err error) {
 	switch {
 	case o.instance == "":
-		return userErrorf("--url, --rate, --force, --limit, --timeout and --service need --on INSTANCE")
+		return userErrorf("--url, --rate, --force, --yes, --limit, --timeout and --service need --on INSTANCE")
 	case len(o.urls) == 0:
 		return userErrorf("--url: say what the training requests of %s, as in --url /index.html", o.instance)
 	case o.limit <= 0:
@@ -75,6 +81,9 @@ func (o *onMachine) run(cmd *cobra.Command, path, out string, fresh bool) (err e
 		return userErrorf("--rate %v: must be above 0, at most %v", o.rate, mostRate)
 	}
 	o.cmd = cmd
+	if err := o.consent(); err != nil {
+		return err
+	}
 	if o.file, err = contact(cmd, path); err != nil {
 		return err
 	}
@@ -98,6 +107,29 @@ func (o *onMachine) run(cmd *cobra.Command, path, out string, fresh bool) (err e
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	return o.outOfRotation(t, func(ctx context.Context) error { return o.train(ctx, t, plan, store, out) })
+}
+
+// consent says what will happen, and asks for a yes unless --yes was given. Nothing is checked or done before it.
+func (o *onMachine) consent() error {
+	errs := o.cmd.ErrOrStderr()
+	fmt.Fprintf(errs, "%s will be out of rotation for up to %v: the controller gives its share to the others. This command sends it\n"+
+		"requests, and its agent uses its resources as a neighbour would. It is put back at the end, and after ctrl-C or kill -9.\n",
+		o.instance, o.limit)
+	if o.yes {
+		return nil
+	}
+	if in, ok := o.cmd.InOrStdin().(*os.File); ok && !term.IsTerminal(int(in.Fd())) {
+		return userErrorf("train --on %s: nobody can be asked here; add --yes if this may happen", o.instance)
+	}
+	fmt.Fprint(errs, "Go on? [y/N] ")
+	answer, err := bufio.NewReader(o.cmd.InOrStdin()).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
+		return errors.New("nothing was done: the answer was not yes")
+	}
+	return nil
 }
 
 // settings are the values on which the rows depend.
@@ -243,6 +275,7 @@ func (o *onMachine) train(ctx context.Context, t *ownTarget, plan train.Options,
 	}
 	live := train.LiveOptions{
 		Targets: []train.Target{t}, Process: o.file.Train.Arrivals, Seed: o.file.Train.Seed, MaxFailed: mostFailed,
+		MaxOff: mostOff,
 		Visits: func(seed uint64) (loadgen.Visits, error) { return train.Paths(t.paths, seed), nil },
 	}
 	if resource == quell.Network {
@@ -278,6 +311,9 @@ const (
 
 // mostFailed is the largest share of a run's requests that may fail.
 const mostFailed = 0.05
+
+// mostOff is how far a run's load may be from the wanted one, as a share of that.
+const mostOff = 0.2
 
 // perSecond returns how many requests per second use the resource fully.
 func (o *onMachine) perSecond(ctx context.Context, live train.LiveOptions, r quell.Resource) (float64, error) {
