@@ -81,7 +81,7 @@ func title(pid string) string {
 func (m *Master) pid() (int, error) {
 	text, err := os.ReadFile(m.PIDFile)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, fmt.Errorf("nginx does not run: there is no %s (balancer.nginx.pid)", m.PIDFile)
+		return 0, fmt.Errorf("nginx does not run: there is no %s; if nginx's pid line names another file, set balancer.nginx.pid", m.PIDFile)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("number of nginx's master process: %w", err)
