@@ -34,6 +34,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 	"plans":     plansPage,
 	"prima":     primaLab().play,
 	"probing":   probingPage,
+	"train-on":  trainOnPage,
 	"training":  trainingPage,
 	"resources": resourcesLab().play,
 	"scale":     scalePage,
@@ -60,6 +61,7 @@ var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"probing":   probingPagePart,
 	"resources": resourcesLab().playPart,
 	"stranger":  strangerPagePart,
+	"train-on":  trainOnPagePart,
 }
 
 // single is a function of several parts for one part.
