@@ -20,7 +20,7 @@ RACE = ./agent/... ./balancer/... ./bus/... ./controller ./daemon ./loadgen ./mi
 FUZZTIME ?= 20s
 PAGES ?= all
 
-.PHONY: release release-check site build demo test lint programs guest envoy axe moto kube helm store race soak bench fuzz results clean
+.PHONY: release release-check site build demo test lint programs guest envoy axe moto kube helm store race soak bench fuzz results arena clean
 
 build:
 	$(GO) build -o bin/quell ./cmd/quell
@@ -42,10 +42,10 @@ site:
 demo: build
 	bin/quell demo
 
-# Many tests wait for programs that they started, so three packages at a time keep two cores busy. The last line says which pages measured
-# an older version; it never fails.
+# Many tests wait for programs that they started, so three packages at a time keep two cores busy. Those that take longest start first. The
+# last line says which pages measured an older version; it never fails.
 test: programs guest envoy axe moto kube helm lint
-	$(GO) test -p 3 -timeout 30m ./...
+	$(GO) test -p 3 -timeout 30m ./daemon ./lab/sim ./cmd/quell ./packaging ./...
 	cd balancer/builtin/interop && $(GO) test ./...
 	@$(GO) run ./cmd/results stale
 
@@ -144,11 +144,18 @@ fuzz:
 	done
 
 # Runs the experiments and writes their pages (two hours); PAGES picks some of (default: all):
-# acs cluster demo dial door ice mix outlier plans prima probing scale speed stranger training twin, or prima:PART for a part of that page.
+# acs cluster demo dial door ice mix outlier plans prima probing scale speed stranger train-on training twin, or prima:PART for a part of that page.
 # The outlier and prima pages, acs:live, dial:live and ice:live need root; what they measured before is kept in .cache/lab. dial:live is
 # dial:live-calibrate, dial:live-detect, dial:live-classify and dial:live-compare.
 results: build programs envoy store
 	$(GO) run ./cmd/results $(PAGES)
+
+# The arena's page: every policy and rival, each at its best. It takes one to two hours of two processors, and goes on after an interruption.
+ARENA = dial-combined dial-single diurnal-day envoy-slow everything-at-once flash-crowd ice-periodic linkerd-stuck noisy-neighbour \
+	prequal-antagonists prima-ec2 prima-leastconn prima-lsf prima-roundrobin prima-scale twin
+ARENA_SEEDS ?= 10
+arena: build
+	bin/quell arena $(ARENA:%=examples/scenarios/%.yaml) --seeds $(ARENA_SEEDS) --out .cache/arena --report docs/results/arena.md
 
 clean:
 	rm -rf bin

@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/lab/arena"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
@@ -60,7 +62,7 @@ func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "plans", "prima", "probing",
-		"resources", "stranger"} {
+		"resources", "stranger", "train-on"} {
 		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -97,12 +99,13 @@ func TestSimulatedPagesAreNotStale(t *testing.T) {
 		"plans:grid":        gridAgain,
 		"probing:simulated": probingAgain,
 		"twin":              twinAgain,
+		"arena":             arenaAgain,
 	} {
 		t.Run(page, func(t *testing.T) {
 			now, stored := again(t)
 			got, want := asJSON(t, now), asJSON(t, stored)
 			if !bytes.Equal(got, want) {
-				t.Errorf("the page is older than the code: go run ./cmd/results %s\nnow:\n%s\non the page:\n%s", page, got, want)
+				t.Errorf("the page is older than the code: go run ./cmd/results %s (arena: make arena)\nnow:\n%s\non the page:\n%s", page, got, want)
 			}
 		})
 	}
@@ -260,6 +263,44 @@ func twinAgain(t *testing.T) (now, old any) {
 		t.Fatal(err)
 	}
 	return lines(dir), old
+}
+
+// arenaAgain plays PRIMA in the shortest scenario of the arena's page, with all seeds.
+func arenaAgain(t *testing.T) (now, old any) {
+	old, seeds := primaRows(t, filepath.Join(resultsDir, "arena", "twin.md"))
+	sc := must[*scenario.Scenario](t)(exampleScenario("twin"))
+	dir := t.TempDir()
+	contests := must[[]*arena.Contest](t)(arena.Run(t.Context(), arena.Options{
+		Scenarios: []*scenario.Scenario{sc}, Policies: []string{"prima"}, Seeds: seeds, Dir: dir,
+	}))
+	if err := arena.Report(t.Context(), filepath.Join(dir, "again.md"), contests, nil); err != nil {
+		t.Fatal(err)
+	}
+	now, _ = primaRows(t, filepath.Join(dir, "again", "twin.md"))
+	return now, old
+}
+
+// primaRows are the rows of PRIMA's forms in a table of the arena, and their number of seeds: the last column but one. The last (front) is
+// left out, because it depends on the rivals.
+func primaRows(t *testing.T, path string) (rows []string, seeds int) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if strings.HasPrefix(strings.TrimSpace(cells[0]), "prima") {
+			last := len(cells) - 2
+			seeds = must[int](t)(strconv.Atoi(strings.TrimSpace(cells[last])))
+			rows = append(rows, strings.Join(cells[:last], "|"))
+		}
+	}
+	if rows == nil {
+		t.Fatalf("%s has no row of PRIMA", path)
+	}
+	slices.Sort(rows)
+	return rows, seeds
 }
 
 // gridAgain trains by the smallest grid, with all seeds.

@@ -118,7 +118,7 @@ func playTrainOn(ctx context.Context) (d *trainOnData, err error) {
 	}
 	d = &trainOnData{Measured: here().Machine, Service: set}
 	rows, began := filepath.Join(f.dir, "rows.jsonl"), time.Now()
-	said, err := f.output(exec.Command(f.program, "train", "--on", f.names[0], "--url", "/file", "--out", rows, "--config",
+	said, err := f.output(exec.Command(f.program, "train", "--on", f.names[0], "--yes", "--url", "/file", "--out", rows, "--config",
 		filepath.Join(f.dir, "quell", "edge.yaml")))
 	fmt.Fprintf(os.Stderr, "train-on: %s\n", said)
 	if err != nil {
