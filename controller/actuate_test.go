@@ -28,12 +28,19 @@ type fakeAgents struct {
 
 	trainings []bus.Training // parts of trainings that were asked for
 	refusal   error          // of trainings
+	asked     func()         // called once, when the next training has been asked for
 }
 
 func (a *fakeAgents) Train(_ context.Context, instance string, t bus.Training) (bus.Trained, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.trainings = append(a.trainings, t)
+	if asked := a.asked; asked != nil {
+		a.asked = nil
+		a.mu.Unlock()
+		asked()
+		a.mu.Lock()
+	}
 	return bus.Trained{Feels: []quell.Resource{quell.CPU}}, a.refusal
 }
 

@@ -54,7 +54,19 @@ func (c *Controller) beginTraining(ctx context.Context, cmd bus.Command) bus.Rep
 		c.mem.Temporary.Holds = with(c.mem.Temporary.Holds, cmd.Instance, newTerm(c.now(), cmd.For()))
 		return nil
 	})
+	if reply.Error != "" {
+		c.notTaken(ctx, cmd.Instance)
+	}
 	return c.enforced(ctx, cmd, reply)
+}
+
+// notTaken tells an agent that has agreed to a training that there will be none. Somebody else's may have begun there meanwhile.
+func (c *Controller) notTaken(ctx context.Context, instance string) {
+	c.work.Lock()
+	defer c.release()
+	if c.mem.Held[instance].Why != forTraining {
+		c.tellEnded(ctx, instance)
+	}
 }
 
 // ifLeading calls check with the lock held.
@@ -228,18 +240,22 @@ func (c *Controller) endedTrainings(ctx context.Context, v *view) {
 			continue
 		}
 		c.trained[id] = c.now().Add(2 * c.opts.Service.Sampling)
-		if c.opts.Agents == nil {
-			continue
+		if c.opts.Agents != nil {
+			c.tellEnded(ctx, id)
 		}
-		wait := agentWait(c.opts.Service.Sampling)
-		c.background.Go(func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
-			defer cancel()
-			if _, err := c.askTrainee(ctx, id, bus.Training{}); err != nil {
-				c.log.Warn("an agent could not be told that its training is over: it ends by itself", "instance", id, "error", err)
-			}
-		})
 	}
+}
+
+// tellEnded tells an agent that its training is over, without waiting for the answer.
+func (c *Controller) tellEnded(ctx context.Context, instance string) {
+	wait := agentWait(c.opts.Service.Sampling)
+	c.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
+		defer cancel()
+		if _, err := c.askTrainee(ctx, instance, bus.Training{}); err != nil {
+			c.log.Warn("an agent could not be told that its training is over: it ends by itself", "instance", instance, "error", err)
+		}
+	})
 }
 
 // leaveOutTrainings removes what was measured of instances during a training: the load and the neighbours are made up.

@@ -121,6 +121,7 @@ func TestTrainingsThatAreRefused(t *testing.T) {
 		"comparison": {func(r *rig) { r.do(bus.Command{Name: bus.Compare, ForS: 3600, TurnS: 60}) }, begin,
 			"a comparison is in progress"},
 		"no consent":         {func(r *rig) { r.agents.refusal = errBroken }, begin, errBroken.Error()},
+		"not stored":         {func(r *rig) { r.memory.fault.set(errBroken) }, begin, errBroken.Error()},
 		"capacity unknown":   {func(*rig) {}, careful, "not known what i1, i3"},
 		"not begun":          {func(*rig) {}, part("i2", 0.5), "not out of rotation for a training"},
 		"another person's":   {func(r *rig) { r.do(begin) }, foreign, "for a training by ann"},
@@ -136,6 +137,7 @@ func TestTrainingsThatAreRefused(t *testing.T) {
 				c.before(r)
 				r.pass(time.Second)
 				held := len(r.c.mem.Held)
+				r.trainings()
 				cmd := c.cmd
 				cmd.By = cmp.Or(cmd.By, "ann")
 				if reply := r.c.Command(context.Background(), cmd); !strings.Contains(reply.Error, c.want) {
@@ -144,9 +146,32 @@ func TestTrainingsThatAreRefused(t *testing.T) {
 				if len(r.c.mem.Held) != held {
 					t.Error("it was taken out all the same")
 				}
+				r.pass(time.Millisecond)
+				parts := r.trainings()
+				begun := len(parts) > 0 && r.agents.refusal == nil
+				if begun != (len(parts) == 2 && parts[1] == (bus.Training{})) {
+					t.Errorf("the agent was told %+v", parts)
+				}
 			})
 		})
 	}
+}
+
+// An agent that has agreed to two people is not told that its training is over when the second one is refused.
+func TestATrainingThatCameFirst(t *testing.T) {
+	play(t, training, func(r *rig) {
+		r.run(3 * time.Second)
+		r.agents.asked = func() { r.do(trainFor("i2", time.Minute)) }
+		second := trainFor("i2", time.Minute)
+		second.By = "bob"
+		if reply := r.c.Command(context.Background(), second); !strings.Contains(reply.Error, "out of rotation already, by ann") {
+			t.Errorf("%q", reply.Error)
+		}
+		r.pass(time.Millisecond)
+		if parts := r.trainings(); len(parts) != 2 || parts[1].ForS == 0 {
+			t.Errorf("the agent was told %+v", parts)
+		}
+	})
 }
 
 // What the others can take decides, where it is known; --force does not overrule it.
