@@ -14,6 +14,7 @@ import (
 // TestDocumentedConfigurations lets nginx check the configurations in the documentation and in the examples, and checks that they log what
 // Quell reads.
 func TestDocumentedConfigurations(t *testing.T) {
+	t.Parallel()
 	program := need.Program(t, "nginx")
 	page, err := os.ReadFile("../../docs/balancers/nginx.md")
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 // Old workers that never end make new weights wait, but nothing else.
 func TestOldWorkersNeverEnd(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	answer := func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hold" {
@@ -77,6 +78,7 @@ func TestOldWorkersNeverEnd(t *testing.T) {
 // nginx that is stopped and started again, as at an upgrade of the system, reads the same shares, also with a controller that saw nothing
 // of it. While it is gone the driver says so.
 func TestNginxIsRestarted(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
 	l.start()
@@ -110,6 +112,7 @@ func TestNginxIsRestarted(t *testing.T) {
 // When nginx's master process is killed, its workers go on with the last weights: no request fails, and the driver says who they are and
 // changes nothing. When they have ended and nginx is started again, weights are applied again.
 func TestTheMasterIsKilled(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
 	l.start()
@@ -152,6 +155,7 @@ func TestTheMasterIsKilled(t *testing.T) {
 
 // A thousand servers, one of them at an address of IPv6, are taken by nginx, and the only one that serves gets all requests.
 func TestAThousandServers(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
 		t.Logf("without IPv6: %v", err)

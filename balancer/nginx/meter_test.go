@@ -50,6 +50,7 @@ func (p *published) sum(id string) (requests, errors int64, responses int) {
 
 // A real nginx is measured by its log: responses, failures, attempts that went on to another server, clients that left, and classes.
 func TestMeasuring(t *testing.T) {
+	t.Parallel()
 	a := newInstance(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/slow":
@@ -105,6 +106,7 @@ func TestMeasuring(t *testing.T) {
 
 // An instance whose checks fail is unhealthy, and says what it got. A new one is checked as soon as it is listed.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	var sick atomic.Bool
 	a := newInstance(t, func(w http.ResponseWriter, _ *http.Request) {
 		if sick.Load() {

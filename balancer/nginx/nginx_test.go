@@ -16,8 +16,10 @@ import (
 
 // Weights of a person are the base, requests follow the shares that Quell sets, and what was there before comes back.
 func TestWeightsShareTheTraffic(t *testing.T) {
+	t.Parallel()
 	for _, balance := range []string{"", "least_conn;", "random;"} {
 		t.Run(balance, func(t *testing.T) {
+			t.Parallel()
 			a, b := newInstance(t, nil), newInstance(t, nil)
 			l := newLab(t, balance, "  server "+a.address()+" weight=30 max_fails=2; # the small one", "  server "+b.address()+" weight=60;")
 			l.start()
@@ -49,26 +51,32 @@ func TestWeightsShareTheTraffic(t *testing.T) {
 	}
 }
 
-// A hundred changes of weights under load lose no request.
+// A hundred changes of weights under load lose no request: fifty by each rule, because nginx takes at least 0.1 s for each reload.
 func TestChangesLoseNothing(t *testing.T) {
-	a, b := newInstance(t, nil), newInstance(t, nil)
-	l := newLab(t, "least_conn;", "server "+a.address()+";", "server "+b.address()+";")
-	l.start()
-	d := l.driver(nil)
-	failed := l.load()
-	for i := range 100 {
-		w := 0.3 + 0.4*float64(i%2)
-		if err := d.Apply(t.Context(), []quell.Backend{backend("a", a, w), backend("b", b, 1-w)}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond) // more than Every: each Apply is one reload, unless old workers are many
-	}
-	if n := failed(); n > 0 {
-		t.Errorf("%d requests failed", n)
+	for _, balance := range []string{"", "least_conn;"} {
+		t.Run(balance, func(t *testing.T) {
+			t.Parallel()
+			a, b := newInstance(t, nil), newInstance(t, nil)
+			l := newLab(t, balance, "server "+a.address()+";", "server "+b.address()+";")
+			l.start()
+			d := l.driver(nil)
+			failed := l.load()
+			for i := range 50 {
+				w := 0.3 + 0.4*float64(i%2)
+				if err := d.Apply(t.Context(), []quell.Backend{backend("a", a, w), backend("b", b, 1-w)}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond) // more than Every: each Apply is one reload, unless old workers are many
+			}
+			if n := failed(); n > 0 {
+				t.Errorf("%d requests failed", n)
+			}
+		})
 	}
 }
 
 func TestInstancesComeDrainAndGo(t *testing.T) {
+	t.Parallel()
 	hold := make(chan struct{})
 	a := newInstance(t, nil)
 	b := newInstance(t, func(w http.ResponseWriter, r *http.Request) {
@@ -123,6 +131,7 @@ func TestInstancesComeDrainAndGo(t *testing.T) {
 
 // What a person writes into the file wins.
 func TestAPersonsEditsWin(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	line := func(i *instance, more string) string { return "server " + i.address() + more + ";\n" }
 	l := newLab(t, "", strings.TrimSpace(line(a, "")), strings.TrimSpace(line(b, "")))
@@ -170,6 +179,7 @@ func TestAPersonsEditsWin(t *testing.T) {
 
 // A configuration that nginx refuses changes nothing.
 func TestARefusedConfigurationIsUndone(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";")
 	l.start()
@@ -195,6 +205,7 @@ func TestARefusedConfigurationIsUndone(t *testing.T) {
 
 // A controller that is killed between the writing and the reload leaves the change to the next one.
 func TestAnInterruptedChangeIsFinished(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
 	l.start()
@@ -224,6 +235,7 @@ func TestAnInterruptedChangeIsFinished(t *testing.T) {
 
 // An edit that a person makes while nginx checks a configuration, which it then refuses, is not lost.
 func TestAnEditDuringACheckStays(t *testing.T) {
+	t.Parallel()
 	a, b := newInstance(t, nil), newInstance(t, nil)
 	l := newLab(t, "", "server "+a.address()+";", "server "+b.address()+";")
 	l.start()
@@ -237,6 +249,7 @@ func TestAnEditDuringACheckStays(t *testing.T) {
 
 // Only one controller changes the file.
 func TestOwner(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, "", "server 127.0.0.1:9;")
 	first, second := l.driver(nil), l.driver(nil)
 	if err := first.Own(t.Context(), quell.Owner{ID: "1", Name: "ops-1"}); err != nil {
