@@ -448,18 +448,30 @@ func (r *Result) Text(slo quell.SLO) string {
 		risk = 100 * r.Over / float64(r.Requests)
 	}
 	end := fmt.Sprintf("ended because %s; %.2f%% of %d requests missed the objective", r.Why, risk, r.Requests)
-	switch {
-	case r.Rate == nil:
+	const atLeast = "%s carries at least %.3g requests/s %s, which is as far as the test came; how much more is not known; %s"
+	switch carried := r.carried(slo); {
+	case r.Rate == nil && carried == 0:
 		return fmt.Sprintf("%s: not known %s; %s", r.Instance, within, end)
+	case r.Rate == nil:
+		return fmt.Sprintf(atLeast, r.Instance, carried, within, end)
 	case r.Rate.Value > known*r.Reached:
-		return fmt.Sprintf("%s carries at least %.3g requests/s %s, which is as far as the test came; how much more is not known; %s", r.Instance,
-			r.Reached, within, end)
+		return fmt.Sprintf(atLeast, r.Instance, r.Reached, within, end)
 	case r.Use == nil:
 		return fmt.Sprintf("%s carries %.3g requests/s %s (%.3g to %.3g; measured up to %.3g); %s", r.Instance, r.Rate.Value, within,
 			r.Rate.Low, r.Rate.High, r.Reached, end)
 	}
 	return fmt.Sprintf("%s carries %.2f %s (%.2f to %.2f of its %s, %.3g requests/s; measured up to %.2f); %s", r.Instance, r.Use.Value,
 		within, r.Use.Low, r.Use.High, r.Resource, r.Rate.Value, r.ReachedUse, end)
+}
+
+// carried is the highest rate of a level within the objective, 0 if there is none.
+func (r *Result) carried(slo quell.SLO) (rate float64) {
+	for _, l := range r.Levels {
+		if l.MS <= slo.ThresholdMS() {
+			rate = max(rate, l.Rate)
+		}
+	}
+	return rate
 }
 
 // Lasts is for how long each share is to be set, so that it ends soon if it is not renewed.

@@ -23,3 +23,17 @@ func TestTextOfWhatWasNotMeasured(t *testing.T) {
 		}
 	}
 }
+
+// Response times that the load does not lengthen predict no capacity, and what was measured within the objective is said all the same.
+func TestTextOfResponseTimesThatDoNotRise(t *testing.T) {
+	slo := quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}
+	for want, levels := range map[string][]Level{
+		"i1: not known within 40ms; ended because its time is over": {{Rate: 70, MS: 41}},
+		"i1 carries at least 80 requests/s within 40ms, which is":   {{Rate: 70, MS: 5}, {Rate: 80, MS: 5}, {Rate: 90, MS: 41}},
+	} {
+		r := Result{Instance: "i1", Reached: 90, Requests: 1000, Why: "its time is over", Levels: levels}
+		if text := r.Text(slo); !strings.HasPrefix(text, want) {
+			t.Errorf("%s, want %s", text, want)
+		}
+	}
+}
