@@ -226,3 +226,45 @@ func figuresOfLearning(t *testing.T) []string {
 			run(prima + " learning")[4], first(run(prima)[2]), run(prima)[4]),
 	}
 }
+
+// What the README says of the arena is what the page's overview shows.
+func TestTheArenaOfTheREADME(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", "arena.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios, cheaper, low, high := 0, 0, 100, 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 10 || !strings.HasPrefix(cells[1], " [") {
+			continue
+		}
+		scenarios++
+		if strings.TrimSpace(cells[6]) == "less" {
+			t.Errorf("a rival that costs as much misses less: %s", line)
+		}
+		if saved, ok := strings.CutPrefix(strings.TrimSpace(cells[8]), "-"); ok {
+			v, err := strconv.Atoi(strings.TrimSuffix(saved, "%"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cheaper, low, high = cheaper+1, min(low, v), max(high, v)
+		}
+	}
+	words := map[int]string{3: "three", 4: "four", 5: "five"}
+	text := strings.Join(strings.Fields(string(readme)), " ")
+	for _, want := range []string{fmt.Sprintf("%d simulated scenarios", scenarios), "In " + words[cheaper] + " of the scenarios",
+		fmt.Sprintf("by %d%% to %d%%", low, high)} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the README does not say %q", want)
+		}
+	}
+	if seeds := regexp.MustCompile(`\d+ seeds\.`).FindAllString(string(page), -1); len(slices.Compact(seeds)) != 1 ||
+		!strings.Contains(text, "with "+strings.TrimSuffix(seeds[0], ".")+" each") {
+		t.Errorf("seeds of the sections: %q", seeds)
+	}
+}
