@@ -68,7 +68,8 @@ func New(o Options) (*Driver, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{opts: o, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{}, fleet: newFleet(o.Logger),
+	d := &Driver{opts: o, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{},
+		fleet: newFleet(o.Logger, o.Clusters),
 		// Versions of another controller's time must differ, so that Envoys that come back get the present endpoints.
 		cache: cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"))}
 	var err error

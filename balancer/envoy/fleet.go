@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -13,7 +14,8 @@ import (
 
 // fleet is what is known of the Envoys that are connected.
 type fleet struct {
-	log *slog.Logger
+	log      *slog.Logger
+	clusters []string // whose endpoints are given
 
 	mu       *sync.Mutex
 	version  int               // counts the changes of the endpoints
@@ -24,13 +26,14 @@ type fleet struct {
 // stream is a connection over which an Envoy gets endpoints.
 type stream struct {
 	node     string
-	sent     map[string]int // the version that each response without an answer has, by nonce
-	accepted int            // the newest version that it has accepted
-	refused  string         // why it refused the last response
+	asked    map[string]bool // the clusters whose endpoints it asks for
+	sent     map[string]int  // the version that each response without an answer has, by nonce
+	accepted int             // the newest version that it has accepted
+	refused  string          // why it refused the last response
 }
 
-func newFleet(log *slog.Logger) fleet {
-	return fleet{log: log, mu: &sync.Mutex{}, streams: map[int64]*stream{}}
+func newFleet(log *slog.Logger, clusters []string) fleet {
+	return fleet{log: log, clusters: clusters, mu: &sync.Mutex{}, streams: map[int64]*stream{}}
 }
 
 // changed notes that the endpoints are about to change.
@@ -44,7 +47,7 @@ func (f *fleet) changed() {
 func (f *fleet) opened(id int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.streams[id] = &stream{sent: map[string]int{}}
+	f.streams[id] = &stream{asked: map[string]bool{}, sent: map[string]int{}}
 }
 
 func (f *fleet) closed(id int64) {
@@ -57,12 +60,15 @@ func (f *fleet) closed(id int64) {
 }
 
 // asks notes a request of an Envoy. If it names a nonce, it answers a response: it accepts it, or says why not.
-func (f *fleet) asks(id int64, node, nonce, refused string) {
+func (f *fleet) asks(id int64, node string, clusters []string, nonce, refused string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.streams[id]
 	if s == nil {
 		return
+	}
+	for _, c := range clusters {
+		s.asked[c] = true
 	}
 	if s.node == "" && node != "" {
 		s.node, f.everSeen = node, true
@@ -91,11 +97,11 @@ func (f *fleet) gets(id int64, nonce string) {
 }
 
 func (f *fleet) takes(id int64, r *discovery.DiscoveryRequest) {
-	f.asks(id, r.GetNode().GetId(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+	f.asks(id, r.GetNode().GetId(), r.GetResourceNames(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 }
 
 func (f *fleet) takesDelta(id int64, r *discovery.DeltaDiscoveryRequest) {
-	f.asks(id, r.GetNode().GetId(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
+	f.asks(id, r.GetNode().GetId(), r.GetResourceNamesSubscribe(), r.GetResponseNonce(), r.GetErrorDetail().GetMessage())
 }
 
 // accepted returns whether every Envoy that is connected has accepted the present endpoints.
@@ -115,18 +121,25 @@ func (f *fleet) err(listen string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var errs []error
-	nodes := 0
+	nodes, asked := 0, map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(f.streams)) {
 		s := f.streams[id]
 		if s.node == "" {
 			continue
 		}
+		maps.Copy(asked, s.asked)
 		if nodes++; s.refused != "" {
 			errs = append(errs, fmt.Errorf("the Envoy %s refused its endpoints and keeps the old ones: %s", s.node, s.refused))
 		}
 	}
 	switch {
 	case nodes > 0:
+		for _, c := range f.clusters {
+			if len(asked) > 0 && !asked[c] {
+				errs = append(errs, fmt.Errorf("no Envoy asks for endpoints of cluster %s: they ask for %s; correct balancer.envoy.clusters, "+
+					"or eds_config in Envoy's cluster", c, strings.Join(slices.Sorted(maps.Keys(asked)), ", ")))
+			}
+		}
 	case f.everSeen:
 		errs = append(errs, errors.New("no Envoy is connected any more: each keeps the endpoints that it has, until it is restarted"))
 	default:
