@@ -27,8 +27,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// patience is how long the first answer may take.
-const patience = time.Second
+const (
+	patience = time.Second      // how long the first answer may take
+	creation = 10 * time.Second // how long the first list of pods waits for those that the platform still creates
+)
 
 // Options say what is scaled and how it is reached.
 type Options struct {
@@ -57,6 +59,7 @@ type Driver struct {
 	of     types.UID // of the target whose pods these are
 	failed error     // why the pods' labels could not be read
 	asked  time.Time // when they were asked for last
+	began  time.Time // when the pods were to be listed first
 	seen   map[types.UID]sighting
 }
 
@@ -136,6 +139,9 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 	now := d.opts.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.uncreated(pods, now); err != nil {
+		return nil, err
+	}
 	first, known := d.seen == nil, d.seen
 	d.seen = make(map[types.UID]sighting, len(pods))
 	members := make([]quell.Member, 0, len(pods))
@@ -157,6 +163,30 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 	}
 	slices.SortFunc(members, func(a, b quell.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return members, nil
+}
+
+// uncreated returns an error while the platform has not created all pods that it is to run, if none were listed yet: those that are not
+// there would be started once more. It gives up after a while, because a quota may hinder the platform. The caller holds mu.
+func (d *Driver) uncreated(pods []*corev1.Pod, now time.Time) error {
+	target := d.found()
+	if d.seen != nil || target == nil {
+		return nil
+	}
+	if d.began.IsZero() {
+		d.began = now
+	}
+	there := 0
+	for _, pod := range pods {
+		if active(pod) {
+			there++
+		}
+	}
+	// Other kinds may have the number elsewhere.
+	wanted, _, _ := unstructured.NestedInt64(target.Object, "spec", "replicas")
+	if int64(there) >= wanted || now.Sub(d.began).Abs() >= creation {
+		return nil
+	}
+	return fmt.Errorf("pods of %s: %d of %d are created so far", d.words(), there, wanted)
 }
 
 // watched returns the pods as they were seen last. Before they were seen once, it waits for them, but not for long.

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -120,5 +123,31 @@ func TestKilledWhileStarting(t *testing.T) {
 		if n := r.replicas(); n != want {
 			t.Errorf("replicas = %d, want %d", n, want)
 		}
+	}
+}
+
+// TestPodsThatAreStillCreated: a controller that starts just after its target was applied does not start what the platform is about to
+// create. If the platform cannot create it, the list is what there is.
+func TestPodsThatAreStillCreated(t *testing.T) {
+	t.Parallel()
+	r := newBareRig(t, statefulsets, 3) // its second pod waits for the first one to be ready
+	var later atomic.Int64
+	opts := r.options()
+	opts.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	d, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	until(t, "one of three pods is there", func() bool {
+		members, err := d.Members(t.Context())
+		if err == nil {
+			t.Fatalf("it lists %+v", members)
+		}
+		return strings.Contains(err.Error(), "1 of 3 are created so far")
+	})
+	later.Store(int64(creation))
+	if members, err := d.Members(t.Context()); err != nil || len(members) != 1 {
+		t.Errorf("after a while: %+v, %v", members, err)
 	}
 }
