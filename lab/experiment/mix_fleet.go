@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -75,17 +76,20 @@ func newMixFleet(m Mix, dir string) (f *mixFleet, err error) {
 	return f, f.settle(m.Sampling)
 }
 
-// freePorts returns loopback addresses that are free now.
+// freePorts returns loopback addresses that are free now. No other program is given their ports by chance: the kernel chooses higher ones.
 func freePorts(n int) (addresses []string, err error) {
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+	const first, ports = 5000, 5000
+	for range ports {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports)))
 		if err != nil {
-			return nil, err
+			continue // it is in use
 		}
 		defer ln.Close()
-		addresses = append(addresses, ln.Addr().String())
+		if addresses = append(addresses, ln.Addr().String()); len(addresses) == n {
+			return addresses, nil
+		}
 	}
-	return addresses, nil
+	return nil, fmt.Errorf("%d ports of 127.0.0.1 from %d to %d are not free", n, first, first+ports-1)
 }
 
 func (f *mixFleet) close() error {
