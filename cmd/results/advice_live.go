@@ -157,6 +157,11 @@ func (f *strangerFleet) learn(ctx context.Context, seed uint64) error {
 	users.Go(func() { f.offer(loading, &strangerLoad{seed: seed + 1000}) })
 	defer users.Wait()
 	defer stop()
+	return f.watchInCalm(ctx)
+}
+
+// watchInCalm starts Quell beside users, and lets it learn without neighbours.
+func (f *strangerFleet) watchInCalm(ctx context.Context) error {
 	r := &strangerRecord{Settings: f.set, Began: time.Now()}
 	if err := f.watch(); err != nil {
 		return err

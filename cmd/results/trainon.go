@@ -95,10 +95,7 @@ func playTrainOn(ctx context.Context) (d *trainOnData, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
-	if err := f.serve(); err != nil {
-		return nil, err
-	}
-	if err := f.awaitFront(ctx); err != nil {
+	if err := errors.Join(f.serve(), f.awaitFront(ctx)); err != nil {
 		return nil, err
 	}
 	loading, stop := context.WithCancel(ctx)
@@ -107,13 +104,7 @@ func playTrainOn(ctx context.Context) (d *trainOnData, err error) {
 	users.Go(func() { f.offer(loading, &load) })
 	defer users.Wait()
 	defer stop()
-	if err := f.watch(); err != nil {
-		return nil, err
-	}
-	if err := f.awaitKnowing(ctx, &strangerRecord{Began: time.Now()}); err != nil {
-		return nil, err
-	}
-	if err := wait(ctx, set.Calm); err != nil { // until it is known what the others can take
+	if err := f.watchInCalm(ctx); err != nil { // until it is known what the others can take
 		return nil, err
 	}
 	d = &trainOnData{Measured: here().Machine, Service: set}
