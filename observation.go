@@ -323,7 +323,6 @@ type Reading struct {
 
 	ClassHDR map[string][]byte `json:"class_hdr,omitempty"` // balancer: response times by class of request, in the same form
 
-	Limits   map[Resource]float64 `json:"limits,omitempty"`   // agent: the limits in force, in the units of Limit
-	Settings map[string]float64   `json:"settings,omitempty"` // agent: the settings in force; keys as from Setting.Key
-	Tenancy  *Tenancy             `json:"tenancy,omitempty"`  // agent: of the policy that divides the machine; absent: there is none
+	Settings map[string]float64 `json:"settings,omitempty"` // agent: the settings in force; keys as from Setting.Key
+	Tenancy  *Tenancy           `json:"tenancy,omitempty"`  // agent: of the policy that divides the machine; absent: there is none
 }

@@ -126,10 +126,10 @@ func (r *Reading) Validate() error {
 			p.addf("class_hdr."+class, "%v", err)
 		}
 	}
-	if r.Source != FromAgent && len(r.Limits)+len(r.Settings) > 0 {
-		p.addf("limits", "limits and settings of an instance are its agent's to tell")
+	if r.Source != FromAgent && len(r.Settings) > 0 {
+		p.addf("settings", "settings of an instance are its agent's to tell")
 	}
-	p.inside(r.Limits, r.Settings)
+	p.inside(nil, r.Settings)
 	if r.Tenancy != nil {
 		if r.Source != FromAgent {
 			p.addf("tenancy", "it is the agent's to tell")

@@ -1,5 +1,5 @@
 // Package agent reports from an instance: once per sampling period it reads the machine's sensors and publishes a reading. It also runs
-// the probe server, and applies the limits and settings that the controller orders. It is meant for small machines: it keeps one
+// the probe server, and applies the settings that the controller orders. It is meant for small machines: it keeps one
 // observation in memory and sleeps between readings.
 package agent
 
@@ -48,9 +48,8 @@ type Options struct {
 	// ProbeServer answers probes on ProbeListener while the agent runs. Either both are set or neither.
 	ProbeServer   *probe.Server
 	ProbeListener net.Listener
-	// Limiters are the drivers that apply limits, by resource. Setters are those that apply settings, by the server whose parameters they set.
-	Limiters map[quell.Resource]Limiter
-	Setters  map[string]Setter
+	// Setters are the drivers that apply settings, by the server whose parameters they set.
+	Setters map[string]Setter
 	// Tenancy returns what is told of the policy that divides the machine among control groups; nil, or its answer nil: nothing.
 	Tenancy func() *quell.Tenancy
 	Now     func() time.Time      // nil means time.Now
@@ -168,7 +167,7 @@ func (a *Agent) stopProbes(ctx context.Context) {
 
 func (a *Agent) report(ctx context.Context) { a.publish(ctx, a.sample(), false) }
 
-// publish sends a reading with the limits and settings in force.
+// publish sends a reading with the settings in force.
 func (a *Agent) publish(ctx context.Context, o quell.Observation, fast bool) {
 	reading := quell.Reading{
 		Service: a.opts.Service, Instance: a.opts.Instance, Source: quell.FromAgent, Sender: a.opts.Instance, Fast: fast, Observation: o,
@@ -187,7 +186,7 @@ func (a *Agent) publish(ctx context.Context, o quell.Observation, fast bool) {
 	}
 	limited, cancel := context.WithTimeout(ctx, period)
 	defer cancel()
-	reading.Limits, reading.Settings = a.inForce(limited)
+	reading.Settings = a.inForce(limited)
 	err := a.opts.Publish(limited, reading)
 	if ctx.Err() != nil || fast {
 		return // a bus that fails shows at the end of the sampling period

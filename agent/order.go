@@ -11,17 +11,6 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-// Limiter limits how much this machine may use of one resource. Its methods may be called concurrently: limits are read back while an order
-// is carried out.
-type Limiter interface {
-	// Limit applies a limit. It refuses a unit that it does not know.
-	Limit(ctx context.Context, l quell.Limit) error
-	// InForce reads the limit back; ok is false if there is none.
-	InForce(ctx context.Context) (value float64, ok bool, err error)
-	// Restore puts back what was there before the first Limit.
-	Restore(ctx context.Context) error
-}
-
 // Setter sets the parameters of one server on this machine. Its methods may be called concurrently. InForce must not wait for Set, because
 // readings would wait, too: Set may take as long as the server's own check.
 type Setter interface {
@@ -33,17 +22,12 @@ type Setter interface {
 	Restore(ctx context.Context) error
 }
 
-// Order applies limits and settings, one order after the other. Readings go on meanwhile. Limits and settings without a driver are refused;
-// the others are applied. The error says which are not in force, and why.
-func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quell.Setting) error {
+// Order applies settings, one order after the other. Readings go on meanwhile. Settings without a driver are refused; the others are
+// applied. The error says which are not in force, and why.
+func (a *Agent) Order(ctx context.Context, settings []quell.Setting) error {
 	a.ordering.Lock()
 	defer a.ordering.Unlock()
 	var errs []error
-	for _, l := range limits {
-		if err := a.limit(ctx, l); err != nil {
-			errs = append(errs, fmt.Errorf("limit %s: %w", l.Resource, err))
-		}
-	}
 	for _, s := range settings {
 		if err := a.set(ctx, s); err != nil {
 			errs = append(errs, fmt.Errorf("setting %s: %w", s.Key(), err))
@@ -52,53 +36,25 @@ func (a *Agent) Order(ctx context.Context, limits []quell.Limit, settings []quel
 	return errors.Join(errs...)
 }
 
-// Release puts back what all limits and settings were before Quell, as far as this agent has changed them.
+// Release puts back what all settings were before Quell, as far as this agent has changed them.
 func (a *Agent) Release(ctx context.Context) error {
 	a.ordering.Lock()
 	defer a.ordering.Unlock()
 	var errs []error
-	for _, resource := range slices.Sorted(maps.Keys(a.opts.Limiters)) {
-		if err := a.opts.Limiters[resource].Restore(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("limit %s: %w", resource, err))
-		}
-	}
 	for _, target := range slices.Sorted(maps.Keys(a.opts.Setters)) {
 		if err := a.opts.Setters[target].Restore(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("settings of %s: %w", target, err))
 		}
 	}
 	if len(errs) == 0 {
-		a.opts.Logger.Info("limits and settings are as they were before Quell")
+		a.opts.Logger.Info("settings are as they were before Quell")
 	}
 	return errors.Join(errs...)
 }
 
-// check refuses orders for another machine.
-func (a *Agent) check(instance string) error {
-	if instance != a.opts.Instance {
-		return fmt.Errorf("it is for %q, and this is %q", instance, a.opts.Instance)
-	}
-	return nil
-}
-
-func (a *Agent) limit(ctx context.Context, l quell.Limit) error {
-	if err := a.check(l.Instance); err != nil {
-		return err
-	}
-	driver := a.opts.Limiters[l.Resource]
-	if driver == nil {
-		return fmt.Errorf("this agent has no driver that limits %s", l.Resource)
-	}
-	if err := driver.Limit(ctx, l); err != nil {
-		return err
-	}
-	a.opts.Logger.Info("limit set", "resource", l.Resource, "value", l.Value, "unit", l.Unit)
-	return nil
-}
-
 func (a *Agent) set(ctx context.Context, s quell.Setting) error {
-	if err := a.check(s.Instance); err != nil {
-		return err
+	if s.Instance != a.opts.Instance {
+		return fmt.Errorf("it is for %q, and this is %q", s.Instance, a.opts.Instance)
 	}
 	driver := a.opts.Setters[s.Target]
 	if driver == nil {
@@ -111,19 +67,8 @@ func (a *Agent) set(ctx context.Context, s quell.Setting) error {
 	return nil
 }
 
-// inForce reads back all limits and settings. What cannot be read is left out and logged.
-func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64, settings map[string]float64) {
-	for _, resource := range slices.Sorted(maps.Keys(a.opts.Limiters)) {
-		value, ok, err := a.opts.Limiters[resource].InForce(ctx)
-		a.readBack("limit "+string(resource), err)
-		if !ok || err != nil {
-			continue
-		}
-		if limits == nil {
-			limits = map[quell.Resource]float64{}
-		}
-		limits[resource] = value
-	}
+// inForce reads back all settings. What cannot be read is left out and logged.
+func (a *Agent) inForce(ctx context.Context) (settings map[string]float64) {
 	for _, target := range slices.Sorted(maps.Keys(a.opts.Setters)) {
 		values, err := a.opts.Setters[target].InForce(ctx)
 		a.readBack("settings of "+target, err)
@@ -137,7 +82,7 @@ func (a *Agent) inForce(ctx context.Context) (limits map[quell.Resource]float64,
 			settings[(&quell.Setting{Target: target, Name: name}).Key()] = value
 		}
 	}
-	return limits, settings
+	return settings
 }
 
 // readBack logs when reading back fails and when it works again.

@@ -16,16 +16,15 @@ import (
 	"github.com/quellhq/quell/internal/terminal"
 )
 
-// Orders tell the agent of an instance which limits and settings to put in force, and what to report to balancers. Orders are sent on the
+// Orders tell the agent of an instance which settings to put in force, and what to report to balancers. Orders are sent on the
 // instance's own subject, where only a controller may publish. The answer is sent on a subject where only that agent may publish.
 type Orders struct {
-	Limits   []quell.Limit   `json:"limits,omitempty"`
 	Settings []quell.Setting `json:"settings,omitempty"`
 	// Report is what balancers that ask for load reports are told. It comes alone.
 	Report *quell.LoadReport `json:"report,omitempty"`
 	// Training asks for a part of a training. It comes alone.
 	Training *Training `json:"training,omitempty"`
-	// Release asks for all limits and settings as they were before Quell; nothing else is asked for then.
+	// Release asks for all settings as they were before Quell; nothing else is asked for then.
 	Release bool `json:"release,omitempty"`
 }
 
@@ -34,7 +33,7 @@ const maxOrders = 64 << 10
 
 // check returns why orders are invalid or not for this instance.
 func (o *Orders) check(instance string) error {
-	switch n := len(o.Limits) + len(o.Settings); {
+	switch n := len(o.Settings); {
 	case o.Training != nil:
 		if n > 0 || o.Report != nil || o.Release {
 			return errors.New("an order of a training comes with nothing else")
@@ -46,7 +45,7 @@ func (o *Orders) check(instance string) error {
 	case o.Release && (n > 0 || o.Report != nil):
 		return errors.New("a release asks for nothing else")
 	case o.Report != nil && n > 0:
-		return errors.New("a load report comes with no limits and settings")
+		return errors.New("a load report comes with no settings")
 	case o.Report != nil:
 		if err := o.Report.Validate(); err != nil {
 			return fmt.Errorf("report: %w", err)
@@ -54,14 +53,6 @@ func (o *Orders) check(instance string) error {
 		return nil
 	case !o.Release && n == 0:
 		return errors.New("orders that ask for nothing")
-	}
-	for i := range o.Limits {
-		if err := o.Limits[i].Validate(); err != nil {
-			return fmt.Errorf("limits[%d]: %w", i, err)
-		}
-		if o.Limits[i].Instance != instance {
-			return fmt.Errorf("limits[%d]: it is for %q, and this is %q", i, o.Limits[i].Instance, instance)
-		}
 	}
 	for i := range o.Settings {
 		if err := o.Settings[i].Validate(); err != nil {

@@ -33,7 +33,7 @@ func (c *Controller) actuators() []actuated {
 		all = append(all, actuated{quell.FactorPart, composed{}})
 	}
 	if c.opts.Agents != nil {
-		all = append(all, actuated{quell.LimitsPart, &c.limits}, actuated{quell.SettingsPart, &c.settings})
+		all = append(all, actuated{quell.SettingsPart, &c.settings})
 	}
 	return all
 }

@@ -63,19 +63,15 @@ func (a *fakeAgents) Order(ctx context.Context, instance string, o bus.Orders) e
 	if o.Release {
 		maps.DeleteFunc(a.values, func(key string, _ float64) bool { return strings.HasPrefix(key, instance+" ") })
 	}
-	for _, l := range o.Limits {
-		a.values[instance+" "+string(l.Resource)] = l.Value
-	}
 	for _, s := range o.Settings {
 		a.values[instance+" "+s.Key()] = s.Value
 	}
 	return nil
 }
 
-// report makes an instance's agent report the limits and settings in force.
-func (r *rig) report(instance string, limits map[quell.Resource]float64, settings map[string]float64) {
-	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Limits: limits,
-		Settings: settings}
+// report makes an instance's agent report the settings in force.
+func (r *rig) report(instance string, settings map[string]float64) {
+	reading := quell.Reading{Service: "shop", Instance: instance, Source: quell.FromAgent, Sender: instance, Settings: settings}
 	r.c.Observe(reading, time.Now())
 }
 
@@ -165,62 +161,53 @@ func TestAPartThatNobodyCarriesOut(t *testing.T) {
 	})
 }
 
-// limited and tuned return functions that add a limit, or a setting, of i1 to a plan.
-func limited(value float64) func(*quell.Plan) {
-	return func(p *quell.Plan) {
-		p.Limits = []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: value, Unit: "bit/s"}}
-	}
-}
-
+// tuned adds a setting of i1 to a plan.
 func tuned(p *quell.Plan) {
 	p.Settings = []quell.Setting{{Instance: "i1", Target: "apache", Name: "MaxRequestWorkers", Value: 120}}
 }
 
 func withAgents(r *rig) { r.opts.Agents = r.agents }
 
-func TestLimitsAndSettings(t *testing.T) {
+func TestSettings(t *testing.T) {
 	play(t, withAgents, func(r *rig) {
 		r.step()
 		r.step()
-		e := r.follow(func(p *quell.Plan) { limited(2e8)(p); tuned(p) })
-		if want := []string{"limit network of i1 to 2e+08 bit/s", "set apache.MaxRequestWorkers of i1 to 120"}; !e.Applied ||
-			!slices.Equal(e.Changes, want) {
+		e := r.follow(tuned)
+		if want := []string{"set apache.MaxRequestWorkers of i1 to 120"}; !e.Applied || !slices.Equal(e.Changes, want) {
 			t.Errorf("applied %t, changes %q, why %q", e.Applied, e.Changes, e.Why)
 		}
-		if want := map[string]float64{"i1 network": 2e8, "i1 apache.MaxRequestWorkers": 120}; !maps.Equal(r.agents.values, want) {
+		if want := map[string]float64{"i1 apache.MaxRequestWorkers": 120}; !maps.Equal(r.agents.values, want) {
 			t.Errorf("the agents have %v", r.agents.values)
 		}
 		r.follow(nothing)
-		if s := r.c.Status(); len(s.Pending) != 2 || !strings.Contains(s.Pending[0],
-			"limit network of i1 to 2e+08 bit/s: carried out at 00:00:00, and its agent reports nothing") {
+		if s := r.c.Status(); len(s.Pending) != 1 || !strings.Contains(s.Pending[0],
+			"set apache.MaxRequestWorkers of i1 to 120: carried out at 00:00:00, and its agent reports nothing") {
 			t.Errorf("pending %q", s.Pending)
 		}
-		r.report("i1", map[quell.Resource]float64{quell.Network: 200_000_001}, map[string]float64{"apache.MaxRequestWorkers": 120})
+		r.report("i1", map[string]float64{"apache.MaxRequestWorkers": 120.00001})
 		orders := r.agents.orders
-		if e := r.follow(func(p *quell.Plan) { limited(2e8)(p); tuned(p) }); !e.Applied || len(e.Changes) > 0 || r.agents.orders > orders {
+		if e := r.follow(tuned); !e.Applied || len(e.Changes) > 0 || r.agents.orders > orders {
 			t.Errorf("what is in force was set again: %q", e.Changes)
 		}
-		s := r.c.Status()
-		if len(s.Pending) > 0 || s.Instances[0].Limits[quell.Network] != 200_000_001 ||
-			s.Instances[0].Settings["apache.MaxRequestWorkers"] != 120 {
+		if s := r.c.Status(); len(s.Pending) > 0 || s.Instances[0].Settings["apache.MaxRequestWorkers"] != 120.00001 {
 			t.Errorf("pending %q, %+v", s.Pending, s.Instances[0])
 		}
-		if in := r.journal.newest().Instances[0]; in.Limits[quell.Network] != 200_000_001 {
-			t.Errorf("the snapshot has %v", in.Limits)
+		if in := r.journal.newest().Instances[0]; in.Settings["apache.MaxRequestWorkers"] != 120.00001 {
+			t.Errorf("the snapshot has %v", in.Settings)
 		}
-		r.report("i1", nil, nil) // the machine was restarted
-		if e := r.follow(limited(2e8)); len(e.Changes) != 1 {
+		r.report("i1", nil) // the machine was restarted
+		if e := r.follow(tuned); len(e.Changes) != 1 {
 			t.Errorf("what is no longer in force is not set again: %q", e.Changes)
 		}
 	})
 }
 
-func TestAdviceAboutLimits(t *testing.T) {
+func TestAdviceAboutSettings(t *testing.T) {
 	play(t, withAgents, func(r *rig) {
 		r.step()
 		r.step()
 		r.do(bus.Command{Name: bus.Pause})
-		if e := r.follow(limited(2e8)); e.Applied || !slices.Equal(e.Would, []string{"limit network of i1 to 2e+08 bit/s"}) ||
+		if e := r.follow(tuned); e.Applied || !slices.Equal(e.Would, []string{"set apache.MaxRequestWorkers of i1 to 120"}) ||
 			r.agents.orders > 0 {
 			t.Errorf("applied %t, would %q", e.Applied, e.Would)
 		}
@@ -233,9 +220,9 @@ func TestAgentsThatDoNotObey(t *testing.T) {
 		plan   func(*quell.Plan)
 		want   string
 	}{
-		"refuses": {func(a *fakeAgents) { a.fault["i1"] = errors.New("no driver") }, limited(2e8),
-			"limit network of i1 to 2e+08 bit/s: no driver"},
-		"hangs": {func(a *fakeAgents) { a.hang = true }, limited(2e8), "limit network of i1 to 2e+08 bit/s: context deadline exceeded"},
+		"refuses": {func(a *fakeAgents) { a.fault["i1"] = errors.New("no driver") }, tuned,
+			"set apache.MaxRequestWorkers of i1 to 120: no driver"},
+		"hangs": {func(a *fakeAgents) { a.hang = true }, tuned, "set apache.MaxRequestWorkers of i1 to 120: context deadline exceeded"},
 		"is not there": {func(*fakeAgents) {}, func(p *quell.Plan) {
 			p.Settings = []quell.Setting{{Instance: "i9", Target: "apache", Name: "x", Value: 1}}
 		}, "set apache.x of i9 to 1: there is no such instance"},
@@ -269,10 +256,10 @@ func TestAgentsAreToldAtOnce(t *testing.T) {
 		r.agents.fault["i1"] = errBroken
 		e := r.follow(func(p *quell.Plan) {
 			for i := range 2 {
-				p.Limits = append(p.Limits, quell.Limit{Instance: fmt.Sprintf("i%d", i+1), Resource: quell.CPU, Value: 2, Unit: "cores"})
+				p.Settings = append(p.Settings, quell.Setting{Instance: fmt.Sprintf("i%d", i+1), Target: "apache", Name: "x", Value: 2})
 			}
 		})
-		if e.Applied || !slices.Equal(e.Changes, []string{"limit cpu of i2 to 2 cores"}) {
+		if e.Applied || !slices.Equal(e.Changes, []string{"set apache.x of i2 to 2"}) {
 			t.Errorf("applied %t, changes %q", e.Applied, e.Changes)
 		}
 	})
@@ -283,7 +270,7 @@ func TestAgentsAreToldAtOnce(t *testing.T) {
 func TestOrdersThatFailAreSentLessOften(t *testing.T) {
 	now := time.Unix(1000, 0)
 	agents := &fakeAgents{values: map[string]float64{}, fault: map[string]error{"i1": errBroken}}
-	a := &insideActuator{agents: agents, wanted: settingsOf, inForce: settingInForce, now: func() time.Time { return now },
+	a := &settingsActuator{agents: agents, now: func() time.Time { return now },
 		sampling: func() time.Duration { return time.Second }}
 	v := &view{snapshot: &quell.Snapshot{Instances: []quell.Instance{{ID: "i1"}}}}
 	sent := func(seconds int, value float64) int {

@@ -16,6 +16,8 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
 // alertCase is a service, and the alerts that must fire for it and no others.
@@ -80,9 +82,10 @@ func alertCases(t *testing.T) []alertCase {
 			change: budgeted(0.7)},
 		{name: "the budget is out of reach", want: []string{"QuellBudgetOutOfReach"}, change: func(r *rig) {
 			budgeted(0.99)(r)
-			r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) {
+			r.opts.Service.Policy.Name = "static"
+			r.opts.Policies = amended(rivals.Static, func(_ *policy.Group, p *quell.Plan) {
 				p.Reserve = &quell.Reserve{Share: 0.5, OutOfReach: "9 machines"}
-			}
+			})
 		}},
 		{name: "an agent is silent", want: []string{"QuellReadingsStopped"}, begin: func(r *rig) { r.alertTalk(30, well) },
 			talk: func(r *rig, now time.Time) {
@@ -115,7 +118,8 @@ func alertCases(t *testing.T) []alertCase {
 			change: func(r *rig) { prima(r); r.opts.Bus = func() error { return errors.New("away") } }},
 		{name: "paused", want: []string{"QuellPausedForLong"}, begin: func(r *rig) { r.do(bus.Command{Name: bus.Pause}) }},
 		{name: "more load than fits", want: []string{"QuellSaturated"}, change: func(r *rig) {
-			r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) { p.Capacity = map[string]float64{"i1": .1, "i2": .1} }
+			r.opts.Service.Policy.Name = "static"
+			r.opts.Policies = amended(rivals.Static, func(_ *policy.Group, p *quell.Plan) { p.Capacity = map[string]float64{"i1": .1, "i2": .1} })
 		}},
 		{name: "a probe measures nothing", want: []string{"QuellProbeFails"}, talk: func(r *rig, now time.Time) {
 			well(r, now)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // crowd returns readings of n instances from all sources, as they arrive in a period.
@@ -75,7 +76,7 @@ func benchController(b *testing.B, n int, journal Journal) *Controller {
 	}
 	service := testService()
 	service.Sampling, service.Group.Min, service.Group.Max = time.Minute, n, n
-	c, err := New(Options{Service: service, Balancer: balancer, Scaler: scaler, Journal: journal,
+	c, err := New(Options{Service: service, Policies: table.All, Balancer: balancer, Scaler: scaler, Journal: journal,
 		Memory: &fakeMemory{values: map[string][]byte{}}, Drain: time.Second})
 	if err != nil {
 		b.Fatal(err)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
 func compareFor(r *rig, d time.Duration) {
@@ -43,11 +45,11 @@ func (r *rig) turns() (acting, back int) {
 
 // unequal is a controller whose plans have the shares 0.8 and 0.2.
 func unequal(r *rig) {
-	r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) {
-		if len(p.Weights) == 2 {
-			p.Weights = map[string]float64{"i1": .8, "i2": .2}
+	r.opts.Policies = amended(rivals.Static, func(g *policy.Group, _ *quell.Plan) {
+		if len(g.Ready) == 2 {
+			g.Ready[0].Planned, g.Ready[1].Planned = .8, .2
 		}
-	}
+	})
 }
 
 // A comparison hands control back in half of its turns, also over a kill of the controller, and ends by itself.

@@ -17,7 +17,6 @@ import (
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/switchback"
 )
 
@@ -60,9 +59,10 @@ type Shared interface {
 	Enter(s *quell.Snapshot)
 }
 
-// Options configure a controller. Balancer, Scaler, Journal and Memory are required.
+// Options configure a controller. Policies, Balancer, Scaler, Journal and Memory are required.
 type Options struct {
 	Service  quell.Service
+	Policies policy.Table  // one of them is the service's
 	Models   *model.Models // nil while there are none
 	Learn    bool          // models are learned from the service's readings, beginning with Models
 	Balancer Balancer
@@ -80,10 +80,7 @@ type Options struct {
 	Drain                   time.Duration // how long open requests of a removed instance may take
 	Rows                    Rows          // stores training rows of red-line tests by night; nil: nothing does
 	Shared                  Shared        // what other services use of the instances; nil: there are none
-	Agents                  Agents        // apply limits and settings; nil: a plan that asks for any is an error
-	// Amend may add to each decision's plan before it is carried out; nil: nothing is added. Tests use it to ask for limits and settings,
-	// because no policy does so yet.
-	Amend func(*quell.Snapshot, *quell.Plan)
+	Agents                  Agents        // apply settings; nil: a plan that asks for any is an error
 	// Lead returns whether this controller may act for at least StepLimit from now; nil means always. It is called before every action, so it
 	// should be fast.
 	Lead func(ctx context.Context) (bool, error)
@@ -147,8 +144,7 @@ type Controller struct {
 	clockWasSet bool                   // during the present window of such tests
 	turn        string                 // what the present replacement waits for
 	last        map[string]quell.State // states of instances in the last snapshot
-	limits      insideActuator
-	settings    insideActuator
+	settings    settingsActuator
 
 	background sync.WaitGroup // goroutines that outlive a step
 	beat       tick.Beat      // of the loop in Run
@@ -174,8 +170,7 @@ func New(opts Options) (*Controller, error) {
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
 		born: opts.Now(), ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{},
 		trained: map[string]time.Time{}, mem: newMemory()}
-	c.limits = insideActuator{agents: opts.Agents, wanted: limitsOf, inForce: limitInForce, now: c.now, sampling: c.samplingNow}
-	c.settings = insideActuator{agents: opts.Agents, wanted: settingsOf, inForce: settingInForce, now: c.now, sampling: c.samplingNow}
+	c.settings = settingsActuator{agents: opts.Agents, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err
 	}
@@ -185,7 +180,7 @@ func New(opts Options) (*Controller, error) {
 
 // configure prepares a configuration for use. If the policy's models are missing, weights are equal until the models are there.
 func (c *Controller) configure(service quell.Service, models *model.Models, learn bool) error {
-	parts, err := compile(service, models, learn)
+	parts, err := compile(c.opts.Policies, service, models, learn)
 	if err != nil {
 		return err
 	}
@@ -202,28 +197,28 @@ type compiled struct {
 	noModels error        // why the configured policy does not run; until it does, shares are equal
 }
 
-func compile(service quell.Service, models *model.Models, learn bool) (parts compiled, err error) {
-	compileEngine := table.All.NewEngine
+func compile(policies policy.Table, service quell.Service, models *model.Models, learn bool) (parts compiled, err error) {
+	compileEngine := policies.NewEngine
 	if learn {
-		compileEngine = table.All.NewLearningEngine
+		compileEngine = policies.NewLearningEngine
 	}
 	parts.engine, err = compileEngine(service, models)
 	if errors.Is(err, quell.ErrNoData) {
 		parts.noModels = err
 		fallback := service
-		fallback.Policy = quell.Policy{Name: table.All.Plain()}
-		parts.engine, err = table.All.NewEngine(fallback, nil)
+		fallback.Policy = quell.Policy{Name: policies.Plain()}
+		parts.engine, err = policies.NewEngine(fallback, nil)
 	}
 	if err != nil {
 		return parts, err
 	}
-	parts.fast, err = table.All.NewFast(service, models)
+	parts.fast, err = policies.NewFast(service, models)
 	return parts, err
 }
 
 // Check returns the error that Reload would return for this configuration, unless the service's name has changed.
-func Check(service quell.Service, models *model.Models, learn bool) error {
-	_, err := compile(service, models, learn)
+func Check(policies policy.Table, service quell.Service, models *model.Models, learn bool) error {
+	_, err := compile(policies, service, models, learn)
 	return err
 }
 
@@ -382,9 +377,6 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 	s.Cut(c.mem.Factors)
 	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
 	c.takeBack(s, &plan)
-	if c.opts.Amend != nil {
-		c.opts.Amend(s, &plan)
-	}
 	if s.Turn != nil && s.Turn.Back {
 		switchback.HandBack(&plan, s)
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
+	"github.com/quellhq/quell/policy/table"
 )
 
 var errBroken = errors.New("it is broken")
@@ -394,7 +397,7 @@ func play(t *testing.T, change func(*rig), body func(*rig)) {
 			agents:   &fakeAgents{values: map[string]float64{}, fault: map[string]error{}},
 			balancer: &fakeBalancer{sick: map[string]bool{}, inFlight: map[string]int64{}, byHand: map[string]quell.Held{}},
 		}
-		r.opts = Options{
+		r.opts = Options{Policies: table.All,
 			Service: testService(), Balancer: r.balancer, Scaler: r.scaler, Journal: r.journal, Memory: r.memory,
 			Drain: 10 * time.Second,
 		}
@@ -496,10 +499,21 @@ func remembered(t *testing.T, m *fakeMemory) (mem memory) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := mem.read(data); err != nil {
+	if err := mem.read(table.All, data); err != nil {
 		t.Fatal(err)
 	}
 	return mem
 }
 
 func at(v float64) *float64 { return &v }
+
+// amended returns a policy, to whose plans more adds, and the policy that decides while too little is known for it.
+func amended[S any](spec policy.Spec[S], more func(*policy.Group, *quell.Plan)) policy.Table {
+	decide := spec.Decide
+	spec.Decide = func(in *policy.Input, settings S, g *policy.Group, st *policy.State) quell.Plan {
+		plan := decide(in, settings, g, st)
+		more(g, &plan)
+		return plan
+	}
+	return policy.NewTable(spec.Row(), rivals.Static.Row())
+}

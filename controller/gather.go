@@ -222,7 +222,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		id := in.Member.ID
 		alive[id] = true
 		in.Past, in.Observation = g.lives[id], g.merge(now, id)
-		in.Limits, in.Settings = life.Inside(g.readings[id])
+		in.Settings = life.Settings(g.readings[id])
 		if !in.Member.Started.IsZero() {
 			in.Member.Started = g.started.of(id, in.Member.Started, now)
 		}
@@ -273,8 +273,8 @@ func (g *gather) fastSnapshot(now time.Time, v view) quell.Snapshot {
 		id, period := in.Member.ID, g.service.Policy.Fast.Sampling
 		g.fast[id] = slices.DeleteFunc(g.fast[id], func(r life.Received) bool { return now.Sub(r.At) > 2*period })
 		in.Past, in.Observation = g.lives[id], g.mergeOf(g.fast, period, now, id, nil)
-		if _, in.Settings = life.Inside(g.fast[id]); in.Settings == nil {
-			_, in.Settings = life.Inside(g.readings[id])
+		if in.Settings = life.Settings(g.fast[id]); in.Settings == nil {
+			in.Settings = life.Settings(g.readings[id])
 		}
 	}
 	return life.Snapshot(now, &g.service, group)

@@ -11,7 +11,6 @@ import (
 	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/policy/table"
 )
 
 const memoryKey = "controller"
@@ -66,7 +65,7 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	m := newMemory()
 	if found {
-		if err = m.read(data); err != nil && c.opts.Marker == nil {
+		if err = m.read(c.opts.Policies, data); err != nil && c.opts.Marker == nil {
 			return &damagedError{err}
 		}
 	}
@@ -107,11 +106,11 @@ func (c *Controller) restore(ctx context.Context) error {
 }
 
 // read reads a stored memory.
-func (m *memory) read(data []byte) error {
+func (m *memory) read(policies policy.Table, data []byte) error {
 	if err := json.Unmarshal(data, m); err != nil {
 		return err
 	}
-	return errors.Join(table.All.Restore(&m.State), table.All.Restore(&m.Fast))
+	return errors.Join(policies.Restore(&m.State), policies.Restore(&m.Fast))
 }
 
 // keepOwner stores the owner's id before the id is sent to a balancer. It stores nothing while it is unknown whether this is a first start.

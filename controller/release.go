@@ -26,7 +26,7 @@ type Restorer interface {
 type Released struct {
 	By string    `json:"by"`
 	At time.Time `json:"at"`
-	// Left is what is still to be put back, and why that failed: "balancer", or the id of an instance whose limits and settings are meant.
+	// Left is what is still to be put back, and why that failed: "balancer", or the id of an instance whose settings are meant.
 	Left    map[string]string `json:"left,omitempty"`
 	Unknown []string          `json:"unknown,omitempty"` // what cannot be known
 }
@@ -134,14 +134,14 @@ func withRelease(reply bus.Reply, r *Released) bus.Reply {
 	return replyWith(body)
 }
 
-// adjusted lists the instances whose agents may have changed limits or settings: those that report any, and those that a policy changed.
+// adjusted lists the instances whose agents may have changed settings: those that report any, and those that a policy changed.
 func (c *Controller) adjusted() []string {
 	if c.opts.Agents == nil {
 		return nil
 	}
 	ids := map[string]bool{}
 	for _, in := range c.status.Instances {
-		if len(in.Limits)+len(in.Settings) > 0 {
+		if len(in.Settings) > 0 {
 			ids[in.ID] = true
 		}
 	}
@@ -220,7 +220,7 @@ func (c *Controller) endHolds(ctx context.Context) error {
 	return c.setBackends(ctx, backends)
 }
 
-// restoreInside lets agents put back limits and settings, all at once. An instance that is gone is forgotten.
+// restoreInside lets agents put back settings, all at once. An instance that is gone is forgotten.
 func (c *Controller) restoreInside(ctx context.Context, r, next *Released) {
 	ctx, cancel := context.WithTimeout(ctx, agentWait(c.samplingNow()))
 	defer cancel()
@@ -235,7 +235,7 @@ func (c *Controller) restoreInside(ctx context.Context, r, next *Released) {
 			if err := c.opts.Agents.Order(ctx, id, bus.Orders{Release: true}); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				next.Left[id] = fmt.Sprintf("limits and settings: %v", err)
+				next.Left[id] = fmt.Sprintf("settings: %v", err)
 			}
 		})
 	}

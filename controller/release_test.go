@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 )
 
@@ -19,7 +18,7 @@ func TestReleaseReachesAgents(t *testing.T) {
 		r.step()
 		r.step()
 		for _, id := range []string{"i1", "i2"} {
-			r.report(id, map[quell.Resource]float64{quell.Network: 2e8}, map[string]float64{"apache.MaxRequestWorkers": 120})
+			r.report(id, map[string]float64{"apache.MaxRequestWorkers": 120})
 		}
 		r.step()
 		for _, id := range []string{"i1", "i2"} {
@@ -39,7 +38,7 @@ func TestReleaseReachesAgents(t *testing.T) {
 		agents.fault = nil
 		for range 3 {
 			for _, id := range []string{"i1", "i2"} {
-				r.report(id, nil, map[string]float64{"apache.MaxRequestWorkers": 120})
+				r.report(id, map[string]float64{"apache.MaxRequestWorkers": 120})
 			}
 			r.untouched(r.step)
 		}

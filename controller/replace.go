@@ -10,7 +10,6 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
-	"github.com/quellhq/quell/policy/table"
 )
 
 // placesOf returns which instances will replace which other ones.
@@ -79,7 +78,7 @@ func (c *Controller) setAside(r *life.Replacement) {
 // rules returns the conditions under which a new instance may take over.
 func (c *Controller) rules() *life.Replacing {
 	service := &c.opts.Service
-	feels := table.All.Feels(service.Policy.Name)
+	feels := c.opts.Policies.Feels(service.Policy.Name)
 	return &life.Replacing{
 		Startup: service.Group.Startup, SlowStart: service.Guard.SlowStart, Patience: life.Patience(service),
 		Probed: func(id string) bool { return !feels || c.mem.State.Instances[id].Severity != nil },

@@ -90,7 +90,7 @@ func TestParametersGoBackWithTheirPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mem = memory{}
-	if err := l.mem.read(data); err != nil {
+	if err := l.mem.read(table.All, data); err != nil {
 		t.Fatal(err)
 	}
 	l.expect("after a restart", workers)

@@ -18,7 +18,6 @@ import (
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -135,8 +134,7 @@ type InstanceStatus struct {
 
 	ProbeFailed map[quell.Resource]string `json:"probe_failed,omitempty"` // by resource: why its agent's probes measured nothing
 
-	Limits   map[quell.Resource]float64 `json:"limits,omitempty"`   // limits in force, as its agent reports them
-	Settings map[string]float64         `json:"settings,omitempty"` // settings in force, as its agent reports them
+	Settings map[string]float64 `json:"settings,omitempty"` // settings in force, as its agent reports them
 
 	// Tenancy is how the agent's own policy divides the machine among control groups. At most mostTenancies instances have it here: those
 	// with the group that is slowed down most.
@@ -367,7 +365,7 @@ func reasonsByInstance(all []quell.Reason, at time.Time) map[string]string {
 }
 
 func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
-	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Limits: in.Limits, Settings: in.Settings,
+	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Settings: in.Settings,
 		Replaces: in.Replaces}
 	if row.Health != "" {
 		row.Reason = "health check: " + row.Health
@@ -408,7 +406,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 // resource returns the resource whose utilisation is shown as load and capacity.
 func (c *Controller) resource() quell.Resource {
 	if c.noModels != nil {
-		return table.All.Resource(c.opts.Service.Policy)
+		return c.opts.Policies.Resource(c.opts.Service.Policy)
 	}
 	return c.engine.Resource()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
 // histogramOf returns a histogram among a controller's metrics.
@@ -87,8 +88,7 @@ func TestMissesAreSummed(t *testing.T) {
 // Predictions are compared with what was measured while plans are carried out, and not while they are not.
 func TestPredictionsAreCompared(t *testing.T) {
 	play(t, func(r *rig) {
-		r.opts.Service.Policy.Name, r.opts.Models = "prima", goldenModels(t)
-		r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) { p.PredictedMS = map[string]float64{"i1": 80, "i2": 0} }
+		r.opts.Policies = amended(rivals.Static, func(_ *policy.Group, p *quell.Plan) { p.PredictedMS = map[string]float64{"i1": 80, "i2": 0} })
 	}, func(r *rig) {
 		r.run(0)
 		r.alertTalk(3, slow) // i1 takes 160 ms
@@ -133,7 +133,7 @@ func TestJournalIsCounted(t *testing.T) {
 func TestSaturation(t *testing.T) {
 	capacities := map[string]float64{"i1": .5, "i2": .3}
 	play(t, func(r *rig) {
-		r.opts.Amend = func(_ *quell.Snapshot, p *quell.Plan) { p.Capacity = capacities }
+		r.opts.Policies = amended(rivals.Static, func(_ *policy.Group, p *quell.Plan) { p.Capacity = capacities })
 	}, func(r *rig) {
 		talk := func(r *rig, now time.Time) {
 			r.c.Observe(agentReading("i1", .4), now)

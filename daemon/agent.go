@@ -157,7 +157,7 @@ func carryOut(ctx context.Context, a *agent.Agent, o bus.Orders) error {
 	case o.Report != nil:
 		return errors.New("it reports to no balancers: set agent.reports to an address and restart the agent")
 	}
-	return a.Order(ctx, o.Limits, o.Settings)
+	return a.Order(ctx, o.Settings)
 }
 
 // report opens the port at which balancers get load reports, if one is configured.
@@ -188,9 +188,8 @@ type reporter struct {
 	outlets        outlets      // the connections of the services
 	own            hostPolicy
 	trainee        *training.Machine
-	reports        *orca.Reports                    // what balancers are told; nil: nothing
-	limiters       map[quell.Resource]agent.Limiter // this version has no limiters, only tests do
-	setters        map[string]agent.Setter          // by server
+	reports        *orca.Reports           // what balancers are told; nil: nothing
+	setters        map[string]agent.Setter // by server
 	log            *slog.Logger
 	manager        serviceManager
 	present        atomic.Pointer[generation] // the parts that run now
@@ -325,7 +324,7 @@ func (r *reporter) prepareOn(listener *net.TCPListener, files []*config.File) (*
 	}
 	o := agent.Options{
 		Service: namesOf(files), Instance: r.instance, Period: file.Service.Sampling, Sampler: sensors,
-		Publish: r.publish, ProbeServer: server, ProbeListener: own, Limiters: r.limiters, Setters: r.setters,
+		Publish: r.publish, ProbeServer: server, ProbeListener: own, Setters: r.setters,
 		Logger: r.log, Metrics: registry, Counted: requests.counted(),
 	}
 	if loop != nil {

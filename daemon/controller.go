@@ -23,6 +23,7 @@ import (
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/page"
+	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scaler"
@@ -31,13 +32,10 @@ import (
 // Controller runs a service's controller until ctx ends. Each value from reload makes it read the configuration and the models
 // again; if they have mistakes, these are logged and the controller keeps the old ones.
 func Controller(ctx context.Context, path string, reload <-chan os.Signal, log *slog.Logger) error {
-	return runController(ctx, path, nil, reload, log)
+	return runController(ctx, path, table.All, reload, log)
 }
 
-// amend is controller.Options.Amend.
-type amend = func(*quell.Snapshot, *quell.Plan)
-
-func runController(ctx context.Context, path string, more amend, reload <-chan os.Signal, log *slog.Logger) (err error) {
+func runController(ctx context.Context, path string, policies policy.Table, reload <-chan os.Signal, log *slog.Logger) (err error) {
 	fleet, err := Drivers().LoadFleet(path)
 	if err != nil {
 		return err
@@ -64,7 +62,7 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 		return err
 	}
 	stop.add(release)
-	p := &platform{path: path, more: more, pipe: pipe, log: log}
+	p := &platform{path: path, policies: policies, pipe: pipe, log: log}
 	if !fleet.Several() {
 		return p.runAlone(ctx, fleet.Shared, reload, &stop)
 	}
@@ -73,12 +71,12 @@ func runController(ctx context.Context, path string, more amend, reload <-chan o
 
 // platform is what the services of one controller share.
 type platform struct {
-	path   string
-	more   amend
-	pipe   *os.File
-	server *bus.Server // nil: the bus runs elsewhere
-	shares *sharing    // nil: there is one service
-	log    *slog.Logger
+	path     string
+	policies policy.Table
+	pipe     *os.File
+	server   *bus.Server // nil: the bus runs elsewhere
+	shares   *sharing    // nil: there is one service
+	log      *slog.Logger
 }
 
 // runAlone runs the only service of a configuration.
@@ -298,13 +296,14 @@ func (p *platform) newController(
 	written, memory := stores(file, journal, state, conn, lease, stop)
 	_, listed := file.Scaler.Listed()
 	o := controller.Options{
-		Service: file.Service, Models: models, Balancer: driver, Scaler: r.group, Journal: r.page.Follow(written), Memory: memory,
+		Service: file.Service, Policies: p.policies, Models: models, Learn: file.Learns(),
+		Balancer: driver, Scaler: r.group, Journal: r.page.Follow(written), Memory: memory,
 		Fixed: !file.Scaler.Changes(), Listed: listed,
 		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
 		Measured: r.meter.err,
-		Agents:   agents{conn, name}, Amend: p.more, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
+		Agents:   agents{conn, name}, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file, ownMembers(file)), OwnBalancer: ownBackends(file, false),
-		Learn: file.Learns(), Rows: rowsIn(file.Data),
+		Rows: rowsIn(file.Data),
 	}
 	if p.shares != nil {
 		o.Shared = p.shares
@@ -517,7 +516,7 @@ func (r *runner) check(file *config.File, models *model.Models) error {
 		return fmt.Errorf("policy %s needs probes, and this controller started with one that needs none: set probe.capacity if it is "+
 			"missing, and restart the controller", file.Service.Policy.Name)
 	}
-	return controller.Check(file.Service, models, file.Learns())
+	return controller.Check(table.All, file.Service, models, file.Learns())
 }
 
 // apply passes a configuration to the running service.

@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // twoMachines are scaler and balancer of a listed fleet. They show nothing that only an earlier run can have left.
@@ -57,8 +58,8 @@ func withController(t *testing.T, data string, do func(c *controller.Controller)
 	service.Name, service.Policy.Name = "shop", "static"
 	service.SLO = quell.SLO{Metric: quell.Mean, Threshold: 100 * time.Millisecond}
 	service.Group.Min, service.Group.Max = 2, 2
-	c, err := controller.New(controller.Options{Service: service, Balancer: twoMachines{}, Scaler: twoMachines{}, Journal: journal,
-		Memory: state, Fixed: true, Listed: true, Marker: markIn(data), Reopen: conn.Reopen})
+	c, err := controller.New(controller.Options{Service: service, Policies: table.All, Balancer: twoMachines{}, Scaler: twoMachines{},
+		Journal: journal, Memory: state, Fixed: true, Listed: true, Marker: markIn(data), Reopen: conn.Reopen})
 	if err != nil {
 		return err
 	}

@@ -43,10 +43,9 @@ func TestAgentsRefuseOrdersWithoutADriver(t *testing.T) {
 	order := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		return conn.Order(ctx, "shop", "i1", bus.Orders{Limits: []quell.Limit{{Instance: "i1", Resource: quell.Network, Value: 1e8,
-			Unit: "bit/s"}}})
+		return conn.Order(ctx, "shop", "i1", bus.Orders{Settings: []quell.Setting{{Instance: "i1", Target: "apache", Name: "x", Value: 1}}})
 	}
-	const refused = "the agent of i1: limit network: this agent has no driver that limits network"
+	const refused = "the agent of i1: setting apache.x: this agent has no driver that sets apache"
 	if err := order(); err == nil || err.Error() != refused {
 		t.Errorf("%v", err)
 	}

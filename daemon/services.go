@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy/table"
 )
 
 // retryService is how long a service that cannot run is left alone before it is tried again.
@@ -291,7 +292,7 @@ func (s *services) check(file *config.File, models *model.Models) error {
 			return one.runner.check(file, models)
 		}
 	}
-	return controller.Check(file.Service, models, file.Learns())
+	return controller.Check(table.All, file.Service, models, file.Learns())
 }
 
 // restarts returns whether a service must be started again to apply a changed configuration.

@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
 const serverFile = "workers 10\n"
@@ -90,7 +91,9 @@ func (r *tuned) control() {
 			plan.Settings = []quell.Setting{{Instance: "i1", Target: "toy", Name: "workers", Value: float64(n)}}
 		}
 	}
-	go func() { ended <- daemon.AmendedController(ctx, r.config, more, slog.New(slog.DiscardHandler)) }()
+	go func() {
+		ended <- daemon.ControllerWith(ctx, r.config, amended(rivals.Static, more), slog.New(slog.DiscardHandler))
+	}()
 	r.t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

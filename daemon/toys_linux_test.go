@@ -2,7 +2,6 @@ package daemon_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,10 +24,13 @@ import (
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/lifeline"
+	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/outlier"
+	"github.com/quellhq/quell/policy/prima"
+	"github.com/quellhq/quell/policy/rivals"
 )
 
-// These are the roles of processes in a test service with a toy policy that asks for limits and settings, and with toy drivers that apply
-// them.
+// These are the roles of processes in a test service whose policy also asks for settings, with a toy driver that applies them.
 const (
 	controllerRole = "controller" // a controller; its argument is the configuration
 	machineRole    = "machine"    // an instance with its agent
@@ -43,7 +45,7 @@ func playToy(role string, args []string) int {
 	var err error
 	switch role {
 	case controllerRole:
-		err = daemon.AmendedController(ctx, args[0], readWish(filepath.Dir(args[0])), log)
+		err = daemon.ControllerWith(ctx, args[0], amended(prima.Spec, readWish(filepath.Dir(args[0]))), log)
 	case machineRole:
 		err = runMachine(ctx, args[0], args[1], args[2], args[3])
 	case agentRole:
@@ -56,33 +58,34 @@ func playToy(role string, args []string) int {
 	return 0
 }
 
-// wish is the limit and the setting that the toy policy asks for inside every instance.
-type wish struct {
-	Limit   float64 `json:"limit"` // limit of the network in bit/s
-	Workers float64 `json:"workers"`
+// amended returns a policy, to whose plans more adds, and the other policies that a configuration of these tests names.
+func amended[S any](spec policy.Spec[S], more func(*quell.Snapshot, *quell.Plan)) policy.Table {
+	decide := spec.Decide
+	spec.Decide = func(in *policy.Input, settings S, g *policy.Group, st *policy.State) quell.Plan {
+		plan := decide(in, settings, g, st)
+		more(in.Snapshot, &plan)
+		return plan
+	}
+	return policy.NewTable(spec.Row(), rivals.Static.Row(), outlier.Spec.Row())
 }
 
-// asBefore is the limit and the setting in force on a new machine.
-var asBefore = wish{1e9, 100}
+// asBefore is the number of workers on a new machine.
+const asBefore = 100
 
-const wishFile = "wish.json"
+const wishFile = "wish"
 
-// readWish returns the toy policy, which reads the wish from a folder and asks every instance for it, except instances that have not
-// reported their limits and settings yet.
+// readWish reads the number of workers that is wished for from a folder and asks every instance for it, except instances that have not
+// reported their settings yet.
 func readWish(folder string) func(*quell.Snapshot, *quell.Plan) {
 	return func(s *quell.Snapshot, plan *quell.Plan) {
-		var w wish
-		data, err := os.ReadFile(filepath.Join(folder, wishFile))
-		if err != nil || json.Unmarshal(data, &w) != nil {
+		workers, err := toyFile(filepath.Join(folder, wishFile)).get()
+		if err != nil {
 			return
 		}
 		for i := range s.Instances {
-			in := &s.Instances[i]
-			if in.State != quell.Ready || in.Limits == nil {
-				continue
+			if in := &s.Instances[i]; in.State == quell.Ready && in.Settings != nil {
+				plan.Settings = append(plan.Settings, quell.Setting{Instance: in.ID, Target: "toy", Name: "workers", Value: workers})
 			}
-			plan.Limits = append(plan.Limits, quell.Limit{Instance: in.ID, Resource: quell.Network, Value: w.Limit, Unit: "bit/s"})
-			plan.Settings = append(plan.Settings, quell.Setting{Instance: in.ID, Target: "toy", Name: "workers", Value: w.Workers})
 		}
 	}
 }
@@ -99,7 +102,6 @@ func replaceFile(path string, data []byte) error {
 type toyFile string
 
 const (
-	limitFile   = "limit"
 	workersFile = "workers"
 	toldSuffix  = ".told"
 )
@@ -139,17 +141,6 @@ func (f toyFile) told() ([]float64, error) {
 	return values, err
 }
 
-type toyLimiter struct{ toyFile }
-
-func (l toyLimiter) Limit(_ context.Context, to quell.Limit) error { return l.put(to.Value) }
-
-func (l toyLimiter) InForce(context.Context) (float64, bool, error) {
-	v, err := l.get()
-	return v, err == nil, err
-}
-
-func (l toyLimiter) Restore(context.Context) error { return l.put(1e9) }
-
 type toySetter struct{ toyFile }
 
 func (s toySetter) Set(_ context.Context, name string, value float64) error {
@@ -164,7 +155,7 @@ func (s toySetter) InForce(context.Context) (map[string]float64, error) {
 	return map[string]float64{"workers": v}, err
 }
 
-func (s toySetter) Restore(context.Context) error { return s.put(100) }
+func (s toySetter) Restore(context.Context) error { return s.put(asBefore) }
 
 func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
 	ctx, cancel, _, err := lifeline.Tie(ctx)
@@ -173,7 +164,6 @@ func runAgent(ctx context.Context, folder string, log *slog.Logger) error {
 	}
 	defer cancel()
 	return daemon.DrivingAgent(ctx, filepath.Join(folder, "agent.yaml"), "",
-		map[quell.Resource]agent.Limiter{quell.Network: toyLimiter{toyFile(filepath.Join(folder, limitFile))}},
 		map[string]agent.Setter{"toy": toySetter{toyFile(filepath.Join(folder, workersFile))}}, log)
 }
 
@@ -204,7 +194,7 @@ agent:
   policy: {name: waits, sampling: 150ms, groups: [{cgroup: /web}]}
 `, sampling, address, probe, id, filepath.Join(service, "machine"))
 	for name, text := range map[string]string{
-		limitFile: "1e+09", workersFile: "100", "bus.creds": string(credential), "agent.yaml": config,
+		workersFile: "100", "bus.creds": string(credential), "agent.yaml": config,
 	} {
 		if err := errors.Join(os.MkdirAll(folder, 0o700), os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)); err != nil {
 			return "", err

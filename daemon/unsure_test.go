@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/scaler/command"
 )
 
@@ -53,7 +54,7 @@ func TestASlowStartProgram(t *testing.T) {
 	service.Group.Min, service.Group.Max = 3, 4
 	kept := &inMemory{values: map[string][]byte{}}
 	c, err := controller.New(controller.Options{
-		Service: service, Balancer: kept, Scaler: scaler, Journal: kept, Memory: kept, Now: func() time.Time { return now },
+		Service: service, Policies: table.All, Balancer: kept, Scaler: scaler, Journal: kept, Memory: kept, Now: func() time.Time { return now },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 )
 
 // TestKilledAtRandom runs all features at once, as processes and under load: a controller with PRIMA and a fast policy; a balancer;
-// instances whose agents run a policy of their own and apply limits and settings; and replacements of instances. Each process is killed at
+// instances whose agents run a policy of their own and apply settings; and replacements of instances. Each process is killed at
 // random moments. QUELL_KILL_SEEDS is how many sequences there are (two by default; `make soak` takes 30), QUELL_KILL_SEED the first one.
 //
 // The test checks that only requests that a killed process was handling fail, and that the service is as before afterwards.
@@ -76,8 +76,8 @@ type world struct {
 	random   *rand.Rand
 	control  *proc
 	balancer *proc
-	program  string // the program of this test, which also plays the roles
-	wish     wish
+	program  string  // the program of this test, which also plays the roles
+	wish     float64 // workers that plans ask for
 	faults   faults
 }
 
@@ -149,17 +149,13 @@ func (w *world) startControl() {
 	w.control = w.launch(controllerRole, cmd)
 }
 
-// wants sets the limit and the setting that the toy policy asks for.
-func (w *world) wants(what wish) {
+// wants sets the number of workers that plans ask for.
+func (w *world) wants(workers float64) {
 	w.t.Helper()
-	data, err := json.Marshal(what)
-	if err == nil {
-		err = replaceFile(filepath.Join(w.dir, wishFile), data)
-	}
-	if err != nil {
+	if err := replaceFile(filepath.Join(w.dir, wishFile), fmt.Append(nil, workers)); err != nil {
 		w.t.Fatal(err)
 	}
-	w.wish = what
+	w.wish = workers
 }
 
 // wait lets a random time up to most pass.
@@ -182,10 +178,10 @@ func (w *world) kinds() []kind {
 	}
 	all := append(slices.Clone(kills),
 		kind{"another wish", false, false, func() {
-			w.wants(wish{float64(1+w.random.IntN(50)) * 1e7, float64(1 + w.random.IntN(50))})
+			w.wants(float64(1 + w.random.IntN(50)))
 		}},
-		kind{"a limit that somebody changes", false, false, func() {
-			_ = replaceFile(filepath.Join(w.dir, w.instance(), limitFile), []byte("77")) // the instance may be gone
+		kind{"a setting that somebody changes", false, false, func() {
+			_ = replaceFile(filepath.Join(w.dir, w.instance(), workersFile), []byte("77")) // the instance may be gone
 		}},
 		kind{"a slow instance", true, false, func() {
 			id := w.instance()
@@ -311,8 +307,8 @@ func (w *world) differs(st controller.Status) string {
 			return in.ID + " is not ready and measured"
 		case in.Cut != nil || math.Abs(*in.Weight-1./worldSize) > 0.05/worldSize: // policy.tolerance
 			return in.ID + " does not have its share"
-		case in.Limits[quell.Network] != w.wish.Limit || in.Settings["toy.workers"] != w.wish.Workers:
-			return in.ID + " does not have its limit and setting"
+		case in.Settings["toy.workers"] != w.wish:
+			return in.ID + " does not have its setting"
 		}
 		sum += *in.Weight
 	}
@@ -372,14 +368,12 @@ func (w *world) processes() (lines []string) {
 	return lines
 }
 
-// judgeFiles checks that the drivers' files of the running instances contain the values of a new machine.
+// judgeFiles checks that the driver's files of the running instances contain the value of a new machine.
 func (w *world) judgeFiles() {
 	w.t.Helper()
 	for id := range w.pids() {
-		for name, want := range map[string]float64{limitFile: asBefore.Limit, workersFile: asBefore.Workers} {
-			if got, err := toyFile(filepath.Join(w.dir, id, name)).get(); err != nil || got != want {
-				w.t.Errorf("%s of %s is %v, %v; it was %v", name, id, got, err, want)
-			}
+		if got, err := toyFile(filepath.Join(w.dir, id, workersFile)).get(); err != nil || got != asBefore {
+			w.t.Errorf("%s has %v workers, %v; it had %v", id, got, err, asBefore)
 		}
 	}
 }
@@ -398,11 +392,8 @@ func (w *world) judgeJournal() {
 		if e.Plan == nil {
 			continue
 		}
-		for _, l := range e.Plan.Limits {
-			asked[fmt.Sprint(l.Instance, limitFile, l.Value)] = true
-		}
 		for _, s := range e.Plan.Settings {
-			asked[fmt.Sprint(s.Instance, workersFile, s.Value)] = true
+			asked[fmt.Sprint(s.Instance, " ", s.Value)] = true
 		}
 	}
 	folders, err := filepath.Glob(filepath.Join(w.dir, "i[0-9]*"))
@@ -414,15 +405,13 @@ func (w *world) judgeJournal() {
 		if !regexp.MustCompile(`(?m)^(started|add) .*\b` + id + `\b`).MatchString(text) {
 			w.t.Errorf("the journal does not say that %s was started; it has\n%s", id, text)
 		}
-		for _, name := range []string{limitFile, workersFile} {
-			values, err := toyFile(filepath.Join(folder, name)).told()
-			if err != nil {
-				w.t.Error(err)
-			}
-			for _, v := range values {
-				if !asked[fmt.Sprint(id, name, v)] {
-					w.t.Errorf("%s of %s was set to %v, and no plan in the journal asks for it", name, id, v)
-				}
+		values, err := toyFile(filepath.Join(folder, workersFile)).told()
+		if err != nil {
+			w.t.Error(err)
+		}
+		for _, v := range values {
+			if !asked[fmt.Sprint(id, " ", v)] {
+				w.t.Errorf("%s was set to %v workers, and no plan in the journal asks for it", id, v)
 			}
 		}
 	}

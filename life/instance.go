@@ -23,10 +23,9 @@ type Instance struct {
 	For  string      // the instance that it will replace; until then it gets no share
 	Last quell.State // state in the last snapshot; empty if it was not in that snapshot
 
-	Past        Past                       // as of the last snapshot
-	Observation *quell.Observation         // nil if there are no readings
-	Limits      map[quell.Resource]float64 // limits in force, as its agent last reported them
-	Settings    map[string]float64         // settings in force, as its agent last reported them
+	Past        Past               // as of the last snapshot
+	Observation *quell.Observation // nil if there are no readings
+	Settings    map[string]float64 // settings in force, as its agent last reported them
 }
 
 // Orphaned returns whether the balancer drains the instance although no plan and no person is known to have asked for it. In this case an

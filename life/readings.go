@@ -170,14 +170,13 @@ func Tenancy(readings []Received) *quell.Tenancy {
 	return agent.Tenancy
 }
 
-// Inside returns the limits and settings that an instance's agent last reported. The report may be old, because limits and settings stay in
-// force.
-func Inside(readings []Received) (limits map[quell.Resource]float64, settings map[string]float64) {
+// Settings returns the settings that an instance's agent last reported. The report may be old, because settings stay in force.
+func Settings(readings []Received) map[string]float64 {
 	agent := newest(readings, quell.FromAgent)
 	if agent == nil {
-		return nil, nil
+		return nil
 	}
-	return agent.Limits, agent.Settings
+	return agent.Settings
 }
 
 // mergeProbes pools the probes of several probers.

@@ -117,7 +117,7 @@ func (in *Instance) shown(at *times) quell.Instance {
 	m, b := &in.Member, &in.Backend
 	s := quell.Instance{
 		ID: m.ID, Type: m.Type, State: in.state(at), Held: in.Held, Stuck: in.Stuck, Replaces: in.For,
-		Observation: in.Observation, Limits: in.Limits, Settings: in.Settings,
+		Observation: in.Observation, Settings: in.Settings,
 	}
 	s.Gone = s.State == quell.Failed && m.State == quell.Ready && !in.Known
 	if !m.Started.IsZero() {

@@ -226,9 +226,6 @@ func (e *explanation) write(w io.Writer) error {
 	for _, resource := range slices.Sorted(maps.Keys(row.ProbeFailed)) {
 		line("not probed", string(resource)+": "+row.ProbeFailed[resource])
 	}
-	for _, resource := range slices.Sorted(maps.Keys(row.Limits)) {
-		line("limit", fmt.Sprintf("%s: %.15g", resource, row.Limits[resource]))
-	}
 	for _, name := range slices.Sorted(maps.Keys(row.Settings)) {
 		line("setting", fmt.Sprintf("%s: %.15g", name, row.Settings[name]))
 	}

@@ -278,12 +278,9 @@ func (v *statusView) course() {
 	}
 }
 
-// inside lists the limits and settings that an instance's agent reports.
+// inside lists the settings that an instance's agent reports.
 func inside(row *controller.InstanceStatus) string {
 	var parts []string
-	for _, resource := range slices.Sorted(maps.Keys(row.Limits)) {
-		parts = append(parts, fmt.Sprintf("%s limited to %g", resource, row.Limits[resource]))
-	}
 	for _, name := range slices.Sorted(maps.Keys(row.Settings)) {
 		parts = append(parts, fmt.Sprintf("%s is %g", name, row.Settings[name]))
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
-// Agents apply limits and settings inside instances.
+// Agents apply settings inside instances.
 type Agents interface {
 	// Order sends orders to an instance's agent. The error says which orders are not in force, and why.
 	Order(ctx context.Context, instance string, orders bus.Orders) error
@@ -26,19 +26,15 @@ type Agents interface {
 // agentWait limits how long agents may take to carry out orders, so that an agent that hangs delays only a part of one period.
 func agentWait(sampling time.Duration) time.Duration { return min(sampling/2, 2*time.Second) }
 
-// inside is one value that plans can ask for inside an instance: a limit or a setting.
-type inside struct {
-	instance, name string
-	value          float64
-	text           string
-	orders         bus.Orders
+// wish is a setting that a plan asks for.
+type wish struct {
+	quell.Setting
+	text string
 }
 
-// insideActuator carries out a part of plans that agents apply.
-type insideActuator struct {
+// settingsActuator carries out the part of plans that agents apply.
+type settingsActuator struct {
 	agents   Agents
-	wanted   func(*quell.Plan) []inside
-	inForce  func(*quell.Instance) func(name string) (float64, bool)
 	asked    []asked            // applied values that agents do not report yet
 	refused  map[string]refusal // orders that failed, by instance and name
 	sampling func() time.Duration
@@ -47,7 +43,7 @@ type insideActuator struct {
 
 // asked is a value that was sent to an agent.
 type asked struct {
-	inside
+	wish
 	at time.Time
 }
 
@@ -66,77 +62,53 @@ const (
 	mostWait  = time.Minute
 )
 
-func (w inside) key() string { return w.instance + " " + w.name }
+func (w wish) order() string { return w.Instance + " " + w.Key() }
 
 // waits returns the last error of an order that is not to be sent yet; nil if it is to be sent.
-func (a *insideActuator) waits(w inside) error {
-	r, failed := a.refused[w.key()]
-	if now := a.now(); failed && r.value == w.value && now.Before(r.next) && r.next.Sub(now) <= r.wait {
+func (a *settingsActuator) waits(w wish) error {
+	r, failed := a.refused[w.order()]
+	if now := a.now(); failed && r.value == w.Value && now.Before(r.next) && r.next.Sub(now) <= r.wait {
 		return r.err
 	}
 	return nil
 }
 
 // failed remembers an order that failed.
-func (a *insideActuator) failed(w inside, err error) {
+func (a *settingsActuator) failed(w wish, err error) {
 	wait := firstWait
-	if r, again := a.refused[w.key()]; again && r.value == w.value {
+	if r, again := a.refused[w.order()]; again && r.value == w.Value {
 		wait = min(2*r.wait, mostWait)
 	}
 	if a.refused == nil {
 		a.refused = map[string]refusal{}
 	}
-	a.refused[w.key()] = refusal{w.value, err, wait, a.now().Add(wait)}
-}
-
-func limitsOf(plan *quell.Plan) (all []inside) {
-	for _, l := range plan.Limits {
-		all = append(all, inside{l.Instance, string(l.Resource), l.Value,
-			fmt.Sprintf("limit %s of %s to %g %s", l.Resource, l.Instance, l.Value, l.Unit),
-			bus.Orders{Limits: []quell.Limit{l}}})
-	}
-	return all
-}
-
-func settingsOf(plan *quell.Plan) (all []inside) {
-	for _, s := range plan.Settings {
-		all = append(all, inside{s.Instance, s.Key(), s.Value, fmt.Sprintf("set %s of %s to %g", s.Key(), s.Instance, s.Value),
-			bus.Orders{Settings: []quell.Setting{s}}})
-	}
-	return all
-}
-
-func limitInForce(in *quell.Instance) func(string) (float64, bool) {
-	return func(name string) (float64, bool) { v, ok := in.Limits[quell.Resource(name)]; return v, ok }
-}
-
-func settingInForce(in *quell.Instance) func(string) (float64, bool) {
-	return func(name string) (float64, bool) { v, ok := in.Settings[name]; return v, ok }
+	a.refused[w.order()] = refusal{w.Value, err, wait, a.now().Add(wait)}
 }
 
 // reads returns the value that the last snapshot reports, and whether the instance exists.
-func (a *insideActuator) reads(v *view, w inside) (value float64, known, there bool) {
-	i := slices.IndexFunc(v.snapshot.Instances, func(in quell.Instance) bool { return in.ID == w.instance })
+func (a *settingsActuator) reads(v *view, w wish) (value float64, known, there bool) {
+	i := slices.IndexFunc(v.snapshot.Instances, func(in quell.Instance) bool { return in.ID == w.Instance })
 	if i < 0 {
 		return 0, false, false
 	}
-	value, known = a.inForce(&v.snapshot.Instances[i])(w.name)
+	value, known = v.snapshot.Instances[i].Settings[w.Key()]
 	return value, known, true
 }
 
 // same compares a requested value with the reported one, which may be rounded.
 func same(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Max(math.Abs(a), math.Abs(b)) }
 
-func (a *insideActuator) missing(v *view, plan *quell.Plan) (list []inside) {
-	for _, w := range a.wanted(plan) {
-		if value, known, _ := a.reads(v, w); !known || !same(value, w.value) {
+func (a *settingsActuator) missing(v *view, plan *quell.Plan) (list []wish) {
+	for _, s := range plan.Settings {
+		w := wish{s, fmt.Sprintf("set %s of %s to %g", s.Key(), s.Instance, s.Value)}
+		if value, known, _ := a.reads(v, w); !known || !same(value, w.Value) {
 			list = append(list, w)
 		}
 	}
 	return list
 }
 
-func (a *insideActuator) differs(v *view, plan *quell.Plan) (words []string) {
+func (a *settingsActuator) differs(v *view, plan *quell.Plan) (words []string) {
 	for _, w := range a.missing(v, plan) {
 		words = append(words, w.text)
 	}
@@ -145,7 +117,7 @@ func (a *insideActuator) differs(v *view, plan *quell.Plan) (words []string) {
 
 // apply sends orders to all agents at once. It is an error if the plan names an instance that does not exist, and if an order failed lately
 // and is not sent again yet.
-func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
+func (a *settingsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (changes []string, err error) {
 	list := a.missing(v, plan)
 	if len(list) == 0 {
 		return nil, nil
@@ -165,7 +137,7 @@ func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 		}
 		tried[i] = true
 		all.Go(func() {
-			if err := a.agents.Order(ctx, w.instance, w.orders); err != nil {
+			if err := a.agents.Order(ctx, w.Instance, bus.Orders{Settings: []quell.Setting{w.Setting}}); err != nil {
 				failed[i] = fmt.Errorf("%s: %w", w.text, err)
 			}
 		})
@@ -176,7 +148,7 @@ func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 		case failed[i] == nil:
 			changes = append(changes, w.text)
 			a.note(w)
-			delete(a.refused, w.key())
+			delete(a.refused, w.order())
 		case tried[i]:
 			a.failed(w, failed[i])
 		}
@@ -185,20 +157,20 @@ func (a *insideActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 }
 
 // note remembers an applied value until the agent reports it.
-func (a *insideActuator) note(w inside) {
-	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool { return x.instance == w.instance && x.name == w.name })
+func (a *settingsActuator) note(w wish) {
+	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool { return x.order() == w.order() })
 	a.asked = append(a.asked, asked{w, a.now()})
 }
 
 // readBack describes values that agents have applied but do not report yet. A value that was reported once is no longer watched: if such a
 // value is lost later and a plan still asks for it, it is applied again.
-func (a *insideActuator) readBack(v *view) (words []string) {
+func (a *settingsActuator) readBack(v *view) (words []string) {
 	a.asked = slices.DeleteFunc(a.asked, func(x asked) bool {
-		value, known, there := a.reads(v, x.inside)
-		return !there || known && same(value, x.value)
+		value, known, there := a.reads(v, x.wish)
+		return !there || known && same(value, x.Value)
 	})
 	for _, x := range a.asked {
-		value, known, _ := a.reads(v, x.inside)
+		value, known, _ := a.reads(v, x.wish)
 		has := "nothing"
 		if known {
 			has = fmt.Sprintf("%g", value)
