@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 )
 
 // analysis judges the periods of one stretch of records without gaps.
@@ -9,11 +10,11 @@ type analysis struct {
 	*Collector
 	law       law
 	fitted    bool
-	threshold float64 // its logarithm
-	least     float32 // requests in a period, to judge an instance
-	by        []entry // what the plan before said, by instance
-	virtual   []float64
-	addedFor  float64 // for how long plans have asked for more instances
+	threshold float64   // its logarithm
+	least     float32   // requests in a period, to judge an instance
+	by        []entry   // what the plan before said, by instance
+	virtual   []float64 // the shares that plans would have led to, by instance; NaN: none yet
+	addedFor  float64   // for how long plans have asked for more instances
 	scratch   []float64
 }
 
@@ -21,8 +22,9 @@ type analysis struct {
 type entry struct {
 	period             int // of that plan, plus one
 	planned, predicted float32
-	capacity           float32
+	capacity, severity float32
 	stays              bool
+	visited            bool // the present neighbour's coming was counted
 }
 
 // thinRequests is how many requests in a period are enough where most periods have fewer than leastRequests.
@@ -34,7 +36,7 @@ func (c *Collector) cut() {
 		return
 	}
 	a := analysis{Collector: c, threshold: math.Log(c.o.Service.SLO.ThresholdMS()), by: make([]entry, len(c.ids)),
-		virtual: make([]float64, len(c.ids))}
+		virtual: slices.Repeat([]float64{math.NaN()}, len(c.ids))}
 	a.law, a.fitted = fit(c.rows, len(c.ids))
 	a.least = c.enough()
 	for k := range c.periods {
@@ -130,7 +132,7 @@ func (a *analysis) cause(r *row, p *period) (causeKey, float64) {
 	alone := float64(r.log) - a.law.c*stretch(severity)
 	disturbed := r.flags&felt != 0 && !isNaN(r.use)
 	switch {
-	case r.flags&failing != 0:
+	case r.flags&failing != 0 && !(disturbed && r.full()):
 		return of(Failure), 0
 	case r.flags&works != 0 && alone <= a.threshold:
 		return of(OwnWork), 0
@@ -163,7 +165,7 @@ func (a *analysis) remember(p *period, k int) {
 			math.Abs(float64(e.planned-r.weight)) <= inForce*float64(e.planned) {
 			a.totals.ratios.add(float64(r.log - e.predicted))
 		}
-		*e = entry{k + 1, r.planned, r.predicted, r.capacity, r.flags&stays != 0}
+		*e = entry{k + 1, r.planned, r.predicted, r.capacity, r.severity, r.flags&stays != 0, e.visited}
 	}
 	switch {
 	case !p.planned || p.add <= 0:

@@ -32,6 +32,7 @@ type row struct {
 	predicted float32 // logarithm of the response time that the plan predicted
 	residual  float32 // set by the analysis: what the law leaves unexplained
 	smooth    float32 // and its mean over the last periods
+	beside    float32 // the use by neighbours, likewise
 }
 
 // Flags of a row.

@@ -8,6 +8,10 @@ const changed = 0.02
 // alike is the change of an instance's load, as a logarithm, at which what chance did to a period is no longer expected to happen again.
 const alike = 0.7
 
+// onset is the variance of the number of periods until a neighbour is noticed: where in a period it comes is chance. It is 1/4 in the
+// record, and again in the time with which the report is compared.
+const onset = 0.5
+
 // dependent multiplies the variance of chance, because successive periods are not independent.
 const dependent = 2
 
@@ -45,7 +49,21 @@ func (a *analysis) compare(p *period, k int, missed bool, over float64, bin *bin
 			x.overVariance += dependent * variance
 		}
 	}
+	x.variance += onset * p.seconds * p.seconds * float64(a.arrived(p))
 	bin.other += p.seconds * chance[1]
+}
+
+// arrived returns at how many instances the objective is missed for the first time since their neighbours came.
+func (a *analysis) arrived(p *period) (n int) {
+	for i := p.from; i < p.to; i++ {
+		r := &a.rows[i]
+		e := &a.by[r.instance]
+		if e.visited = e.visited && r.severity > 0; !e.visited && r.severity > 0 && a.missed(r) {
+			e.visited = true
+			n++
+		}
+	}
+	return n
 }
 
 // otherShares returns the shares that are compared with those in force, by row, and how many instances there would be more.
@@ -59,25 +77,27 @@ func (a *analysis) otherShares(p, before *period, k int) (shares []float64, add 
 	}
 	sum, known := 0.0, 0
 	for i := range shares {
-		if e := &a.by[a.rows[p.from+i].instance]; e.period == k && e.capacity > 0 {
+		if e := &a.by[a.rows[p.from+i].instance]; e.period == k && e.capacity >= 0 {
 			sum, known = sum+float64(e.capacity), known+1
 		}
 	}
-	step := a.o.Service.Guard.Step / float64(max(len(shares), 1))
+	step, stay := a.o.Service.Guard.Step/float64(max(len(shares), 1)), a.stay(p, before, k)
 	any := false
 	for i := range shares {
 		r := &a.rows[p.from+i]
 		e := &a.by[r.instance]
 		v := &a.virtual[r.instance]
+		if math.IsNaN(*v) {
+			*v = float64(r.weight)
+		}
 		switch {
 		case e.period != k: // it is new
 			shares[i] = float64(r.weight)
 		case !e.stays:
 			shares[i] = 0
+		case stay:
+			shares[i] = *v
 		case before.limited && known == len(shares) && sum > 0 && step > 0:
-			if *v == 0 {
-				*v = float64(r.weight)
-			}
 			shares[i] = *v + min(max(float64(e.capacity)/sum-*v, -step), step)
 		default:
 			shares[i] = float64(e.planned)
@@ -97,6 +117,21 @@ func (a *analysis) otherShares(p, before *period, k int) (shares []float64, add 
 		add = before.add
 	}
 	return shares, add
+}
+
+// stay returns whether the shares of earlier plans would stay. A plan that is not carried out begins from the shares in force. One that
+// leaves these as they are would have left its predecessors' shares, too, while the neighbours are there for which an instance has less.
+func (a *analysis) stay(p, before *period, k int) bool {
+	less := false
+	for i := p.from; i < p.to; i++ {
+		r := &a.rows[i]
+		e, w := &a.by[r.instance], finite(r.weight)
+		if e.period != k || !e.stays || math.Abs(float64(e.planned)-w) > changed*w {
+			return false
+		}
+		less = less || e.severity > 0 && a.virtual[r.instance] < (1-changed)*w
+	}
+	return less && before.add == 0
 }
 
 func resize(s *[]float64, n int) []float64 {
@@ -207,7 +242,8 @@ func (a *analysis) variant(b int, acted bool) law {
 }
 
 func (a *analysis) predictable(r *row) bool {
-	return a.fitted && r.usable() && r.flags&(inOrder|failing) == inOrder && !isNaN(r.smooth) && !math.IsNaN(a.law.level[r.instance])
+	known := a.fitted && !isNaN(r.use) && r.flags&inOrder != 0 && !math.IsNaN(a.law.level[r.instance])
+	return known && (r.full() || r.usable() && r.flags&failing == 0 && !isNaN(r.smooth))
 }
 
 // above returns the probability that an instance is above the objective if its load is multiplied by ratio. Neighbours' use stays.
@@ -215,7 +251,10 @@ func (a *analysis) above(r *row, ratio float64, w *law) float64 {
 	use, severity := float64(r.use), float64(r.severity)
 	other := min(use*ratio, mostUse)
 	expected := float64(r.log-r.residual) + w.b*(crowding(other)-crowding(use)) +
-		w.c*(stretch(severityAt(other, interfering(use, severity)))-stretch(severity))
+		w.c*(stretch(severityAt(other, float64(r.beside)))-stretch(severity))
+	if r.full() { // its times are those of a queue that would not be there
+		expected = w.at(r.instance, other, severityAt(other, float64(r.beside)))
+	}
 	again := max(0, 1-math.Abs(math.Log(max(ratio, 1e-3)))/alike)
 	expected += float64(r.smooth) + again*float64(r.residual-r.smooth) + w.bias
 	spread := a.law.calm

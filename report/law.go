@@ -1,6 +1,9 @@
 package report
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // law is what the recorded periods say of response times. With U the own use and SF the severity,
 //
@@ -38,14 +41,24 @@ func (x *sums) add(l, s, y float64) {
 	x.ll, x.ls, x.ss, x.ly, x.sy = x.ll+l*l, x.ls+l*s, x.ss+s*s, x.ly+l*y, x.sy+s*y
 }
 
+// leastFree is the part of a resource that is left in periods from which the law can be told. With less, requests come faster than they are
+// answered, and their times are those of a growing queue.
+const leastFree = 0.1
+
+// full returns whether an instance and its neighbours left next to nothing of the resource.
+func (r *row) full() bool {
+	return r.severity > 0 && !isNaN(r.use) && (1-r.use)/(1+r.severity) < leastFree
+}
+
 // usable returns whether a row has all variables of the law.
 func (r *row) usable() bool { return !isNaN(r.log) && !isNaN(r.use) && r.n > 0 }
 
 // fit finds the law of some rows. ok is false if no row has a response time and a use.
 func fit(rows []row, instances int) (w law, ok bool) {
+	findNeighbours(rows, instances)
 	by := make([]sums, instances)
 	for i := range rows {
-		if r := &rows[i]; r.usable() && r.flags&failing == 0 {
+		if r := &rows[i]; r.usable() && r.flags&failing == 0 && !r.full() {
 			by[r.instance].add(crowding(float64(r.use)), stretch(float64(r.severity)), float64(r.log))
 		}
 	}
@@ -86,7 +99,8 @@ func (w *law) at(instance int32, use, severity float64) float64 {
 func (w *law) spread(rows []row) {
 	recent := make([]float64, len(w.level))
 	episode := make([]sums, len(w.level))
-	var calm, disturbed, between sums
+	var calm, disturbed []float64
+	var between sums
 	end := func(e *sums) {
 		if e.n >= 3 {
 			between.addSquare(e.y / e.n)
@@ -95,6 +109,11 @@ func (w *law) spread(rows []row) {
 	}
 	for i := range rows {
 		r := &rows[i]
+		if r.full() {
+			r.smooth = float32(recent[r.instance])
+			r.residual = r.smooth
+			continue
+		}
 		if !r.usable() || math.IsNaN(w.level[r.instance]) {
 			continue
 		}
@@ -104,17 +123,17 @@ func (w *law) spread(rows []row) {
 		r.residual, r.smooth = float32(residual), float32(recent[r.instance])
 		switch e := &episode[r.instance]; {
 		case r.severity > 0:
-			disturbed.addSquare(new)
+			disturbed = append(disturbed, math.Abs(new))
 			e.add(0, 0, residual)
 		default:
-			calm.addSquare(new)
+			calm = append(calm, math.Abs(new))
 			end(e)
 		}
 	}
 	for i := range episode {
 		end(&episode[i])
 	}
-	w.calm, w.disturbed = calm.root(noisePrior), disturbed.root(2*noisePrior)
+	w.calm, w.disturbed = scatter(calm, noisePrior), scatter(disturbed, 2*noisePrior)
 	w.bias = math.Hypot(leastBias, between.root(noisePrior)/2)
 }
 
@@ -124,4 +143,19 @@ func (x *sums) addSquare(v float64) { x.n, x.ss = x.n+1, x.ss+v*v }
 func (x *sums) root(prior float64) float64 {
 	const worth = 20 // values that the prior counts for
 	return math.Sqrt((x.ss + worth*prior*prior) / (x.n + worth))
+}
+
+// within is the part of normally distributed values that are at most one standard deviation from their mean.
+const within = 0.6827
+
+// scatter returns the standard deviation of values from their sizes, by a quantile: periods in which a neighbour comes or goes are far off,
+// and do not tell how others vary. With few values, it is mostly the prior.
+func scatter(sizes []float64, prior float64) float64 {
+	const worth = 20 // values that the prior counts for
+	if len(sizes) == 0 {
+		return prior
+	}
+	slices.Sort(sizes)
+	n, sd := float64(len(sizes)), sizes[int(within*float64(len(sizes)-1))]
+	return math.Sqrt((n*sd*sd + worth*prior*prior) / (n + worth))
 }

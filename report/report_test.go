@@ -31,13 +31,14 @@ type day struct {
 	weight     [4]float64 // in force, whatever part of the requests comes
 	predicted  float64    // multiplies predictions
 	noDecision bool
+	queue      float64 // multiplies response times of instance a; 0: it does not answer in time
 }
 
 func newDay(mode quell.Mode) *day {
 	service := quell.DefaultService()
 	service.Name, service.SLO, service.Mode = "video", quell.SLO{Metric: quell.Mean, Threshold: 40 * time.Millisecond}, mode
 	o := Options{Service: service, Resource: quell.Network, Since: began, Until: began.Add(time.Hour), Config: "q.yaml"}
-	return &day{rng: rand.New(rand.NewPCG(1, 2)), collector: New(o), at: began, base: 10, cost: 0.01, rate: 50, predicted: 1,
+	return &day{rng: rand.New(rand.NewPCG(1, 2)), collector: New(o), at: began, base: 10, cost: 0.01, rate: 50, predicted: 1, queue: 1,
 		planned: [4]float64{0.25, 0.25, 0.25, 0.25}, weight: [4]float64{0.25, 0.25, 0.25, 0.25}}
 }
 
@@ -57,8 +58,14 @@ func (d *day) play(periods int) {
 			}
 			severity := severityAt(use, v)
 			ms := d.base / (1 - use) * (1 + severity) * math.Exp(0.05*d.rng.NormFloat64())
+			if i == 0 {
+				ms *= d.queue
+			}
 			o := &quell.Observation{At: d.at, WindowS: 10, RequestRate: &d.rate, Utilization: map[quell.Resource]float64{quell.Network: use},
 				LatencyMS: &quell.Latency{Mean: &ms, N: int(10 * d.rate)}}
+			if i == 0 && d.queue == 0 {
+				o.LatencyMS, o.ErrorRate = nil, ptr(1.0)
+			}
 			if d.failing && i == 1 {
 				o.ErrorRate = ptr(0.5)
 			}
@@ -131,6 +138,109 @@ func TestNeighbour(t *testing.T) {
 	}
 	if r.MissedS != 300 || len(r.Causes) != 1 || math.Abs(r.Causes[0].Neighbour-0.35) > 0.05 {
 		t.Errorf("missed %v, causes %+v", r.MissedS, r.Causes)
+	}
+}
+
+// Under round robin an instance beside neighbours may get more than it can serve. Its times are then those of a growing queue, until
+// requests time out. They say neither what it carries with fewer requests nor that it is broken.
+func TestQueueThatGrows(t *testing.T) {
+	d := newDay(quell.Advise)
+	d.play(100)
+	for range 4 {
+		d.neighbour, d.planned = 0.55, [4]float64{0.04, 0.32, 0.32, 0.32}
+		for d.queue = 1; d.queue < 100; d.queue *= 3 {
+			d.play(1)
+		}
+		d.queue = 0
+		d.play(10)
+		d.queue, d.neighbour, d.planned = 1, 0, [4]float64{0.25, 0.25, 0.25, 0.25}
+		d.play(40)
+	}
+	r := d.check(t, WouldSave, "interference at a, network")
+	if saved := r.Advised.SavedS; r.MissedS != 600 || saved.Value < 530 || saved.Low < 500 {
+		t.Errorf("saved %+v of %v s", saved, r.MissedS)
+	}
+}
+
+// A plan that is not carried out begins from the shares in force. If one in between changes nothing, as the instance just meets its
+// objective, it would not have given back what earlier ones took.
+func TestSharesStayWhileNeighboursDo(t *testing.T) {
+	for _, neighbour := range []float64{0.35, 0} {
+		d := newDay(quell.Advise)
+		d.play(150)
+		d.neighbour = 0.35
+		for range 15 {
+			d.planned = [4]float64{0.1, 0.3, 0.3, 0.3}
+			d.play(1)
+			d.planned, d.neighbour = [4]float64{0.25, 0.25, 0.25, 0.25}, neighbour
+			d.play(1)
+			d.neighbour = 0.35
+		}
+		d.neighbour = 0
+		d.play(100)
+		r := d.check(t, map[bool]Verdict{true: WouldSave, false: NothingLost}[neighbour > 0])
+		if saved := r.Advised.SavedS.Value; neighbour > 0 && (saved < 270 || r.MissedS != 300) || neighbour == 0 && saved > 10 {
+			t.Errorf("neighbours' use %v in between: saved %v of %v s", neighbour, saved, r.MissedS)
+		}
+	}
+}
+
+// A plan that was limited by guard.step goes on from the shares of the one before, also if an instance can carry nothing.
+func TestNothingIsLeftToCarry(t *testing.T) {
+	a := &analysis{Collector: &Collector{o: Options{Service: quell.DefaultService()}, periods: make([]period, 3)}}
+	a.o.Service.Guard.Step = 0.5
+	for i := range 2 {
+		a.rows = append(a.rows, row{instance: int32(i), weight: 0.5, flags: stays | inOrder})
+		a.by = append(a.by, entry{stays: true, planned: [2]float32{0.25, 0.75}[i], capacity: [2]float32{0, 0.7}[i]})
+		a.virtual = append(a.virtual, math.NaN())
+	}
+	before, p := &period{planned: true, limited: true}, &period{to: 2, seconds: 10}
+	for k, want := range []float64{0.25, 0, 0} {
+		for i := range a.by {
+			a.by[i].period = k
+		}
+		if shares, _ := a.otherShares(p, before, k); math.Abs(shares[0]-want) > 1e-9 {
+			t.Errorf("period %d: shares %v, want %v", k, shares, want)
+		}
+	}
+}
+
+// Where in a period a neighbour comes is chance, and one period more or less is within the interval.
+func TestIntervalHoldsTheOnset(t *testing.T) {
+	d := newDay(quell.Advise)
+	d.play(50)
+	const visits = 8
+	for range visits {
+		d.planned = [4]float64{0.25, 0.25, 0.25, 0.25}
+		d.play(10)
+		d.neighbour = 0.35
+		d.play(1) // not noticed yet
+		d.planned = [4]float64{0.1, 0.3, 0.3, 0.3}
+		d.play(9)
+		d.neighbour = 0
+	}
+	saved := d.check(t, WouldSave).Advised.SavedS
+	most := confidence * 10 * math.Sqrt(onset*visits)
+	if width := saved.High - saved.Value; width < 0.9*most || width > 1.2*most {
+		t.Errorf("saved %+v: %v above the likely value, want about %v", saved, width, most)
+	}
+}
+
+// Periods in which a neighbour comes or goes do not say how others vary.
+func TestScatter(t *testing.T) {
+	var sizes []float64
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 900 {
+		sizes = append(sizes, math.Abs(0.1*rng.NormFloat64()))
+	}
+	for range 100 {
+		sizes = append(sizes, 3)
+	}
+	if got := scatter(sizes, noisePrior); math.Abs(got-0.12) > 0.02 {
+		t.Errorf("%v, want about 0.1", got)
+	}
+	if got := scatter(nil, noisePrior); got != noisePrior {
+		t.Errorf("of nothing: %v, want %v", got, noisePrior)
 	}
 }
 
