@@ -96,11 +96,13 @@ var mayImport = map[string][]string{
 	"scaler":                         {".", "setting"},
 	"scaler/*":                       {".", "setting", "scaler"},
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
+	"scaler/kubernetes":              {".", "setting", "scaler", "limit/pods"},
 	"scaler/kubernetes/controlplane": {"internal/need"},
 	"sensor/pods":                    {".", "sensor", "internal/cgroup"},
 	"scaler/process": {".", "setting", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile",
 		"internal/webcheck", "internal/strictjson"},
 	"limit":      {".", "internal/cgroup", "internal/lockfile", "internal/strictjson"},
+	"limit/pods": {".", "limit"},
 	"middleware": {".", "setting", "internal/atomicfile", "internal/lockfile", "internal/program", "internal/strictjson"},
 
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.

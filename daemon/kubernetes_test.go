@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -49,7 +50,9 @@ func newCluster(t *testing.T, namespace string, replicas int) *cluster {
 	c.create("deployments", "apps", namespace, "Deployment", "web", map[string]any{
 		"replicas": int64(replicas), "selector": map[string]any{"matchLabels": labels},
 		"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{
-			"serviceAccountName": "default", "containers": []any{map[string]any{"name": "web", "image": "web"}},
+			"serviceAccountName": "default", "containers": []any{map[string]any{"name": "web", "image": "web", "resources": map[string]any{
+				"requests": map[string]any{"cpu": "100m"}, "limits": map[string]any{"cpu": "2"},
+			}}},
 		}},
 	})
 	c.plane.Kubelet(t, namespace)
@@ -225,7 +228,7 @@ func (c *cluster) reportsForANode(pod string) {
 	})
 	c.projectToken("node-token", "agent", "agent", uids["agent"])
 	root := filepath.Join(c.dir, "node")
-	machine := newFakeNode(c.t, root, map[string]float64{uids[pod]: 0.25, uids["noisy"]: 1.5})
+	machine := newFakeNode(c.t, root, map[string]use{uids[pod]: {run: 0.25}, uids["noisy"]: {run: 1.5}})
 	defer machine()
 	config := c.machine("node", "")
 	text := strings.Replace(c.text(config), "join: web.join", "proof: kubernetes, proof_token: node-token", 1)
@@ -241,8 +244,11 @@ func (c *cluster) reportsForANode(pod string) {
 	p.kill(c.t)
 }
 
-// newFakeNode writes proc and sys of a made-up machine with 2 processors, and lets pods use that many of them until it is stopped.
-func newFakeNode(t *testing.T, root string, used map[string]float64) (stop func()) {
+// use is how many processors a pod uses, and for how many it waits.
+type use struct{ run, wait float64 }
+
+// newFakeNode writes proc and sys of a made-up machine with 2 processors, and lets pods use them until it is stopped.
+func newFakeNode(t *testing.T, root string, used map[string]use) (stop func()) {
 	t.Helper()
 	write := func(name, text string) {
 		path := filepath.Join(root, name)
@@ -260,8 +266,10 @@ func newFakeNode(t *testing.T, root string, used map[string]float64) (stop func(
 		seconds := 1000 + time.Since(start).Seconds()
 		write("proc/stat", fmt.Sprintf("cpu %d 0 0 %d 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\n", int(180*seconds),
 			int(20*seconds)))
-		for uid, cores := range used {
-			write("sys/fs/cgroup/kubepods/burstable/pod"+uid+"/cpu.stat", fmt.Sprintf("usage_usec %d\n", int(1e6*cores*seconds)))
+		for uid, one := range used {
+			folder := "sys/fs/cgroup/kubepods/burstable/pod" + uid
+			write(folder+"/cpu.stat", fmt.Sprintf("usage_usec %d\n", int(1e6*one.run*seconds)))
+			write(folder+"/cpu.pressure", fmt.Sprintf("some avg10=0 avg60=0 avg300=0 total=%d\n", int(1e6*one.wait*seconds)))
 		}
 	}
 	look()
@@ -275,6 +283,68 @@ func newFakeNode(t *testing.T, root string, used map[string]float64) (stop func(
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// TestLimitsOfANode runs a policy for the pods on a node. Its caps are limits of the pods' containers. The next agent puts back what a
+// killed one left, and each does when it ends.
+func TestLimitsOfANode(t *testing.T) {
+	c := newCluster(t, "limits", 2)
+	node := c.namespace + "-node"
+	room := map[string]any{"cpu": "16", "memory": "16Gi", "pods": "100"}
+	c.group(2, 2)
+	c.create("nodes", "", "", "Node", node, nil)
+	nodes := c.plane.Client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
+	if err := controlplane.SetStatus(t.Context(), nodes, node, map[string]any{"allocatable": room, "capacity": room}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	used := map[string]use{}
+	c.await("the pods to run", func() (bool, any) {
+		pods, _ := c.pods()
+		names = slices.Sorted(maps.Keys(pods))
+		running := 0
+		for _, o := range pods {
+			if phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); phase == "Running" {
+				running++
+			}
+		}
+		return running == 2, names
+	})
+	pods, _ := c.pods()
+	used[string(pods[names[0]].GetUID())] = use{run: 1.5}
+	used[string(pods[names[1]].GetUID())] = use{run: 0.4, wait: 0.5}
+	root := filepath.Join(c.dir, "node")
+	machine := newFakeNode(t, root, used)
+	defer machine()
+	config := c.machine("node", "")
+	text := strings.Replace(c.text(config), "agent: {instance: }",
+		fmt.Sprintf("agent: {root: %q, policy: {name: acs, by: caps, sampling: 100ms}}", root), 1)
+	text = strings.Replace(text, "join: true", "join: true, resize: true", 1)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	limit := func() string {
+		pods, _ := c.pods()
+		containers, _, _ := unstructured.NestedSlice(pods[names[0]].Object, "spec", "containers")
+		cpu, _, _ := unstructured.NestedString(containers[0].(map[string]any), "resources", "limits", "cpu")
+		return cpu
+	}
+	p := c.launchAgent(config, "--node", node)
+	capped := func() (bool, any) { return limit() != "2", p.said() }
+	c.await("the pod that takes most to be limited", capped)
+	if out, status := c.quell("status", "--local", "--config", config); status != 0 || !has(out, "of 2 processors") {
+		t.Errorf("status --local: %s", out)
+	}
+	p.kill(t)
+	p = c.launchAgent(config, "--node", node)
+	c.await("the limit of the killed agent to be removed", func() (bool, any) {
+		return has(p.said(), "a limit that an earlier agent left was removed"), p.said()
+	})
+	c.await("the pod to be limited again", capped)
+	p.stop(t)
+	if now := limit(); now != "2" {
+		t.Errorf("after the agent's end the limit is %s\n%s", now, p.said())
+	}
 }
 
 // projectToken writes the token of a service account's pod, as a kubelet does.

@@ -63,11 +63,23 @@ func NodeAgent(ctx context.Context, path, node string, log *slog.Logger) error {
 		return err
 	}
 	defer shut()
+	own, err := a.policy(node, settings.Resize, manager.self.registry)
+	if err != nil {
+		return err
+	}
 	log.Info("agent started", "service", file.Service.Name, "node", node, "bus", busOf(file))
 	manager.ready()
 	defer manager.stopping(stopWait)
+	if !settings.Resize {
+		a.follow(ctx)
+		return nil
+	}
+	ctx, stop := context.WithCancel(ctx)
+	decided := make(chan error)
+	go func() { decided <- own.run(ctx) }()
 	a.follow(ctx)
-	return nil
+	stop()
+	return <-decided
 }
 
 // known returns why the pods of the node are not known, nil if they are.
@@ -122,7 +134,7 @@ func (a *nodeAgent) serve(ctx context.Context, pod kubernetes.NodePod) {
 }
 
 func (a *nodeAgent) report(ctx context.Context, pod kubernetes.NodePod, log *slog.Logger) error {
-	conn, leave, err := enlist(a.file, pod.Name, log)
+	conn, leave, err := enlist(ctx, a.file, pod.Name, log)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (r *reporter) connect(files []*config.File) error {
 		r.reports.Serve(serviceNames(files))
 	}
 	return r.outlets.serve(files, func(file *config.File) (*outlet, error) {
-		conn, leave, err := enlist(file, r.instance, r.log)
+		conn, leave, err := enlist(context.Background(), file, r.instance, r.log)
 		if err != nil {
 			return nil, err
 		}
@@ -138,17 +138,17 @@ func (r *reporter) connect(files []*config.File) error {
 }
 
 // enlist connects for one service. If the machine joins with a token, its credential is renewed until leave is called. The first attempt to
-// get one comes before the connection, which tries again and again if there is none yet.
-func enlist(file *config.File, instance string, log *slog.Logger) (conn *bus.Conn, leave func(), err error) {
+// get one comes before the connection, which tries again and again if there is none yet. It is not waited for when ctx ends.
+func enlist(ctx context.Context, file *config.File, instance string, log *slog.Logger) (conn *bus.Conn, leave func(), err error) {
 	if !joins(file, auth.Sensor) {
 		conn, err = join(file, nil, auth.Sensor, instance, log)
 		return conn, func() {}, err
 	}
-	ctx, leave := context.WithCancel(context.Background())
+	renewing, leave := context.WithCancel(context.Background())
 	connected, first := make(chan struct{}), make(chan struct{})
 	var opened *bus.Conn // set before connected is closed
 	once := sync.OnceFunc(func() { close(first) })
-	go newEnrolment(file, instance, log).run(ctx, func() {
+	go newEnrolment(file, instance, log).run(renewing, func() {
 		once()
 		select {
 		case <-connected:
@@ -161,6 +161,9 @@ func enlist(file *config.File, instance string, log *slog.Logger) (conn *bus.Con
 	select {
 	case <-first:
 	case <-time.After(askingTime):
+	case <-ctx.Done():
+		leave()
+		return nil, nil, ctx.Err()
 	}
 	if opened, err = join(file, nil, auth.Sensor, instance, log); err != nil {
 		leave()

@@ -1,5 +1,5 @@
-// Package limit limits what control groups of this machine may use, and what its network interfaces send, and puts back what was there
-// before.
+// Package limit limits what control groups of this machine may use, what its network interfaces send, and the containers of pods, and puts
+// back what was there before.
 //
 // A record is written before the first change of a limit. It holds the setting that was in force before. The owner of a limit locks its
 // record, so each limit has one owner at a time, and the lock ends with the owner. After a kill the record is still there: Restore puts the
@@ -31,6 +31,8 @@ type Options struct {
 	Records  string // folder of the records; all agents of a machine must use the same one; empty: DefaultRecords
 	Disk     string // major:minor of the disk whose operations are limited; empty: the one that holds Root
 	TakeOver bool   // also replace limits that somebody else has set, and put them back in the end
+
+	Containers Containers // of pods; nil: none can be resized
 }
 
 func (o Options) filled() Options {
@@ -64,6 +66,8 @@ func (o Options) kind(t Target) (kind, error) {
 		return newCPU(o)
 	case Target{Resource: quell.CPU, Form: Weight}:
 		return newWeight(o)
+	case Target{Resource: quell.CPU, Form: Resize}:
+		return newResize(o)
 	case Target{Resource: quell.Disk}:
 		return newDisk(o)
 	case Target{Resource: quell.Network}:
@@ -79,15 +83,20 @@ type Form string
 
 // Weight says how much a group gets relative to the other groups in the same group, while they want more than there is. Value 1 is the
 // kernel's usual weight. Unlike a maximum, a weight wastes nothing: what a group does not use goes to the others. Receiving limits what an
-// interface receives; without a form, what it sends is limited.
+// interface receives; without a form, what it sends is limited. Resize limits a container of a pod of Kubernetes through the API; its own
+// limit is the most that it gets.
 const (
 	Weight    Form = "weight"
 	Receiving Form = "receiving"
+	Resize    Form = "resize"
 )
+
+// ErrChanged is part of the error if somebody else changed a limit after Apply had set it.
+var ErrChanged = errors.New("somebody else changed it")
 
 // Target is one resource of one control group or interface.
 type Target struct {
-	Group    string         `json:"group"` // path below the hierarchy; for the network the name of an interface
+	Group    string         `json:"group"` // path below the hierarchy, interface, or NAMESPACE/POD/CONTAINER
 	Resource quell.Resource `json:"resource"`
 	Form     Form           `json:"form,omitempty"`
 }
@@ -105,6 +114,12 @@ func (t Target) What() string { return strings.TrimSuffix(string(t.Resource)+" "
 
 // check returns what is wrong with the target's name, or "".
 func (t Target) check() string {
+	if t.Form == Resize {
+		if strings.Count(t.Group, "/") != 2 {
+			return fmt.Sprintf("%q is no container: give NAMESPACE/POD/CONTAINER", t.Group)
+		}
+		return ""
+	}
 	if t.Resource == quell.Network {
 		if t.Group == "" || strings.ContainsAny(t.Group, "/ ") {
 			return fmt.Sprintf("%q is no name of an interface", t.Group)
@@ -166,6 +181,16 @@ func (l *Limits) Close() error {
 	return errors.Join(errs...)
 }
 
+// Before returns what a limit that this process has in force allowed before; ok is false if it has none.
+func (l *Limits) Before(t Target) (value float64, ok bool) {
+	h := l.held[t]
+	if h == nil {
+		return 0, false
+	}
+	value, _ = h.kind.value(h.record.Before)
+	return value, true
+}
+
 // set puts one limit in force.
 func (l *Limits) set(t Target, value float64) error {
 	if !(value > 0) || math.IsInf(value, 0) {
@@ -215,8 +240,8 @@ func (l *Limits) hold(t Target) (*held, setting, error) {
 		switch {
 		case h.Folder != id: // the group was removed and made again, without our limit
 			err = l.forget(t)
-		case h.ours != now:
-			return nil, "", errors.Join(fmt.Errorf("somebody else changed it from %q to %q: left as it is", h.ours, now), l.forget(t))
+		case h.foreign(now):
+			return nil, "", errors.Join(fmt.Errorf("%w from %q to %q: left as it is", ErrChanged, h.ours, now), l.forget(t))
 		default:
 			return h, now, nil
 		}
@@ -225,7 +250,7 @@ func (l *Limits) hold(t Target) (*held, setting, error) {
 		}
 		h = &held{kind: h.kind}
 	}
-	if value, limited := h.kind.value(now); limited && !l.opts.TakeOver {
+	if value, limited := h.kind.value(now); limited && !l.opts.TakeOver && t.Form != Resize {
 		return nil, "", fmt.Errorf("%s already has a limit of %g %s that somebody else set: remove it, or set take_over", t.Group, value,
 			h.kind.unit())
 	}
@@ -238,9 +263,19 @@ func (l *Limits) hold(t Target) (*held, setting, error) {
 	return h, now, nil
 }
 
-// dropUnused removes a record if nothing differs from it: the first change failed.
+// foreign returns whether somebody else has made the setting in force. What the API has carried out, although its answer got lost, is ours.
+func (h *held) foreign(now setting) bool {
+	others, told := h.kind.(shared)
+	return now != h.ours && !(told && !others.changed(h.Group))
+}
+
+// dropUnused removes a record if nothing differs from it: the first change failed. If that is not sure, it stays.
 func (l *Limits) dropUnused(t Target, now setting) error {
-	if h := l.held[t]; h != nil && h.Before == now {
+	h := l.held[t]
+	if h == nil {
+		return nil
+	}
+	if _, unsure := h.kind.(shared); !unsure && h.Before == now {
 		return l.forget(t)
 	}
 	return nil
@@ -256,8 +291,8 @@ func (l *Limits) forget(t Target) error {
 // lift puts back what was there before one limit. If that fails, the limit is still held, so that it can be tried again.
 func (l *Limits) lift(t Target) error {
 	h := l.held[t]
-	if now, err := h.kind.read(t.Group); err == nil && now != h.ours {
-		return l.forget(t) // somebody else changed it
+	if now, err := h.kind.read(t.Group); err == nil && h.foreign(now) {
+		return l.forget(t)
 	}
 	if _, err := h.restore(h.kind); err != nil {
 		return err

@@ -115,12 +115,18 @@ func parseRecord(text []byte, err error) (c content, _ error) {
 // remove removes the file, and then releases the lock.
 func (r *record) remove() error { return errors.Join(os.Remove(r.file.Name()), r.file.Close()) }
 
-// restore puts back what was there before, and removes the record. A group that is gone, or was made again, has nothing to put back; then
-// done is false.
+// shared is a kind whose limits tell who changed them last.
+type shared interface{ changed(group string) bool }
+
+// restore puts back what was there before, and removes the record. A group that is gone, or was made again, has nothing to put back, nor
+// has a limit that somebody else is known to have changed; then done is false.
 func (r *record) restore(k kind) (done bool, err error) {
 	id, err := k.identity(r.Group)
+	others, told := k.(shared)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && r.Folder != 0 && id != r.Folder:
+		return false, r.remove()
+	case err == nil && told && others.changed(r.Group):
 		return false, r.remove()
 	case err == nil:
 		err = k.write(r.Group, r.Before)

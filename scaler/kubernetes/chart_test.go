@@ -98,6 +98,9 @@ func TestChartsValues(t *testing.T) {
 			"podMetricsEndpoints:\n    - {port: metrics}\n    - {port: balancer}\n", "  name: quell-agent\n", false},
 		"with the agents' metrics": {[]string{target, "podMonitor=true,agent.nodes=true,config.agent.metrics=0.0.0.0:9467"},
 			"app.kubernetes.io/instance: quell}\n  podMetricsEndpoints: [{port: metrics}]", "x", false},
+		"limits of pods": {[]string{target, "agent.nodes=true,config.scaler.resize=true", "config.agent.policy.name=acs"},
+			`- {apiGroups: [""], resources: [pods/resize], verbs: [patch]}`, "x", false},
+		"no limits of pods": {[]string{target, "agent.nodes=true"}, "kind: DaemonSet", "  - {apiGroups: [\"\"], resources: [pods/resize]", false},
 		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
 			"name: balancer", false},
 	} {
@@ -148,6 +151,14 @@ func TestAgentsOfTheChart(t *testing.T) {
 	if s := own.Scaler.Settings.(*Settings); s.Proof() != string(agent.Bus.Proof) || s.Joins.NodeAgents != "shop/quell-agent" ||
 		agent.Bus.URL != "nats://quell.shop:4222" {
 		t.Errorf("an agent for each node: %+v, %+v", s, agent.Bus)
+	}
+	text, problem = rendered(t, "--set", "config.scaler.target=deployment/web,agent.nodes=true,config.scaler.resize=true",
+		"--set", "config.agent.policy.name=acs,config.agent.policy.by=caps,config.agent.policy.sampling=10s")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	if _, agent = configsOf(t, text); !agent.Scaler.Settings.(*Settings).Resize || agent.Agent.Policy.Chosen.Name != "acs" {
+		t.Errorf("an agent that limits pods: %+v, %+v", agent.Scaler.Settings, agent.Agent.Policy)
 	}
 	for _, tc := range []struct{ set, wants string }{
 		{"agent.bus.tls.ca=/etc/quell/secrets/ca.pem", "url: tls://quell.shop:4222"},

@@ -43,10 +43,17 @@ func ask(ctx context.Context, opts Options) []scaler.Answer {
 	if err != nil {
 		return x.answers
 	}
-	for _, r := range opts.rights() {
+	agent := x.user == opts.agents()
+	rights := opts.rights()
+	if agent {
+		rights = opts.agentRights()
+	}
+	for _, r := range rights {
 		x.askRight(ctx, r)
 	}
-	x.askTarget(ctx)
+	if !agent {
+		x.askTarget(ctx)
+	}
 	return x.answers
 }
 
@@ -93,6 +100,27 @@ func (o *Options) rights() []right {
 		rights = append(rights, right{group: "authentication.k8s.io", resource: "tokenreviews", cluster: true, verbs: []string{"create"}})
 	}
 	return append([]right{target, scale, pods}, rights...)
+}
+
+// agents is the name that the API server has for agents of nodes; "": there are none.
+func (o *Options) agents() string {
+	namespace, name, ok := strings.Cut(o.Joins.NodeAgents, "/")
+	if !ok {
+		return ""
+	}
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+// agentRights are those that agents of nodes need.
+func (o *Options) agentRights() []right {
+	rights := []right{
+		{group: o.Resource.Group, resource: o.Resource.Resource + "/scale", name: o.Name, verbs: []string{"get"}},
+		{resource: "pods", cluster: true, verbs: []string{"list", "watch"}},
+	}
+	if o.Resizes {
+		rights = append(rights, right{resource: "pods/resize", verbs: []string{"patch"}})
+	}
+	return rights
 }
 
 // rule is the rule of a role that gives these verbs.

@@ -41,6 +41,7 @@ type Options struct {
 	Port, ProbePort int  // in each pod; ProbePort 0: there is no probe server
 	Nodes           bool // whether nodes are watched
 	Joins           Joining
+	Resizes         bool // agents of nodes change the limits of pods
 	Advises         bool // Quell only advises: an autoscaler of the same target is no problem until something is to be started or stopped
 	Logger          *slog.Logger
 	Now             func() time.Time

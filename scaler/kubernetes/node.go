@@ -28,6 +28,8 @@ type Node struct {
 	name   string
 	pods   *mirror
 
+	written map[string]*corev1.Pod // as the last change of their limits left them, by NAMESPACE/POD
+
 	mu       sync.Mutex
 	selector labels.Selector // of the target's pods; nil: not known yet
 	asked    time.Time
@@ -47,10 +49,19 @@ func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{driver: d, name: name}
+	n := &Node{driver: d, name: name, written: map[string]*corev1.Pod{}}
 	there := fields.OneTermEqualSelector("spec.nodeName", name).String()
 	n.pods, err = newMirror("pods of node "+name, chosen(d.api.core, "", "pods", "", there,
-		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, trimNodePod)
+		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, func(o any) (any, error) {
+		switch pod, ok := o.(*corev1.Pod); {
+		case !ok:
+			return o, nil
+		case s.Resize:
+			return trimResizable(pod), nil
+		default:
+			return trimmedNodePod(pod), nil
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -60,17 +71,13 @@ func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
 // Close ends the watch.
 func (n *Node) Close() { n.pods.stop() }
 
-// trimNodePod drops what is not used of a pod of the node.
-func trimNodePod(o any) (any, error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
+// trimmedNodePod is what is used of a pod of the node.
+func trimmedNodePod(pod *corev1.Pod) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 			Labels: pod.Labels},
 		Status: corev1.PodStatus{Phase: pod.Status.Phase},
-	}, nil
+	}
 }
 
 // Pods returns the pods that run on the node, as they were seen last, sorted, and why that may be out of date. While nothing is known there

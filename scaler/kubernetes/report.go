@@ -202,7 +202,7 @@ func plain(err error) error {
 	}
 	s := status.Status()
 	switch {
-	case apierrors.IsForbidden(err):
+	case apierrors.IsForbidden(err) && strings.Contains(s.Message, " cannot "): // other reasons are told by their words
 		return fmt.Errorf("%w. The rights that are needed are in docs/platforms/kubernetes.md#rights", err)
 	case apierrors.IsTooManyRequests(err) && s.Details != nil && len(s.Details.Causes) > 0:
 		return errors.New(s.Message + " " + s.Details.Causes[0].Message)

@@ -29,6 +29,7 @@ type Settings struct {
 	Kubeconfig, Context string
 	Nodes               bool
 	Joins               Joining
+	Resize              bool // agents of nodes change the limits of pods
 	advises             bool // others may scale the target
 }
 
@@ -52,12 +53,17 @@ func (s *Settings) Keys() setting.Table {
 		setting.Opt("audience", setting.Text(&s.Joins.Audience).Then(audienceProblem), "whom these tokens must be for"),
 		setting.Opt("node_agents", setting.Text(&s.Joins.NodeAgents).Then(accountProblem),
 			"service account, as NAMESPACE/NAME, of agents that report for all pods of the service on their node").Or("none"),
+		setting.Opt("resize", setting.Bool(&s.Resize), "whether these agents put the limits of their `agent.policy` in force by resizing the "+
+			"service's pods in place; that needs the right to patch pods/resize"),
 	}
 }
 
-// Check notes whether Quell only advises. Every key stands for itself.
-func (s *Settings) Check(_ *setting.Decoder, service quell.Service) {
+// Check notes whether Quell only advises, and refuses keys without the ones that they need.
+func (s *Settings) Check(d *setting.Decoder, service quell.Service) {
 	s.advises = service.Mode == quell.Advise
+	if s.Resize && s.Joins.NodeAgents == "" && d.Sound("scaler.node_agents") {
+		d.Refuse("scaler.resize", "set scaler.node_agents", "is for agents of nodes, and no account of theirs is named")
+	}
 }
 
 // Proof is the kind of proof with which agents may join, "" for none.
@@ -85,7 +91,7 @@ func (s *Settings) options(log *slog.Logger) (Options, error) {
 	resource, name, _ := parseTarget(s.Target)
 	return Options{
 		Config: config, Namespace: cmp.Or(s.Namespace, namespace), Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort,
-		Nodes: s.Nodes, Joins: s.Joins, Advises: s.advises, Logger: log, Now: time.Now,
+		Nodes: s.Nodes, Joins: s.Joins, Resizes: s.Resize, Advises: s.advises, Logger: log, Now: time.Now,
 	}, err
 }
 

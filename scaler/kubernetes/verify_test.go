@@ -164,7 +164,7 @@ func TestVouches(t *testing.T) {
 func TestNode(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, deployments, 2)
-	text, problem := rendered(t, "--set", "config.scaler.target=deployment/web,agent.nodes=true")
+	text, problem := rendered(t, "--set", "config.scaler.target=deployment/web,agent.nodes=true,config.scaler.resize=true")
 	if problem != "" {
 		t.Fatal(problem)
 	}
@@ -185,7 +185,8 @@ func TestNode(t *testing.T) {
 	r.config = r.applyAs(mine, "quell-agent")
 	r.place("noisy", "stranger", r.namespace+"-node")
 	ready(t, r.admin(), 2)
-	s := &Settings{Target: "deployment/web", Namespace: r.namespace, Kubeconfig: r.kubeconfig()}
+	s := &Settings{Target: "deployment/web", Namespace: r.namespace, Kubeconfig: r.kubeconfig(), Resize: true}
+	s.Joins.NodeAgents = r.namespace + "/quell-agent"
 	n, err := s.WatchNode(r.namespace+"-node", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +205,32 @@ func TestNode(t *testing.T) {
 		}
 		return err == nil && members == 2 && len(list) == 3
 	})
-	if want, got := slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(r.usedBy("quell-agent"))); !slices.Equal(want, got) {
+	r.limitable("limited")
+	until(t, "the watch shows it", func() bool { _, err := n.Pod("limited"); return err == nil })
+	if err := n.SetLimit(r.namespace+"/limited/web", 1000, 500); err != nil {
+		t.Error(err)
+	}
+	r.want("with these rights", "limited", 500)
+	asked := s.Ask(t.Context())
+	answers(t, "an agent asks for its rights", asked, "who asks: system:serviceaccount:"+r.namespace+":quell-agent",
+		"rights on deployments/scale: get", "rights on pods: list, watch", "rights on pods/resize: patch")
+	for _, o := range mine {
+		if o.GetKind() == "Role" {
+			r.applyAs([]*unstructured.Unstructured{without(t, o, "patch")}, "quell-agent")
+		}
+	}
+	until(t, "the missing right is named", func() bool {
+		err := n.SetLimit(r.namespace+"/limited/web", 500, 400)
+		return err != nil && strings.Contains(err.Error(), `cannot patch resource "pods/resize"`)
+	})
+	answers(t, "an agent asks without a right", s.Ask(t.Context()), "who asks", "deployments/scale: get", "pods: list, watch",
+		`FAILED Kubernetes: rights on pods/resize: system:serviceaccount:`+r.namespace+`:quell-agent may not patch pods/resize in namespace `+
+			r.namespace+`: add the rule {apiGroups: [""], resources: [pods/resize], verbs: [patch]}`)
+	used := r.usedBy("quell-agent")
+	for _, review := range []string{"authorization.k8s.io selfsubjectaccessreviews", "authentication.k8s.io selfsubjectreviews"} {
+		delete(used, review+" create") // everybody may ask for himself
+	}
+	if want, got := slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(used)); !slices.Equal(want, got) {
 		t.Errorf("granted:\n%s\nused:\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"))
 	}
 }

@@ -33,26 +33,8 @@ func NewNode(root fs.FS) (*Node, error) {
 // Sample returns what was measured of each pod since the previous call, by uid, and what could not be read. A pod without a control group,
 // or that is read for the first time, has no observation.
 func (n *Node) Sample(now time.Time, pods []Pod) (map[string]quell.Observation, []sensor.Failure) {
-	trees, err := cgroup.Find(n.root)
+	byName, failures, err := n.choose(pods, Pod.String)
 	if err != nil {
-		return nil, []sensor.Failure{{Sensor: "pods", Err: err}}
-	}
-	tree, ok := trees.Of("cpu")
-	if !ok {
-		return nil, []sensor.Failure{{Sensor: "pods", Err: errors.New("there are no control groups for processors below agent.root")}}
-	}
-	paths, wanted, byName := find(n.root, tree), []sensor.Group{}, map[string]Pod{}
-	var failures []sensor.Failure
-	for _, p := range pods {
-		path, ok := paths[p.UID]
-		if !ok {
-			failures = append(failures, sensor.Failure{Sensor: "pod " + p.String(), Err: fmt.Errorf("no control group has its uid %s", p.UID)})
-			continue
-		}
-		byName[p.String()] = p
-		wanted = append(wanted, sensor.Group{Name: p.String(), Path: path})
-	}
-	if err := n.groups.Want(wanted); err != nil {
 		return nil, append(failures, sensor.Failure{Sensor: "pods", Err: err})
 	}
 	s, failed := n.groups.Sample(now)
@@ -67,6 +49,58 @@ func (n *Node) Sample(now time.Time, pods []Pod) (map[string]quell.Observation, 
 	}
 	return observations, append(failures, failed...)
 }
+
+// choose makes the control groups of these pods the ones that are read, by the names that they get. It returns the pods by name and those
+// that were not found. An error means that none can be.
+func (n *Node) choose(pods []Pod, name func(Pod) string) (byName map[string]Pod, missing []sensor.Failure, err error) {
+	trees, err := cgroup.Find(n.root)
+	if err != nil {
+		return nil, nil, err
+	}
+	tree, ok := trees.Of("cpu")
+	if !ok {
+		return nil, nil, errors.New("there are no control groups for processors below agent.root")
+	}
+	paths, wanted := find(n.root, tree), []sensor.Group{}
+	byName = map[string]Pod{}
+	for _, p := range pods {
+		path, ok := paths[p.UID]
+		if !ok {
+			missing = append(missing, sensor.Failure{Sensor: "pod " + p.String(), Err: fmt.Errorf("no control group has its uid %s", p.UID)})
+			continue
+		}
+		byName[name(p)] = p
+		wanted = append(wanted, sensor.Group{Name: name(p), Path: path})
+	}
+	return byName, missing, n.groups.Want(wanted)
+}
+
+// Tenants reads pods of one namespace, by name, as the tenants of a machine for a policy. It is not safe for concurrent use.
+type Tenants struct {
+	node *Node
+	pods func() ([]Pod, error)
+}
+
+// NewTenants returns a reader of the machine whose proc and sys are below root. pods returns those that are there, and why that may be out
+// of date.
+func NewTenants(root fs.FS, pods func() ([]Pod, error)) (*Tenants, error) {
+	node, err := NewNode(root)
+	return &Tenants{node, pods}, err
+}
+
+// Sample implements host.Reader.
+func (t *Tenants) Sample(now time.Time) (quell.Snapshot, []sensor.Failure) {
+	list, err := t.pods()
+	_, failures, wrong := t.node.choose(list, func(p Pod) string { return p.Name })
+	if err := errors.Join(err, wrong); err != nil {
+		failures = append(failures, sensor.Failure{Sensor: "pods", Err: err})
+	}
+	s, more := t.node.groups.Sample(now)
+	return s, append(failures, more...)
+}
+
+// Subsample implements host.Reader.
+func (t *Tenants) Subsample(now time.Time) { t.node.groups.Subsample(now) }
 
 // leastTop is the least use of another pod, a fraction of the machine's processors, that is worth telling.
 const leastTop = 0.02

@@ -1,9 +1,11 @@
 package pods
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -159,6 +161,32 @@ func TestSample(t *testing.T) {
 	}
 	if got, _ := node.Sample(start.Add(20*time.Second), []Pod{noisy}); len(got) != 1 || got[uid2].Top != nil {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestTenants reads pods as a policy for control groups does.
+func TestTenants(t *testing.T) {
+	group := "/kubepods/burstable/pod" + uid1
+	folder, gone := t.TempDir(), error(nil)
+	write(t, folder, machine(100, map[string]float64{group: 10}))
+	tenants, err := NewTenants(os.DirFS(folder), func() ([]Pod, error) { return []Pod{{"shop", "web-1", uid1}}, gone })
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Unix(1000, 0)
+	tenants.Sample(start)
+	write(t, folder, machine(110, map[string]float64{group: 15}))
+	gone = errors.New("the API server is away")
+	s, failures := tenants.Sample(start.Add(10 * time.Second))
+	if len(failures) != 1 || failures[0].Err.Error() != gone.Error() {
+		t.Errorf("failures %v", failures)
+	}
+	if len(s.Instances) != 1 || s.Machine == nil {
+		t.Fatalf("%+v", s)
+	}
+	if in := s.Instances[0]; in.ID != "web-1" || in.Limits[quell.CPU] != 2 || in.Within != path.Dir(group) ||
+		math.Abs(in.Observation.Sched.RunS-5) > 1e-6 {
+		t.Errorf("%+v", in)
 	}
 }
 
