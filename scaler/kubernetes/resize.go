@@ -183,10 +183,10 @@ func (n *Node) Ours(path string) bool {
 	if err != nil {
 		return false
 	}
-	list := strings.Split(at, "/")[2]
+	list, key := strings.Split(at, "/")[2], fmt.Sprintf("k:{%q:%q}", "name", c.Name)
 	for _, m := range pod.ManagedFields {
-		if m.Manager == agentManager && m.FieldsV1 != nil && owns(m.FieldsV1.Raw, "f:spec", "f:"+list, fmt.Sprintf("k:{%q:%q}", "name", c.Name),
-			"f:resources", "f:limits", "f:cpu") {
+		if m.Manager == agentManager && m.FieldsV1 != nil &&
+			owns(m.FieldsV1.GetRawBytes(), "f:spec", "f:"+list, key, "f:resources", "f:limits", "f:cpu") {
 			return true
 		}
 	}
