@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,14 +25,15 @@ var mayImport = map[string][]string{
 	"budget":  {"."},
 
 	// Decide: what is learned, what decides, where requests go.
-	"stats":      {},
-	"model":      {".", "setting", "stats", "internal/atomicfile", "internal/namedfile", "internal/strictjson"},
-	"credit":     {".", "setting", "stats", "internal/strictjson"},
-	"bundle":     {},
-	"report":     {".", "switchback"},
-	"redline":    {".", "model"},
-	"switchback": {"."},
-	"setup":      {},
+	"stats":           {},
+	"model":           {".", "setting", "stats", "internal/strictjson"},
+	"model/modelfile": {".", "model", "internal/atomicfile", "internal/namedfile"},
+	"credit":          {".", "setting", "stats", "internal/strictjson"},
+	"bundle":          {},
+	"report":          {".", "switchback"},
+	"redline":         {".", "model"},
+	"switchback":      {"."},
+	"setup":           {},
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
@@ -44,7 +47,7 @@ var mayImport = map[string][]string{
 	"policy/table": {"policy", "policy/acs", "policy/dial", "policy/ice", "policy/mrburst", "policy/outlier", "policy/prima",
 		"policy/rivals", "policy/waits"},
 	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
-	"policy/policytest": {".", "model", "policy", "stats", "internal/strictjson"},
+	"policy/policytest": {".", "model", "model/modelfile", "policy", "stats", "internal/strictjson"},
 	"life":              {"."},
 	"share":             {"."},
 	"route":             {"."},
@@ -108,7 +111,7 @@ var mayImport = map[string][]string{
 	// Run. The controller knows its own small interfaces, no driver; the daemon sees both sides.
 	"loadgen": {"."},
 	"chart":   {".", "model", "report", "internal/figure"},
-	"train":   {".", "stats", "model", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
+	"train":   {".", "stats", "model", "model/modelfile", "probe", "loadgen", "internal/lockfile", "internal/atomicfile", "internal/tick"},
 	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table", "internal/webfile",
 		"probe/local", "scaler", "sensor", "sensor/credits", "sensor/served"},
 	"config/yaml": {".", "internal/namedfile", "setting"},
@@ -129,7 +132,7 @@ var mayImport = map[string][]string{
 	"lab/tenants":          {".", "policy", "policy/table", "sensor"},
 	"lab/sim": {".", "credit", "stats", "model", "policy", "policy/table", "life", "route", "lab/scenario", "loadgen", "train",
 		"internal/tick"},
-	"lab/arena": {".", "stats", "model", "policy", "policy/table", "lab/scenario", "lab/sim", "internal/lockfile",
+	"lab/arena": {".", "stats", "model", "model/modelfile", "policy", "policy/table", "lab/scenario", "lab/sim", "internal/lockfile",
 		"internal/figure", "internal/strictjson"},
 	"lab/experiment": {"*"},
 
@@ -264,11 +267,16 @@ func TestDomainUsesStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-// pure are packages that decide. Whoever uses one of them links no parser of YAML.
-var pure = []string{".", "setting", "budget", "credit", "life", "model", "policy/table", "route", "stats"}
+// pure are packages that decide. Whoever uses one of them links no parser of YAML and nothing that writes files. They import nothing with
+// which they could open a file or a connection, and read no clock.
+var pure = []string{".", "setting", "budget", "credit", "life", "model", "policy/table", "redline", "report", "route", "share", "stats",
+	"switchback"}
 
-func TestPurePackagesLinkNoYAML(t *testing.T) {
-	args := []string{"list", "-deps", "-f", "{{.ImportPath}}"}
+// clock finds what reads or waits for the present time.
+var clock = regexp.MustCompile(`\btime\.(Now|Since|Until|After|AfterFunc|Sleep|Tick|NewTimer|NewTicker)\(`)
+
+func TestPurePackages(t *testing.T) {
+	args := []string{"list", "-deps", "-f", "{{.ImportPath}} {{.Dir}} {{join .Imports \",\"}} {{join .GoFiles \",\"}}"}
 	for _, name := range pure {
 		args = append(args, "./"+name)
 	}
@@ -276,13 +284,42 @@ func TestPurePackagesLinkNoYAML(t *testing.T) {
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	linked := strings.Fields(string(out))
-	if !slices.Contains(linked, module+"/policy") {
-		t.Fatalf("go list shows %v", linked)
-	}
-	for _, path := range linked {
-		if strings.Contains(path, "yaml") {
+	ours := 0
+	for line := range strings.Lines(string(out)) {
+		words := strings.Split(strings.TrimSpace(line), " ")
+		path, dir, imports, files := words[0], words[1], words[2], words[3]
+		if strings.Contains(path, "yaml") || path == module+"/internal/atomicfile" {
 			t.Errorf("one of %v links %s", pure, path)
+		}
+		if _, own := local(path); !own {
+			continue
+		}
+		ours++
+		for imported := range strings.SplitSeq(imports, ",") {
+			if slices.Contains([]string{"os", "os/exec", "io/ioutil", "net/http", "syscall"}, imported) {
+				t.Errorf("%s decides, and imports %s", path, imported)
+			}
+		}
+		for file := range strings.SplitSeq(files, ",") {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := clock.Find(text); at != nil {
+				t.Errorf("%s decides, and its %s calls %s): the time is an argument", path, file, at)
+			}
+		}
+	}
+	if ours < len(pure) {
+		t.Fatalf("go list shows %s", out)
+	}
+}
+
+// The controller and the simulator run the same code for the life of a group.
+func TestLifeIsShared(t *testing.T) {
+	for _, p := range packages(t) {
+		if name, _ := local(p.ImportPath); (name == "controller" || name == "lab/sim") && !slices.Contains(p.Imports, module+"/life") {
+			t.Errorf("%s does not import life", name)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -182,7 +183,7 @@ func TestStatusAsACommand(t *testing.T) {
 
 func goldenModels(t *testing.T) *model.Models {
 	t.Helper()
-	m, err := model.Load("../examples/golden/models.json")
+	m, err := modelfile.Load("../examples/golden/models.json")
 	if err != nil {
 		t.Fatal(err)
 	}

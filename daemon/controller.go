@@ -22,6 +22,7 @@ import (
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/lifeline"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/page"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
@@ -213,7 +214,7 @@ func loadModels(file *config.File, log *slog.Logger) (*model.Models, error) {
 	if file.Trained() == "" {
 		return nil, nil
 	}
-	models, err := model.Load(file.Models)
+	models, err := modelfile.Load(file.Models)
 	if errors.Is(err, os.ErrNotExist) {
 		until := "equal weights until they are there and the configuration is reloaded"
 		if file.Learns() {

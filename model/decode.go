@@ -5,38 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/namedfile"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/setting"
 )
-
-// Decode reads models.json. If the text has mistakes, the error is one *quell.UserError that names the line and path of each.
-func Decode(r io.Reader) (*Models, error) {
-	text, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("reading models: %w", err)
-	}
-	return decode(text, "line ")
-}
-
-// maxBytes is the largest size of a file of models.
-const maxBytes = 64 << 20
-
-// Load reads models from a file. If the file has mistakes, the error is one *quell.UserError that names file, line and path
-// of each.
-func Load(path string) (*Models, error) {
-	text, err := namedfile.Read(path, maxBytes)
-	if err != nil {
-		return nil, &quell.UserError{Err: fmt.Errorf("reading models: %w", err)}
-	}
-	return decode(text, path+":")
-}
 
 // header are the keys of models.json that belong to no section.
 var header = []string{"format", "trained"}
@@ -50,8 +26,9 @@ func known() []string {
 	return names
 }
 
-// decode parses and validates. where is put before the line number in messages.
-func decode(text []byte, where string) (*Models, error) {
+// Decode reads the text of models.json. If it has mistakes, the error is one *quell.UserError that names line and path of each. where is
+// put before the line's number.
+func Decode(text []byte, where string) (*Models, error) {
 	f := file{where: where}
 	var top map[string]json.RawMessage
 	if err := json.Unmarshal(text, &top); err != nil {

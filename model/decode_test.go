@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"math"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -26,7 +23,7 @@ const contractExample = `{"format":"quell-models/1",
 `
 
 func TestDecodeTheContractsExample(t *testing.T) {
-	got, err := Decode(strings.NewReader(contractExample))
+	got, err := Decode([]byte(contractExample), "line ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +173,7 @@ func TestDecodeRefuses(t *testing.T) {
 			`trained.per_request.network: 0 is not a positive number`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			_, err := Decode(strings.NewReader(c.text))
+			_, err := Decode([]byte(c.text), "line ")
 			var user *quell.UserError
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, &user) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
@@ -186,9 +183,9 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestDecodeReportsEveryMistake(t *testing.T) {
-	_, err := Decode(strings.NewReader(`{"format":"quell-models/1","isolation":{"network":[
+	_, err := Decode([]byte(`{"format":"quell-models/1","isolation":{"network":[
 		{"utilization":2,"probe_ms":1,"stddev_ms":1,"n":1},
-		{"utilization":0.2,"probe_ms":-1,"stddev_ms":1,"n":1}]}}`))
+		{"utilization":0.2,"probe_ms":-1,"stddev_ms":1,"n":1}]}}`), "line ")
 	want := "line 2: isolation.network[0].utilization: 2 is outside 0 to 1\nline 3: isolation.network[1].probe_ms: -1 is outside 1e-06 to " +
 		"1e+09"
 	if err == nil || err.Error() != want {
@@ -196,51 +193,12 @@ func TestDecodeReportsEveryMistake(t *testing.T) {
 	}
 }
 
-func TestSaveAndLoad(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "models.json")
-	m := decoded(t, contractExample)
-	for range 2 { // the second time replaces the first
-		if err := m.Save(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := Load(path); err != nil || !reflect.DeepEqual(got, m) {
-		t.Errorf("got %+v, %v", got, err)
-	}
-	m.Prima().Isolation[quell.Network][0].ProbeMS = math.NaN()
-	var invalid *quell.InvalidError
-	if err := m.Save(path); !errors.As(err, &invalid) {
-		t.Errorf("models with NaN were saved: %v", err)
-	}
-	if _, err := Load(path); err != nil {
-		t.Errorf("a failed save harmed the file: %v", err)
-	}
-	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
-		t.Errorf("files left behind: %v", left)
-	}
-}
-
-func TestLoadNamesTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "m.json")
-	if err := os.WriteFile(path, []byte("{\n\"format\":\"other\"}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var user *quell.UserError
-	if _, err := Load(path); !errors.As(err, &user) || !strings.HasPrefix(err.Error(), path+":2: format: ") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := Load(path + "x"); !errors.As(err, &user) || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A file that was read can be written and read again, and gives finite predictions.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(contractExample))
 	f.Add([]byte(`{"format":"quell-models/1","isolation":{"network":[{"utilization":0.1,"probe_ms":1,"stddev_ms":0,"n":1}]}}`))
 	f.Add([]byte(`{"format":"quell-models/1","dial":[[[[[[[[[[[[1]]]]]]]]]]]],"trained":{"per_request":{"cpu":1}}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		m, err := Decode(bytes.NewReader(text))
+		m, err := Decode(text, "line ")
 		if err != nil {
 			var user *quell.UserError
 			if !errors.As(err, &user) || err.Error() == "" {
@@ -252,7 +210,7 @@ func FuzzDecode(f *testing.F) {
 		if err := m.Encode(&b); err != nil {
 			t.Fatalf("read but not written: %v", err)
 		}
-		if _, err := Decode(&b); err != nil {
+		if _, err := Decode(b.Bytes(), ""); err != nil {
 			t.Fatalf("written but not read: %v", err)
 		}
 		for _, im := range quell.InterferenceModels {
@@ -266,7 +224,7 @@ func FuzzDecode(f *testing.F) {
 
 func decoded(t *testing.T, text string) *Models {
 	t.Helper()
-	m, err := Decode(strings.NewReader(text))
+	m, err := Decode([]byte(text), "line ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestDialMistakes(t *testing.T) {
 		"a prediction":        {`{"validated":{"cpu":{"gpu":1}}}`, `dial.validated.cpu.gpu: unknown class "gpu"`},
 		"less than no sample": {`{"validated":{"cpu":{"cpu":-1}}}`, `dial.validated.cpu.cpu: -1 is outside`},
 	} {
-		_, err := Decode(strings.NewReader("{\"format\":\"quell-models/1\",\n\"dial\":" + c.section + "}"))
+		_, err := Decode([]byte("{\"format\":\"quell-models/1\",\n\"dial\":"+c.section+"}"), "line ")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
 		}

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // Encode writes models.json, one row per line. Invalid models are not written.
@@ -25,25 +22,6 @@ func (m *Models) Encode(w io.Writer) error {
 	}
 	_, err = w.Write(text)
 	return err
-}
-
-// Save writes models.json in one step: a reader sees either the old or the new file. If the path is a symbolic link, its
-// target is replaced. If it is no regular file, Save returns an error.
-func (m *Models) Save(path string) error {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return &quell.UserError{Err: fmt.Errorf("writing models: %s is not a regular file", path)}
-	}
-	var text bytes.Buffer
-	if err := m.Encode(&text); err != nil {
-		return err
-	}
-	if err := atomicfile.Write(path, text.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("writing models: %w", err)
-	}
-	return nil
 }
 
 func (m *Models) text() ([]byte, error) {

@@ -321,7 +321,7 @@ func TestModelsKnowTheirProbing(t *testing.T) {
 	if err := m.Encode(&text); err != nil {
 		t.Fatal(err)
 	}
-	back, err := Decode(&text)
+	back, err := Decode(text.Bytes(), "")
 	if err != nil || back.Trained.By[quell.Network] != *rows[0].By {
 		t.Errorf("%v, %+v", err, back)
 	}

@@ -252,7 +252,7 @@ func TestDecodeICE(t *testing.T) {
 		`"ice": {` + "\n":       {`"ice": {"fits": [null],` + "\n", "ice.fits[0]: is null"},
 		`"previous": 0.64,`:     {`"previos": 0.64,`, "previos"},
 	} {
-		_, err := Decode(strings.NewReader(strings.Replace(iceExample, from, c.to, 1)))
+		_, err := Decode([]byte(strings.Replace(iceExample, from, c.to, 1)), "line ")
 		if user := new(quell.UserError); !errors.As(err, &user) || !strings.Contains(err.Error(), c.problem) ||
 			!strings.Contains(err.Error(), "line ") {
 			t.Errorf("%s: %v", c.to, err)

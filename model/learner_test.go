@@ -352,7 +352,7 @@ func TestLiveSurvivesTheFile(t *testing.T) {
 	if err := m.Encode(&text); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Decode(bytes.NewReader(text.Bytes()))
+	again, err := Decode(text.Bytes(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

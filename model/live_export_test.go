@@ -27,7 +27,7 @@ func TestExportIsAPrior(t *testing.T) {
 		if err := m.Encode(&text); err != nil {
 			t.Fatal(err)
 		}
-		again, err := Decode(bytes.NewReader(text.Bytes()))
+		again, err := Decode(text.Bytes(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

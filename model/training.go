@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/quellhq/quell"
 )
@@ -50,21 +49,9 @@ type ProbeRun struct {
 
 var trainingKeys = []string{"resource", "level", "interfering", "utilization", "request_rate", "probe_ms"}
 
-// ReadTraining reads training.jsonl; blank lines are skipped. If a row has mistakes, the error is one *quell.UserError that
-// names the line and the path of each mistake in the first such row.
-func ReadTraining(r io.Reader) ([]TrainingRow, error) { return readTraining(r, "line ") }
-
-// LoadTraining reads training rows from a file as ReadTraining does. Its errors name the file.
-func LoadTraining(path string) ([]TrainingRow, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, &quell.UserError{Err: fmt.Errorf("reading training rows: %w", err)}
-	}
-	defer f.Close()
-	return readTraining(f, path+":")
-}
-
-func readTraining(r io.Reader, where string) ([]TrainingRow, error) {
+// ReadTraining reads training.jsonl; blank lines are skipped. If a row has mistakes, the error is one *quell.UserError that names the line
+// and the path of each mistake in the first such row. where is put before the line's number.
+func ReadTraining(r io.Reader, where string) ([]TrainingRow, error) {
 	var rows []TrainingRow
 	lines := bufio.NewReader(r)
 	for number := 1; ; number++ {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -20,7 +18,7 @@ const trainingExample = `{"resource":"network","level":0.3,"interfering":0.21,"u
 `
 
 func TestReadTraining(t *testing.T) {
-	rows, err := ReadTraining(strings.NewReader(trainingExample))
+	rows, err := ReadTraining(strings.NewReader(trainingExample), "line ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +44,7 @@ func TestReadTraining(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if again, err := ReadTraining(&b); err != nil || !reflect.DeepEqual(again, rows) {
+	if again, err := ReadTraining(&b, "line "); err != nil || !reflect.DeepEqual(again, rows) {
 		t.Errorf("written and read again: %+v, %v", again, err)
 	}
 }
@@ -78,7 +76,7 @@ func TestReadTrainingRefuses(t *testing.T) {
 		{"an unknown reading", change(`"window_s"`, `"mood":1,"window_s"`), `line 3: unknown field "mood"`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
-			_, err := ReadTraining(strings.NewReader(c.text))
+			_, err := ReadTraining(strings.NewReader(c.text), "line ")
 			var user *quell.UserError
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, &user) {
 				t.Errorf("got  %v\nwant %s", err, c.want)
@@ -87,24 +85,10 @@ func TestReadTrainingRefuses(t *testing.T) {
 	}
 }
 
-func TestLoadTrainingNamesTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "t.jsonl")
-	if err := os.WriteFile(path, []byte(trainingExample+"{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := LoadTraining(path); err == nil || !strings.HasPrefix(err.Error(), path+":4: resource: is missing") {
-		t.Errorf("got %v", err)
-	}
-	var user *quell.UserError
-	if _, err := LoadTraining(path + "x"); !errors.As(err, &user) {
-		t.Errorf("got %v", err)
-	}
-}
-
 func FuzzReadTraining(f *testing.F) {
 	f.Add([]byte(trainingExample))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		rows, err := ReadTraining(bytes.NewReader(text))
+		rows, err := ReadTraining(bytes.NewReader(text), "line ")
 		if err != nil {
 			return
 		}

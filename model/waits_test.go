@@ -151,7 +151,7 @@ func TestWaitsAreReliedOnIfTheTrainingShowsThem(t *testing.T) {
 
 func TestWaitsAreAFraction(t *testing.T) {
 	text := `{"format": "quell-models/1", "isolation": {"cpu": [{"utilization": 0.1, "probe_ms": 1, "stddev_ms": 0, "n": 5, "waits": 1.5}]}}`
-	if _, err := Decode(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "isolation.cpu[0].waits") {
+	if _, err := Decode([]byte(text), "line "); err == nil || !strings.Contains(err.Error(), "isolation.cpu[0].waits") {
 		t.Error(err)
 	}
 }

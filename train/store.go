@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // Settings are the values on which a training's rows depend, by names that users know. Rows measured under different settings
@@ -132,7 +133,7 @@ func (s *Store) begin(settings Settings) error {
 		return nil
 	}
 	var err error
-	s.rows, err = model.LoadTraining(s.path)
+	s.rows, err = modelfile.LoadTraining(s.path)
 	return err
 }
 
@@ -181,7 +182,7 @@ func (s *Store) mend() error {
 	if len(last) == 0 {
 		return nil
 	}
-	if _, err := model.ReadTraining(bytes.NewReader(last)); err == nil {
+	if _, err := model.ReadTraining(bytes.NewReader(last), "line "); err == nil {
 		return s.append([]byte{'\n'})
 	}
 	if err := s.file.Truncate(whole); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 func madeUp(seed uint64) model.TrainingRow {
@@ -68,7 +69,7 @@ func TestStoreKeepsWhatWasWhole(t *testing.T) {
 		if err := errors.Join(s.Save(madeUp(3)), s.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if rows, err := model.LoadTraining(path); err != nil || len(rows) != want+1 || rows[want].Seed != 3 {
+		if rows, err := modelfile.LoadTraining(path); err != nil || len(rows) != want+1 || rows[want].Seed != 3 {
 			t.Fatalf("cut at %d: then %d rows, %v", cut, len(rows), err)
 		}
 	}
@@ -124,7 +125,7 @@ func TestStoreSetsRowsAside(t *testing.T) {
 		}
 	}
 	for name, seed := range map[string]string{path + ".1": "1", path + ".2": "2", path: "3"} {
-		rows, err := model.LoadTraining(name)
+		rows, err := modelfile.LoadTraining(name)
 		if err != nil || len(rows) != 1 {
 			t.Errorf("%s: %d rows, %v", name, len(rows), err)
 		}

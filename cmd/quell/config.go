@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/daemon"
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -132,7 +132,7 @@ func checkModels(file *config.File) error {
 	if file == nil || !isFile(file.Trained()) {
 		return nil
 	}
-	models, err := model.Load(file.Models)
+	models, err := modelfile.Load(file.Models)
 	if err != nil {
 		return err
 	}

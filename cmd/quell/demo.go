@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/emulated"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/train"
 )
 
@@ -179,7 +180,7 @@ func keepLearned(ctx context.Context, sc *scenario.Scenario, groups []*experimen
 			return "", err
 		}
 		path := filepath.Join(dir, "models.json")
-		return path, models.Save(path)
+		return path, modelfile.Save(models, path)
 	}
 	return "", nil
 }
@@ -253,7 +254,7 @@ func (o *demoOptions) prepareModels(ctx context.Context, sc *scenario.Scenario, 
 	}
 	path := filepath.Join(dir, "models.json")
 	view.trained(report)
-	return path, models.Save(path)
+	return path, modelfile.Save(models, path)
 }
 
 // startGroups starts the groups of instances of all runs at once.

@@ -110,11 +110,11 @@ func TestDocumentedPlan(t *testing.T) {
 
 // TestDocumentedModels fits the documented training rows and expects the documented models.
 func TestDocumentedModels(t *testing.T) {
-	rows, err := model.ReadTraining(strings.NewReader(docFile(t, "training.jsonl")))
+	rows, err := model.ReadTraining(strings.NewReader(docFile(t, "training.jsonl")), "line ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := model.Decode(strings.NewReader(docFile(t, "models.json")))
+	want, err := model.Decode([]byte(docFile(t, "models.json")), "line ")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // fitOptions are the flags of `quell fit`.
@@ -64,7 +65,7 @@ func fitCommand() *cobra.Command {
 func (o *fitOptions) fromRows(_ *cobra.Command, files []string, w io.Writer) error {
 	var rows []model.TrainingRow
 	for _, path := range files {
-		part, err := model.LoadTraining(path)
+		part, err := modelfile.LoadTraining(path)
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (o *fitOptions) fromRows(_ *cobra.Command, files []string, w io.Writer) err
 	if err != nil {
 		return err
 	}
-	if err := models.Save(o.out); err != nil {
+	if err := modelfile.Save(models, o.out); err != nil {
 		return err
 	}
 	return report.Write(w)
@@ -97,7 +98,7 @@ func (o *fitOptions) fromSnapshots(cmd *cobra.Command, files []string, w io.Writ
 	if err != nil {
 		return userErrorf("%w", err)
 	}
-	if err := models.Save(o.out); err != nil {
+	if err := modelfile.Save(models, o.out); err != nil {
 		return err
 	}
 	return model.Describe(w, models, model.ShowOptions{ThresholdsMS: thresholds(o.threshold)})

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell/lab/experiment"
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 func labAlternateCommand() *cobra.Command {
@@ -43,7 +43,7 @@ func (o *labRun) alternations(ctx context.Context, program, dir string, machines
 			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-		} else if rows, err := model.LoadTraining(path); err == nil && len(rows) == len(t.Plan.Levels) {
+		} else if rows, err := modelfile.LoadTraining(path); err == nil && len(rows) == len(t.Plan.Levels) {
 			fmt.Fprintf(out, "%s is there already.\n", path)
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/train"
 )
 
@@ -168,7 +169,7 @@ func (o *labRun) prepareModels(ctx context.Context, program string, machines exp
 	if err := report.Write(errs); err != nil {
 		return "", err
 	}
-	return path, models.Save(path)
+	return path, modelfile.Save(models, path)
 }
 
 // trainAll trains one resource after the other.

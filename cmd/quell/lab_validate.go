@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quellhq/quell/lab/experiment"
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 func labValidateCommand() *cobra.Command {
@@ -50,7 +50,7 @@ func (o *labRun) measureHeldOut(ctx context.Context, program, models, dir string
 	if err != nil {
 		return err
 	}
-	fitted, err := model.Load(models)
+	fitted, err := modelfile.Load(models)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/kernel"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/train"
 )
 
@@ -148,7 +149,7 @@ func modelCommand() *cobra.Command {
 			if threshold <= 0 && cmd.Flags().Changed("threshold") {
 				return userErrorf("--threshold %v: give a time above zero, as in 75ms", threshold)
 			}
-			models, err := model.Load(args[0])
+			models, err := modelfile.Load(args[0])
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/table"
 )
@@ -72,7 +73,7 @@ func loadModels(path string) (*model.Models, error) {
 	if path == "" {
 		return nil, nil
 	}
-	models, err := model.Load(path)
+	models, err := modelfile.Load(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, userErrorf("%w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -128,7 +129,7 @@ func (o *simOptions) run(ctx context.Context, sc *scenario.Scenario, out, errs i
 // prepare loads or trains models, if a run needs them.
 func (o *simOptions) prepare(ctx context.Context, sc *scenario.Scenario, errs io.Writer) (*model.Models, error) {
 	if o.models != "" {
-		return model.Load(o.models)
+		return modelfile.Load(o.models)
 	}
 	if !slices.ContainsFunc(sc.Runs, trained) {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 const resumedTraining = `service: web
@@ -76,7 +76,7 @@ func holdsLine(path string) bool {
 
 func checkWhole(t *testing.T, path string) {
 	t.Helper()
-	rows, err := model.LoadTraining(path)
+	rows, err := modelfile.LoadTraining(path)
 	if err != nil {
 		t.Fatal(err)
 	}

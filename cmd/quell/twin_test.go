@@ -12,6 +12,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/train"
 )
 
@@ -29,7 +30,7 @@ func TestTwin(t *testing.T) {
 	plan := sim.Plan()
 	plan.Levels, plan.Interference = []float64{0.1, 0.3, 0.5, 0.7, 0.85}, []float64{0, 0.1, 0.2, 0.3, 0.45, 0.6}
 	models := twinModels(t, filepath.Join(t.TempDir(), "models.json"), plan)
-	loaded, err := model.Load(models)
+	loaded, err := modelfile.Load(models)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func twinModels(t *testing.T, path string, plan train.Plan) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := models.Save(path); err != nil {
+	if err := modelfile.Save(models, path); err != nil {
 		t.Fatal(err)
 	}
 	return path

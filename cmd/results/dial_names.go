@@ -9,6 +9,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // calmLiveFigures count what DIAL made of instances of the lab without neighbours.
@@ -82,7 +83,7 @@ func (c *calmLiveFigures) training(r *experiment.Record, plots string) error {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(labDir, path)
 	}
-	models, err := model.Load(path)
+	models, err := modelfile.Load(path)
 	if err != nil || models.Dial() == nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // plotTails draws the p90 of all requests in each period, one line for each run.
@@ -132,7 +133,7 @@ func trainedPoints(dir string) (map[quell.Resource]plotter.XYs, error) {
 	}
 	points := map[quell.Resource]plotter.XYs{}
 	for _, file := range files {
-		rows, err := model.LoadTraining(file)
+		rows, err := modelfile.LoadTraining(file)
 		if err != nil {
 			return nil, err
 		}

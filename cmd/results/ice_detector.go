@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // detectorFigures say how often a detector that was trained on the lab's machines is right there, in runs that it was not trained with.
@@ -32,7 +33,7 @@ func (p labPart) detector(f *partFigures) error {
 			f.Missing = p.name
 			return nil
 		}
-		rows, err := model.LoadTraining(path)
+		rows, err := modelfile.LoadTraining(path)
 		if err != nil {
 			return err
 		}

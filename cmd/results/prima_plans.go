@@ -11,6 +11,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/train"
 )
 
@@ -57,7 +58,7 @@ func replayed(f *partFigures, plots string) error {
 		f.Missing = "table-ii"
 		return nil
 	}
-	truth, err := model.LoadTraining(held)
+	truth, err := modelfile.LoadTraining(held)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func trainedLike(trainings []string, truth string) ([]model.TrainingRow, error) 
 			return nil, err
 		}
 		if workload == want {
-			return model.LoadTraining(path)
+			return modelfile.LoadTraining(path)
 		}
 	}
 	return nil, errors.New("no training of the held-out points' workload is there")

@@ -136,7 +136,7 @@ func (d *trainOnData) read(path string, set strangerSettings) error {
 		return err
 	}
 	defer file.Close()
-	rows, err := model.ReadTraining(file)
+	rows, err := model.ReadTraining(file, "line ")
 	if err != nil {
 		return err
 	}

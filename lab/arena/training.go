@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell/lab/sim"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 )
 
 // training is the models of one seed. Each seed has a training of its own, so that the confidence intervals include the training's random
@@ -34,7 +35,7 @@ func (c *Contest) trained(ctx context.Context, seed uint64) (*model.Models, erro
 
 func (c *Contest) train(ctx context.Context, seed uint64) (*model.Models, error) {
 	path := filepath.Join(c.dir, fmt.Sprintf("%s-%s-%d.models.json", c.Scenario.Name, c.digest, seed))
-	if models, err := model.Load(path); err == nil {
+	if models, err := modelfile.Load(path); err == nil {
 		return models, nil
 	}
 	rows, err := sim.Train(ctx, c.Scenario, sim.Plan(), seed)
@@ -46,5 +47,5 @@ func (c *Contest) train(ctx context.Context, seed uint64) (*model.Models, error)
 	if err != nil {
 		return nil, err
 	}
-	return models, models.Save(path)
+	return models, modelfile.Save(models, path)
 }

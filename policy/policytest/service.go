@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/model/modelfile"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -58,7 +59,7 @@ func Example(tb testing.TB, path ...string) string {
 // GoldenModels are the shipped models, and those of a lawful group for the policy that needs them.
 func GoldenModels(tb testing.TB) *model.Models {
 	tb.Helper()
-	m, err := model.Load(Example(tb, "golden", "models.json"))
+	m, err := modelfile.Load(Example(tb, "golden", "models.json"))
 	if err != nil {
 		tb.Fatal(err)
 	}
