@@ -101,6 +101,7 @@ var mayImport = map[string][]string{
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
 	"scaler/kubernetes":              {".", "setting", "scaler", "limit/pods"},
 	"scaler/kubernetes/controlplane": {"internal/need"},
+	"scaler/aws/standin":             {"internal/need"},
 	"sensor/pods":                    {".", "sensor", "internal/cgroup"},
 	"scaler/process": {".", "setting", "scaler", "internal/lifeline", "internal/lockfile", "internal/atomicfile",
 		"internal/webcheck", "internal/strictjson"},
@@ -164,7 +165,7 @@ var leaves = map[string][]string{
 
 // forTests are the packages that only tests import.
 var forTests = []string{"policy/policytest", "balancer/balancertest", "internal/need", "internal/golden", "internal/guest",
-	"scaler/kubernetes/controlplane"}
+	"scaler/kubernetes/controlplane", "scaler/aws/standin"}
 
 type listed struct {
 	ImportPath string

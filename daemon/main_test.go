@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/quellhq/quell/scaler/aws/standin"
 	"github.com/quellhq/quell/scaler/kubernetes/controlplane"
 )
 
@@ -36,5 +37,6 @@ func withProgram(m *testing.M) int {
 		return 1
 	}
 	defer controlplane.Stop()
+	defer standin.Stop()
 	return m.Run()
 }

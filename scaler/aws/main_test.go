@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -22,53 +21,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/scaler/aws/standin"
 )
-
-// moto is one stand-in for AWS for all tests of this package.
-var moto struct {
-	once    sync.Once
-	address string
-	end     func()
-}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if moto.end != nil {
-		moto.end()
-	}
+	standin.Stop()
 	os.Exit(code)
-}
-
-// shell runs a program until its standard input ends, so that none outlives the process that holds the other end of the pipe, however that
-// one ends.
-const shell = `exec 3<&0; "$@" 3<&- & pid=$!; { cat <&3 >/dev/null; kill -9 $pid; } & wait $pid`
-
-// startMoto starts it, and returns its address.
-func startMoto(t *testing.T) string {
-	t.Helper()
-	program := need.Moto(t)
-	moto.once.Do(func() {
-		address := need.FreeAddress(t)
-		host, port, _ := strings.Cut(address, ":")
-		cmd := exec.Command("sh", "-c", shell, "sh", program, "-H", host, "-p", port)
-		pipe, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		moto.address, moto.end = "http://"+address, func() { _ = pipe.Close(); _ = cmd.Wait() }
-	})
-	until(t, "moto answers", func() bool {
-		answer, err := http.Get(moto.address + "/moto-api/")
-		if err == nil {
-			_ = answer.Body.Close()
-		}
-		return err == nil
-	})
-	return moto.address
 }
 
 // rig is a group of its own at moto, and a connection to it that can fail, and that says what moto cannot: moto ends instances at once, and
@@ -95,7 +54,7 @@ func newRig(t *testing.T, instances int32) *rig {
 	t.Helper()
 	r := &rig{t: t, group: fmt.Sprintf("web-%d", rigs.Add(1)), states: map[string]string{}, answer: map[string]string{},
 		refuse: map[string]string{}, asked: map[string]int{}}
-	endpoint := startMoto(t)
+	endpoint := standin.Moto(t)
 	config := sdk.Config{Region: "eu-west-1", BaseEndpoint: &endpoint,
 		Credentials: sdk.CredentialsProviderFunc(func(context.Context) (sdk.Credentials, error) {
 			return sdk.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil

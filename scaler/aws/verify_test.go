@@ -2,114 +2,37 @@ package aws
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
-	"encoding/asn1"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
-	"fmt"
-	"math/big"
-	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
-	"github.com/smallstep/pkcs7"
 
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/scaler/aws/standin"
 )
-
-// signer signs identity documents as AWS does.
-type signer struct {
-	key         *rsa.PrivateKey
-	certificate *x509.Certificate
-	file        string // of the certificate
-}
-
-func newSigner(t *testing.T, bits int, until time.Time) signer {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: until}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := signer{key, certificate, filepath.Join(t.TempDir(), "aws.pem")}
-	if err := os.WriteFile(s.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// document is an identity document in the form of AWS.
-func document(instance, account, region string, at time.Time) string {
-	return fmt.Sprintf("{\n  %q : %q,\n  %q : %q,\n  %q : %q,\n  %q : %q,\n  %q : %q\n}", "accountId", account, "instanceId", instance,
-		"pendingTime", at.UTC().Format(time.RFC3339), "region", region, "version", "2017-09-30")
-}
-
-// sign makes a proof.
-func (s signer) sign(t *testing.T, document string) string {
-	t.Helper()
-	signed, err := pkcs7.NewSignedData([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed.SetDigestAlgorithm(pkcs7.OIDDigestAlgorithmSHA256)
-	if err := signed.AddSigner(s.certificate, s.key, pkcs7.SignerInfoConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	der, err := signed.Finish()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return asAWSWrites(t, der)
-}
-
-// asAWSWrites writes signed data as AWS does: its length comes at the end, which BER allows and DER does not, and the text has line ends.
-func asAWSWrites(t *testing.T, der []byte) string {
-	t.Helper()
-	var outer struct {
-		Kind    asn1.RawValue
-		Content asn1.RawValue
-	}
-	if _, err := asn1.Unmarshal(der, &outer); err != nil {
-		t.Fatal(err)
-	}
-	ber := slices.Concat([]byte{0x30, 0x80}, outer.Kind.FullBytes, []byte{0xA0, 0x80}, outer.Content.Bytes, make([]byte, 4))
-	lines := strings.Split(string(pem.EncodeToMemory(&pem.Block{Type: "PKCS7", Bytes: ber})), "\n")
-	return strings.Join(lines[1:len(lines)-2], "\n")
-}
 
 func TestVerify(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	end := time.Date(2200, 1, 1, 12, 0, 0, 0, time.UTC)
-	aws, thief, short := newSigner(t, 2048, end), newSigner(t, 2048, end), newSigner(t, 1024, end)
+	aws, thief, short := standin.NewSigner(t, 2048, end), standin.NewSigner(t, 2048, end), standin.NewSigner(t, 1024, end)
 	const account, region = "123456789012", "eu-west-1"
 	now := start.Add(time.Minute)
-	d := &Driver{opts: Options{Settings: Settings{JoinWithin: time.Hour, Certificate: aws.file}, Now: func() time.Time { return now }}}
+	d := &Driver{opts: Options{Settings: Settings{JoinWithin: time.Hour, Certificate: aws.File}, Now: func() time.Time { return now }}}
 	d.now = picture{region: region, machines: map[string]machine{"i-1": {ID: "i-1", Launched: start.Add(-3 * time.Second)}},
 		group: types.AutoScalingGroup{
 			AutoScalingGroupARN: sdk.String("arn:aws:autoscaling:eu-west-1:123456789012:autoScalingGroup:x:autoScalingGroupName/web"),
 			Instances:           []types.Instance{{InstanceId: sdk.String("i-1")}, {InstanceId: sdk.String("i-2")}},
 		}}
-	good := document("i-1", account, region, start)
-	signed, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(aws.sign(t, good), "\n", ""))
+	good := standin.Document("i-1", account, region, start)
+	foreign := standin.Document("i-9", account, region, start)
+	earlier := standin.Document("i-1", account, region, start.Add(-30*time.Minute))
+	signed, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(aws.Sign(t, good), "\n", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,22 +43,22 @@ func TestVerify(t *testing.T) {
 		again           bool
 		refusal         string
 	}{
-		"its own":                {"i-1", aws.sign(t, good), time.Minute, false, ""},
-		"another's":              {"i-2", aws.sign(t, good), time.Minute, false, `is that of "i-1"`},
-		"signed by another":      {"i-1", thief.sign(t, good), time.Minute, false, "was not signed by AWS"},
+		"its own":                {"i-1", aws.Sign(t, good), time.Minute, false, ""},
+		"another's":              {"i-2", aws.Sign(t, good), time.Minute, false, `is that of "i-1"`},
+		"signed by another":      {"i-1", thief.Sign(t, good), time.Minute, false, "was not signed by AWS"},
 		"altered":                {"i-2", forged, time.Minute, false, "was not signed by AWS"},
-		"too late":               {"i-1", aws.sign(t, good), 61 * time.Minute, false, "started 1h1m0s ago, and may join for 1h0m0s"},
-		"again, later":           {"i-1", aws.sign(t, good), 20 * time.Hour, true, ""},
-		"from the future":        {"i-1", aws.sign(t, good), -6 * time.Minute, true, "yet to come"},
-		"of an earlier start":    {"i-1", aws.sign(t, document("i-1", account, region, start.Add(-30*time.Minute))), 0, false, "earlier start"},
-		"without a time":         {"i-1", aws.sign(t, `{"instanceId":"i-1","accountId":"123456789012","region":"eu-west-1"}`), 0, false, "earlier start"},
-		"of another account":     {"i-1", aws.sign(t, document("i-1", "1", region, start)), 0, false, `account "1"`},
-		"of another region":      {"i-1", aws.sign(t, document("i-1", account, "us-east-1", start)), 0, false, `region "us-east-1"`},
-		"of another group":       {"i-9", aws.sign(t, document("i-9", account, region, start)), 0, false, "the group has no instance i-9"},
+		"too late":               {"i-1", aws.Sign(t, good), 61 * time.Minute, false, "started 1h1m0s ago, and may join for 1h0m0s"},
+		"again, later":           {"i-1", aws.Sign(t, good), 20 * time.Hour, true, ""},
+		"from the future":        {"i-1", aws.Sign(t, good), -6 * time.Minute, true, "yet to come"},
+		"of an earlier start":    {"i-1", aws.Sign(t, earlier), 0, false, "earlier start"},
+		"without a time":         {"i-1", aws.Sign(t, `{"instanceId":"i-1","accountId":"123456789012","region":"eu-west-1"}`), 0, false, "earlier start"},
+		"of another account":     {"i-1", aws.Sign(t, standin.Document("i-1", "1", region, start)), 0, false, `account "1"`},
+		"of another region":      {"i-1", aws.Sign(t, standin.Document("i-1", account, "us-east-1", start)), 0, false, `region "us-east-1"`},
+		"of another group":       {"i-9", aws.Sign(t, foreign), 0, false, "the group has no instance i-9"},
 		"not in base64":          {"i-1", good, 0, false, "no instance identity document that is signed"},
-		"cut off":                {"i-1", aws.sign(t, good)[:400], 0, false, "no instance identity document that is signed"},
-		"too long":               {"i-1", aws.sign(t, good+strings.Repeat(" ", 8000)), 0, false, "no instance identity document that is signed"},
-		"a document that is bad": {"i-1", aws.sign(t, "[]"), 0, false, "cannot be read"},
+		"cut off":                {"i-1", aws.Sign(t, good)[:400], 0, false, "no instance identity document that is signed"},
+		"too long":               {"i-1", aws.Sign(t, good+strings.Repeat(" ", 8000)), 0, false, "no instance identity document that is signed"},
+		"a document that is bad": {"i-1", aws.Sign(t, "[]"), 0, false, "cannot be read"},
 		"nothing":                {"i-1", "", 0, false, "no instance identity document that is signed"},
 	} {
 		now = start.Add(tc.after)
@@ -153,13 +76,13 @@ func TestVerify(t *testing.T) {
 		region, file, wants string
 		after               time.Duration
 	}{
-		"a certificate that has ended": {region, aws.file, "ended at 2200-01-01T12:00:00Z", end.Sub(start) + time.Hour},
-		"a short key":                  {region, short.file, "no RSA key of 2048 bits", 0},
+		"a certificate that has ended": {region, aws.File, "ended at 2200-01-01T12:00:00Z", end.Sub(start) + time.Hour},
+		"a short key":                  {region, short.File, "no RSA key of 2048 bits", 0},
 		"an unknown region":            {"mars-1", "", "no certificate of AWS for the identity documents of region mars-1", 0},
-		"no such file":                 {region, aws.file + ".no", "scaler.identity_certificate", 0},
+		"no such file":                 {region, aws.File + ".no", "scaler.identity_certificate", 0},
 	} {
 		now, d.now.region, d.opts.Certificate = start.Add(tc.after), tc.region, tc.file
-		_, err := d.Verify(t.Context(), "i-1", aws.sign(t, good), false)
+		_, err := d.Verify(t.Context(), "i-1", aws.Sign(t, good), false)
 		var unproved *scaler.Unproved
 		if err == nil || errors.As(err, &unproved) || !strings.Contains(err.Error(), tc.wants) {
 			t.Errorf("%s: %v", name, err)
@@ -187,21 +110,7 @@ func TestPublishedCertificates(t *testing.T) {
 
 // A machine's proof is what its metadata, read with a token of its second version, says of it.
 func TestOwnIdentity(t *testing.T) {
-	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Method == http.MethodPut && r.URL.Path == "/latest/api/token":
-			w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60")
-			fmt.Fprint(w, "session")
-		case r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session":
-			w.WriteHeader(http.StatusUnauthorized)
-		case r.URL.Path == "/latest/dynamic/instance-identity/rsa2048":
-			fmt.Fprint(w, "c2ln\nbmVk")
-		default:
-			w.WriteHeader(http.StatusNotFound)
-		}
-	}))
-	defer metadata.Close()
-	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", standin.Metadata(t, "c2ln\nbmVk"))
 	proof, err := OwnIdentity(t.Context())
 	if err != nil || proof != "c2ln\nbmVk" {
 		t.Errorf("%q, %v", proof, err)
