@@ -5,19 +5,15 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"reflect"
 	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
-	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
-	"github.com/quellhq/quell/switchback"
 )
 
 // Balancer spreads traffic over backends.
@@ -108,46 +104,81 @@ type Controller struct {
 	// called, so other goroutines read the copy in shown instead.
 	work sync.Mutex
 	compiled
-	cutting     bool           // shares are cut, or are returning to normal
-	fastReasons []quell.Reason // of the fast policy's last plan
-	composed    outcome        // of the last plan between two decisions
-	stored      [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
-	mem         memory
-	leading     bool
-	looked      bool                 // scaler and balancer have both answered at least once
-	refused     error                // the balancer obeys another controller
-	adopt       bool                 // the balancer's present weights must be adopted
-	forgot      bool                 // the memory was empty at the start: drains that people set at the balancer are adopted, too
-	begun       bool                 // the group has had instances
-	stepped     time.Time            // when the last step began
-	trained     map[string]time.Time // instances that were trained on, and until when their readings are not used
-	held        map[string]hold      // instances that a person took out of rotation, when scaler and balancer were last asked
-	first       bool                 // the memory was empty: this is a first start, unless own instances are found
-	marked      int                  // orders counted in the stored mark
-	unsaved     error                // why the memory could not be stored
-	behind      error                // why this controller is not the leader
-	finished    []string             // drained instances that are stopped when the step is over
-	ending      map[string]time.Time // instances that the scaler was told to stop, and when it had done so; zero: not yet
-	stuck       map[string]bool      // instances that the scaler could not stop
-	members     []quell.Member
-	unlisted    map[string]*unlisted // instances that the scaler no longer lists
-	status      Status               // as of the last decision
-	missed      map[string]time.Time // instances that are above the objective, and since when
-	missedSince time.Time            // since when some instance is
-	accounted   time.Time            // when the last period was entered into the budget
-	told        string               // the last decision that was logged
-	counts      counts
-	totals      totals                 // what metrics sum up
-	born        time.Time              // when this process made the controller
-	night       *nightTest             // a red-line test by night, in progress in this process
-	nightWaits  string                 // why there is none, in its window
-	clockWasSet bool                   // during the present window of such tests
-	turn        string                 // what the present replacement waits for
-	last        map[string]quell.State // states of instances in the last snapshot
-	settings    settingsActuator
+	standing
+	cutting
+	mem memory
+	stored
+	instances
+	misses
+	nights
+	reporting
+	settings settingsActuator
 
 	background sync.WaitGroup // goroutines that outlive a step
 	beat       tick.Beat      // of the loop in Run
+}
+
+// standing is whether this controller may act, and what it knows of the time before it.
+type standing struct {
+	leading bool
+	behind  error // why this controller is not the leader
+	refused error // the balancer obeys another controller
+	looked  bool  // scaler and balancer have both answered at least once
+	adopt   bool  // the balancer's present weights must be adopted
+	forgot  bool  // the memory was empty at the start: drains that people set at the balancer are adopted, too
+	first   bool  // the memory was empty: this is a first start, unless own instances are found
+	begun   bool  // the group has had instances
+}
+
+// cutting is what a fast policy does.
+type cutting struct {
+	cut         bool           // shares are cut, or are returning to normal
+	fastReasons []quell.Reason // of the fast policy's last plan
+	composed    outcome        // of the last plan between two decisions
+}
+
+// stored is what is known of the memory in the store.
+type stored struct {
+	originals [2]changes // what the main and the fast policy had changed when keepOriginals last stored the memory
+	marked    int        // orders counted in the stored mark
+	unsaved   error      // why the memory could not be stored
+}
+
+// instances is what this process knows of the group's instances, beside the memory.
+type instances struct {
+	members  []quell.Member
+	unlisted map[string]*unlisted   // those that the scaler no longer lists
+	last     map[string]quell.State // their states in the last snapshot
+	trained  map[string]time.Time   // those that were trained on, and until when their readings are not used
+	held     map[string]hold        // those that a person took out of rotation, when scaler and balancer were last asked
+	finished []string               // those that have drained, and are stopped when the step is over
+	ending   map[string]time.Time   // those that the scaler was told to stop, and when it had done so; zero: not yet
+	stuck    map[string]bool        // those that the scaler could not stop
+	turn     string                 // what the present replacement waits for
+}
+
+// misses is how long the objective has been missed.
+type misses struct {
+	missed      map[string]time.Time // instances that are above the objective, and since when
+	missedSince time.Time            // since when some instance is
+	accounted   time.Time            // when the last period was entered into the budget
+}
+
+// nights is what red-line tests by night need.
+type nights struct {
+	night       *nightTest // a test in progress in this process
+	nightWaits  string     // why there is none, in its window
+	stepped     time.Time  // when the last step began
+	clockWasSet bool       // during the present window of such tests
+}
+
+// reporting is what people and metrics are told.
+type reporting struct {
+	status Status // as of the last decision
+	told   string // the last decision that was logged
+	counts counts
+	totals totals    // what metrics sum up
+	born   time.Time // when this process made the controller
 }
 
 // StepLimit limits how long the scaler and the balancer may take in one step. A driver that hangs delays decisions but
@@ -168,8 +199,9 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		born: opts.Now(), ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{},
-		trained: map[string]time.Time{}, mem: newMemory()}
+		instances: instances{ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{},
+			trained: map[string]time.Time{}},
+		reporting: reporting{born: opts.Now()}, mem: newMemory()}
 	c.settings = settingsActuator{agents: opts.Agents, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err
@@ -241,87 +273,11 @@ func (c *Controller) Reports(instance string) bool {
 	return c.gather.reports(instance, c.now().Add(-3*c.sampling()))
 }
 
-// Alive returns an error if the loop of Run hangs: if it has not come round for longer than any step may take.
-func (c *Controller) Alive() error {
-	period := c.sampling()
-	return c.beat.Late(2*period + 3*StepLimit(period))
-}
-
-// Note records something that happened outside the controller as an event.
-func (c *Controller) Note(ctx context.Context, text string) {
-	c.work.Lock()
-	defer c.release()
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
-	c.event(ctx, text)
-}
-
 // Observe accepts a reading that arrived at the given time by this machine's clock.
 func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add(r, received) }
 
 // Reject counts a reading that broke a rule.
 func (c *Controller) Reject(err error) { c.gather.reject(err) }
-
-// Run makes one step per sampling period, when that period's readings should have arrived, until ctx ends. Between steps it checks the
-// instances more often. Errors of scaler and balancer are logged and the call is repeated. Run ends early only if the stored memory cannot
-// be read.
-func (c *Controller) Run(ctx context.Context) error {
-	defer c.background.Wait()
-	defer c.disown()
-	if err := c.enter(ctx); err != nil {
-		return err
-	}
-	c.tend(ctx)
-	next := c.nextStep(time.Time{})
-	soon, fast := c.nextFastStep(time.Time{})
-	for {
-		c.beat.Mark()
-		pause := min(life.Watch(c.sampling()), max(0, next.Sub(c.now())))
-		if fast {
-			pause = min(pause, max(0, soon.Sub(c.now())))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pause):
-		}
-		switch now := c.now(); {
-		case !now.Before(next):
-			c.Step(ctx)
-			next = c.nextStep(next)
-		case fast && !now.Before(soon):
-			c.FastStep(ctx)
-			soon, fast = c.nextFastStep(soon)
-		default:
-			c.tend(ctx)
-			if !fast { // a reload may have added a fast policy
-				soon, fast = c.nextFastStep(time.Time{})
-			}
-		}
-	}
-}
-
-// nextStep returns when the readings of the next period should have arrived.
-func (c *Controller) nextStep(last time.Time) time.Time {
-	period := c.sampling()
-	settle := tick.Settle(period)
-	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle)
-}
-
-// enter tries to become the leader. If the stored memory is damaged, enter fails for good, because a controller without its memory would
-// not know of a pause.
-func (c *Controller) enter(ctx context.Context) error {
-	c.work.Lock()
-	defer c.release()
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	if damaged := new(damagedError); errors.As(c.lead(limited), &damaged) {
-		return damaged
-	}
-	return nil
-}
-
-func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
 
 // samplingNow returns the sampling period in force. The caller holds c.work.
 func (c *Controller) samplingNow() time.Duration { return c.opts.Service.Sampling }
@@ -331,143 +287,8 @@ func (c *Controller) limit(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
-// finish carries out a plan within the time limit, and records the outcome.
-func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
-	pending := c.pending(view)
-	o := c.carryOut(limited, view, plan)
-	c.tell(plan, o)
-	c.record(ctx, view.snapshot, plan, o)
-	c.report(view, plan, o, pending)
-}
-
-// lead checks whether this controller may act. When it becomes the leader, it continues from what the previous leader stored.
-func (c *Controller) lead(ctx context.Context) error {
-	leading, err := true, error(nil)
-	if c.opts.Lead != nil {
-		leading, err = c.opts.Lead(ctx)
-	}
-	if err != nil {
-		c.failed("lease", err)
-	}
-	if leading && !c.leading {
-		if err = c.restore(ctx); err != nil {
-			c.failed("memory", err)
-			leading = false
-		}
-	}
-	if leading != c.leading {
-		c.log.Info("lease", "leading", leading)
-	}
-	c.leading, c.behind = leading, err
-	c.own(ctx)
-	return err
-}
-
-// decide computes a plan with the policy, the weights that people set and the fast policy's cuts.
-func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
-	s.Set(c.overrides())
-	c.inherit(&c.mem.State, c.opts.Service.Policy.Name)
-	if c.fast == nil { // the configuration no longer has a fast policy
-		c.inherit(&c.mem.Fast, "")
-		c.mem.Fast, c.mem.Factors, c.fastReasons = policy.State{}, nil, nil
-	}
-	if s.Turn = c.comparedTurn(); c.handedBack() {
-		c.mem.Factors, c.cutting = nil, false
-	}
-	s.Cut(c.mem.Factors)
-	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
-	c.takeBack(s, &plan)
-	if s.Turn != nil && s.Turn.Back {
-		switchback.HandBack(&plan, s)
-	}
-	if c.noModels != nil {
-		plan.Reasons = append(plan.Reasons, quell.Reason{Code: "no_models", Text: c.missing()})
-	}
-	return plan, state
-}
-
-// missing returns what the configured policy waits for.
-func (c *Controller) missing() string {
-	if c.opts.Models == nil {
-		return "no models yet: weights are equal and interference is not judged. Set `models:` to a file, or to learn (docs/guide.md#train)"
-	}
-	return fmt.Sprintf("%v: weights are equal and interference is not judged. Train and fit it (docs/guide.md#train)", c.noModels)
-}
-
-// carryOut applies the plan if this controller may act.
-func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
-	defer c.inform(ctx, view, plan)
-	if why := c.idle(); why != "" {
-		c.adopt = true // another controller decides: its weights are adopted when this one acts again
-		return outcome{why: why, would: c.asks(view, plan)}
-	}
-	c.keepOriginals(ctx, plan)
-	changes, err := c.apply(ctx, view, plan)
-	if len(changes) > 0 {
-		c.counts.decisions++
-	}
-	if err != nil {
-		c.failed("apply", err)
-		return outcome{changes: changes, why: "failed: " + err.Error()}
-	}
-	return outcome{changes: changes, applied: true}
-}
-
-// keepOriginals stores the memory before parameters of servers are ordered, if their values of before are not stored yet: after a kill the
-// changed values would count as those.
-func (c *Controller) keepOriginals(ctx context.Context, plan *quell.Plan) {
-	if len(plan.Settings) == 0 {
-		return
-	}
-	changed := [2]changes{c.mem.State.Changed(), c.mem.Fast.Changed()}
-	if reflect.DeepEqual(changed, c.stored) {
-		return
-	}
-	if c.remember(ctx); c.unsaved == nil {
-		c.stored = changed
-	}
-}
-
-// acting returns whether plans are carried out at present.
-func (c *Controller) acting() bool { return c.idle() == "" }
-
-// record stores the plan, the snapshot and the memory. It completes this even if the controller is told to end meanwhile. If the journal
-// fails, control continues.
-func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
-	if !c.leading {
-		return
-	}
-	ctx, cancel := c.limit(context.WithoutCancel(ctx))
-	defer cancel()
-	written := c.opts.Journal.Append(ctx, c.entry(plan, o))
-	if err := errors.Join(written, c.opts.Journal.AppendSnapshot(ctx, *s)); err != nil {
-		c.failed("journal", err) // report both errors together: if they alternated, each would be logged as new
-	}
-	c.totals.journaled(written, c.now())
-	c.remember(ctx)
-}
-
-// entry returns a plan as an entry of the journal.
-func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
-	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode,
-		Changes: o.changes}
-}
-
-// remember stores the memory.
-func (c *Controller) remember(ctx context.Context) {
-	c.watchFolder(ctx)
-	if c.unsaved = c.save(ctx); c.unsaved != nil {
-		c.failed("memory", c.unsaved)
-	}
-}
-
-// event records something that happened outside a plan.
-func (c *Controller) event(ctx context.Context, text string) {
-	c.log.Info(text)
-	entry := bus.Entry{At: c.now(), Kind: bus.EventEntry, Text: text, Mode: c.opts.Service.Mode}
-	err := c.opts.Journal.Append(ctx, entry)
-	if err != nil {
-		c.failed("journal", err)
-	}
-	c.totals.journaled(err, c.now())
+// release unlocks c.work and publishes the status.
+func (c *Controller) release() {
+	c.show()
+	c.work.Unlock()
 }

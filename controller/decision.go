@@ -67,3 +67,6 @@ func reasonsText(reasons []quell.Reason) string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// acting returns whether plans are carried out at present.
+func (c *Controller) acting() bool { return c.idle() == "" }

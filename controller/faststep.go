@@ -33,7 +33,7 @@ func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *q
 	c.mem.State = state
 	plan.Factor, plan.Settings, plan.Reasons = wanted.Factor, wanted.Settings, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)
-	c.cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
+	c.cut = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)
 	news = news || len(o.changes) > 0 || outage.Kind(o.why) != outage.Kind(c.composed.why) || !slices.Equal(o.would, c.composed.would)
 	if c.composed = o; !news {

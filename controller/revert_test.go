@@ -41,7 +41,7 @@ func newLeaving(t *testing.T) *leaving {
 	t.Helper()
 	l := &leaving{t: t, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), reported: map[string]map[string]float64{
 		"i1": {"apache.MaxRequestWorkers": 90, "php-fpm.pm.max_children": 20}, "i2": {"apache.MaxRequestWorkers": 90}, "i3": nil}}
-	l.Controller = &Controller{now: func() time.Time { return l.at }, leading: true}
+	l.Controller = &Controller{now: func() time.Time { return l.at }, standing: standing{leading: true}}
 	l.opts.Service.Sampling, l.opts.Service.Mode = 10*time.Second, quell.Act
 	st := changedState(t)
 	l.inherit(&st, "ice")

@@ -139,7 +139,7 @@ func (c *Controller) cutShares(r *round) {
 	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
 	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, withTimes(wanted.Reasons, c.fastReasons, snapshot.At)
-	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cutting {
+	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cut {
 		c.composed = outcome{}
 		c.keep(r.limited, r.view)
 		return

@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/setting"
+)
+
+func replyWith(v any) bus.Reply {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return bus.Reply{Error: err.Error()}
+	}
+	return bus.Reply{Body: body}
+}
+
+// change changes the memory, stores it and records an event. If the memory cannot be stored, the change is undone.
+func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
+	c.work.Lock()
+	defer c.release()
+	if !c.leading {
+		return bus.Reply{Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	before := c.mem
+	if err := alter(); err != nil {
+		return bus.Reply{Error: err.Error()}
+	}
+	c.mem.Orders++
+	err := c.save(ctx)
+	late := errors.Is(err, bus.ErrLater)
+	if err != nil && !late && !errors.Is(err, bus.ErrStoreClosed) {
+		c.mem = before
+		return bus.Reply{Error: err.Error()}
+	}
+	c.event(ctx, text)
+	if err != nil { // a full disk must not prevent a pause, so the memory is stored later
+		c.unsaved = err
+		c.failed("memory", err)
+		until := "there is disk space"
+		if late {
+			until = "the bus stores it"
+		}
+		text += "; it is in force, but until " + until + " a restart would forget it"
+	}
+	return replyWith(map[string]string{"done": text})
+}
+
+// forText says for how long a command changes something, "" if that has no end.
+func forText(cmd bus.Command) string {
+	if cmd.ForS == 0 {
+		return ""
+	}
+	return " for " + setting.FormatDuration(cmd.For())
+}
