@@ -54,11 +54,13 @@ func advicePagePart(ctx context.Context, dir, part string) error {
 	return writePage(dir, "advice", newAdviceFigures(d))
 }
 
-// playAdviceHours plays an hour with neighbours and a calm one for each seed.
+// playAdviceHours plays an hour with neighbours and a calm one for each kind and seed.
 func playAdviceHours(ctx context.Context, d *adviceData) error {
-	d.Hours = make([]adviceHourResult, 2*adviceSeeds)
+	const each = 2 * adviceSeeds
+	d.Hours = make([]adviceHourResult, each*len(adviceKinds))
 	return playAll(len(d.Hours), func(i int) (err error) {
-		d.Hours[i], err = playAdviceHour(ctx, uint64(adviceFirstSeed+i/2), i%2 == 1)
+		k := adviceKinds[i/each]
+		d.Hours[i], err = k.play(ctx, k.firstSeed+uint64(i%each/2), i%2 == 1)
 		fmt.Fprintf(os.Stderr, "advice: hour %d done\n", i+1)
 		return err
 	})
@@ -67,6 +69,7 @@ func playAdviceHours(ctx context.Context, d *adviceData) error {
 // adviceFigures are the figures of the page.
 type adviceFigures struct {
 	Noisy, Calm                     []adviceHourResult
+	ByRule                          []adviceRule
 	Neighbours, Quiet               []agentlessResult
 	Right, Still                    int
 	Compared                        []comparedResult
@@ -78,6 +81,19 @@ type adviceFigures struct {
 	Found, Alone, AtEnd int // looks that name the right server, that name no other one, whose conclusion names exactly it
 }
 
+// adviceRule sums the simulated hours under a rule.
+type adviceRule struct {
+	Balance                       string
+	Hours, Inside, Narrow, Saving int // Saving: in which acting saved something; Narrow: of these
+	Claimed, Saved                float64
+}
+
+func (r *adviceRule) add(h *adviceHourResult) {
+	r.Hours, r.Inside = r.Hours+1, r.Inside+count(h.Inside())
+	r.Narrow, r.Saving = r.Narrow+count(h.Saved() > 0 && h.Narrow()), r.Saving+count(h.Saved() > 0)
+	r.Claimed, r.Saved = r.Claimed+h.Claim.Value, r.Saved+h.Saved()
+}
+
 func newAdviceFigures(d adviceData) (f adviceFigures) {
 	for _, h := range d.Hours {
 		if h.Calm {
@@ -86,6 +102,10 @@ func newAdviceFigures(d adviceData) (f adviceFigures) {
 			continue
 		}
 		f.Noisy = append(f.Noisy, h)
+		if n := len(f.ByRule); n == 0 || f.ByRule[n-1].Balance != h.Balance {
+			f.ByRule = append(f.ByRule, adviceRule{Balance: h.Balance})
+		}
+		f.ByRule[len(f.ByRule)-1].add(&h)
 		f.Inside += count(h.Inside())
 		f.Narrow += count(h.Narrow())
 		f.AtLeast += count(h.Back.Low <= h.Saved())

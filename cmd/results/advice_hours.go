@@ -16,7 +16,7 @@ import (
 	"github.com/quellhq/quell/report"
 )
 
-// adviceScenario is an hour of four instances at half load. Neighbours are added by seed.
+// adviceScenario is an hour of four instances. Neighbours are added by seed.
 const adviceScenario = `
 scenario: advice
 duration: 1h
@@ -27,33 +27,53 @@ service:
   group: {min: 4, max: 4, startup: 10s}
 hosts: [{id: h, count: 4, network: 40Mbps}]
 instances: {start: 4, fixed: 4, startup: 1s}
-workload: {kind: file, arrivals: poisson, size: 50KB, load: 1.9}
+workload: {kind: file, arrivals: poisson, size: 50KB, load: %g}
 timeline:%s
-runs: [{policy: static, scheduling: leastconn, fixed: 4}, {policy: prima, scheduling: leastconn, fixed: 4}]
+runs: [{policy: static, scheduling: %s, fixed: 4}, {policy: prima, scheduling: %s, fixed: 4%s}]
 `
 
-// adviceHour returns the scenario of a seed. In a calm hour nobody disturbs.
-func adviceHour(seed uint64, calm bool) (*scenario.Scenario, error) {
-	timeline := ""
+// adviceKind is a kind of simulated hours.
+type adviceKind struct {
+	balance     string
+	firstSeed   uint64
+	load        float64 // of the four links together
+	least, more float64 // neighbours' use
+	learns      bool    // PRIMA has no models at the beginning; else it is trained
+}
+
+// The kinds of hours. Under round robin, nothing but weights keeps requests from an instance beside neighbours.
+var adviceKinds = []adviceKind{
+	{balance: "leastconn", firstSeed: adviceFirstSeed, load: 1.9, least: 0.35, more: 0.35},
+	{balance: "roundrobin", firstSeed: adviceFirstSeed + 100, load: 1.4, least: 0.4, more: 0.2, learns: true},
+}
+
+// hour returns the scenario of a seed. In a calm hour nobody disturbs.
+func (k adviceKind) hour(seed uint64, calm bool) (*scenario.Scenario, error) {
+	timeline, models := "", ""
 	rng := rand.New(rand.NewPCG(seed, 44))
 	for at := 60 + rng.IntN(120); !calm && at < 3500; at += 150 + rng.IntN(300) {
-		host, use, lasts := 1+rng.IntN(4), 0.35+0.35*rng.Float64(), 60+rng.IntN(200)
+		host, use, lasts := 1+rng.IntN(4), k.least+k.more*rng.Float64(), 60+rng.IntN(200)
 		timeline += fmt.Sprintf("\n  - {at: %ds, interfere: {host: h%d, resource: network, use: %.2f}}", at, host, use)
 		timeline += fmt.Sprintf("\n  - {at: %ds, interfere: {host: h%d, resource: network, use: 0}}", min(at+lasts, 3590), host)
 		at += lasts
 	}
 	if timeline == "" {
-		timeline = " [{at: 1s, load: 1.9}]"
+		timeline = fmt.Sprintf(" [{at: 1s, load: %g}]", k.load)
 	}
-	return scenario.Parse("advice.yaml", []byte(strings.TrimSpace(fmt.Sprintf(adviceScenario, timeline))))
+	if k.learns {
+		models = ", models: learn"
+	}
+	return scenario.Parse("advice.yaml", []byte(strings.TrimSpace(
+		fmt.Sprintf(adviceScenario, k.load, timeline, k.balance, k.balance, models))))
 }
 
 // adviceHourResult compares what a report claims with what acting did.
 type adviceHourResult struct {
 	Seed    uint64          `json:"seed"`
 	Calm    bool            `json:"calm"`
-	MissedS float64         `json:"missed_s"` // without acting
-	ActedS  float64         `json:"acted_s"`  // with acting
+	Balance string          `json:"balance,omitempty"` // the balancer's rule
+	MissedS float64         `json:"missed_s"`          // without acting
+	ActedS  float64         `json:"acted_s"`           // with acting
 	Verdict report.Verdict  `json:"verdict"`
 	Claim   report.Estimate `json:"claim"`
 	Looking report.Verdict  `json:"looking_back"` // of the report about the hour in which was acted
@@ -72,14 +92,16 @@ func (r *adviceHourResult) Inside() bool {
 // Narrow returns whether the interval is at most half of the claimed saving.
 func (r *adviceHourResult) Narrow() bool { return r.Claim.High-r.Claim.Low <= r.Claim.Value/2 }
 
-func playAdviceHour(ctx context.Context, seed uint64, calm bool) (r adviceHourResult, err error) {
-	sc, err := adviceHour(seed, calm)
+func (k adviceKind) play(ctx context.Context, seed uint64, calm bool) (r adviceHourResult, err error) {
+	sc, err := k.hour(seed, calm)
 	if err != nil {
 		return r, err
 	}
-	models, err := simulatedModels(ctx, sc, seed)
-	if err != nil {
-		return r, err
+	var models *model.Models
+	if !k.learns {
+		if models, err = simulatedModels(ctx, sc, seed); err != nil {
+			return r, err
+		}
 	}
 	advised, err := playAdvised(ctx, sc, models, seed)
 	if err != nil {
@@ -89,7 +111,7 @@ func playAdviceHour(ctx context.Context, seed uint64, calm bool) (r adviceHourRe
 	if err != nil {
 		return r, err
 	}
-	r = adviceHourResult{Seed: seed, Calm: calm, MissedS: advised.MissedS, ActedS: acted.MissedS, Verdict: advised.Verdict,
+	r = adviceHourResult{Seed: seed, Calm: calm, Balance: k.balance, MissedS: advised.MissedS, ActedS: acted.MissedS, Verdict: advised.Verdict,
 		Claim: advised.Advised.SavedS, Looking: acted.Verdict, Back: acted.Acted.SavedS, Says: advised.Sentence}
 	return r, nil
 }
@@ -104,7 +126,10 @@ func adviceCollector(service quell.Service) *report.Collector {
 func playAdvised(ctx context.Context, sc *scenario.Scenario, models *model.Models, seed uint64) (*report.Report, error) {
 	service := sc.Service
 	service.Mode = quell.Advise
-	engine, err := table.All.NewEngine(service, models)
+	engine, err := table.All.NewLearningEngine(service, nil)
+	if models != nil {
+		engine, err = table.All.NewEngine(service, models)
+	}
 	if err != nil {
 		return nil, err
 	}

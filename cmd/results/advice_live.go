@@ -22,10 +22,35 @@ type liveHours struct {
 	Hours    []adviceLiveHour `json:"hours"`
 }
 
-// Inside counts the hours in which what acting saved lies in the report's interval.
+// Present are the hours that the present report judged.
+func (h *liveHours) Present() (list []adviceLiveHour) {
+	for _, hour := range h.Hours {
+		if !hour.Former {
+			list = append(list, hour)
+		}
+	}
+	return list
+}
+
+// Inside counts these in which what acting saved lies in the report's interval.
 func (h *liveHours) Inside() (n int) {
-	for i := range h.Hours {
-		n += count(h.Hours[i].Inside())
+	for _, hour := range h.Present() {
+		n += count(hour.Inside())
+	}
+	return n
+}
+
+// Saving counts these in which acting saved something, and Narrow those of them with an interval of at most half of the claim.
+func (h *liveHours) Saving() (n int) {
+	for _, hour := range h.Present() {
+		n += count(hour.Saved() > 0)
+	}
+	return n
+}
+
+func (h *liveHours) Narrow() (n int) {
+	for _, hour := range h.Present() {
+		n += count(hour.Saved() > 0 && hour.Narrow())
 	}
 	return n
 }
@@ -48,12 +73,13 @@ type adviceLiveHour struct {
 	Neighbours int               `json:"neighbours"`
 	Requests   float64           `json:"requests"` // while advising
 	Failed     int               `json:"failed"`   // of both halves
+	Former     bool              `json:"former"`   // judged by the report as it was before these hours showed what it lacks
 }
 
 // Times of a live hour.
 const (
 	liveLearns = 60 * time.Second  // without neighbours, until the first half
-	liveLasts  = 250 * time.Second // of each half
+	liveLasts  = 200 * time.Second // of each half
 	liveGap    = 12 * time.Second  // between the halves
 )
 
