@@ -33,6 +33,7 @@ type natsNode struct {
 	Route  string
 	Routes []string
 	Dir    string
+	Config string // a file with all of this; "": none
 
 	proc *proc
 }
@@ -45,17 +46,28 @@ const (
 // serveNode runs a node's process, until its parent ends or asks it to end.
 func serveNode(text string) int {
 	var n natsNode
-	err := json.Unmarshal([]byte(text), &n)
+	if err := json.Unmarshal([]byte(text), &n); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	host, port := splitPort(n.Listen)
 	_, route := splitPort(n.Route)
-	var s *server.Server
-	if err == nil {
-		s, err = server.NewServer(&server.Options{
-			ServerName: n.Name, Host: host, Port: port, JetStream: true, StoreDir: n.Dir, NoLog: true,
+	var options *server.Options
+	var err error
+	if n.Config != "" {
+		options, err = server.ProcessConfigFile(n.Config)
+	} else {
+		options = &server.Options{
+			ServerName: n.Name, Host: host, Port: port, JetStream: true, StoreDir: n.Dir,
 			JetStreamMaxStore: 1 << 30, JetStreamMaxMemory: 64 << 20,
 			Cluster: server.ClusterOpts{Name: "test", Host: host, Port: route, Advertise: nowhere, PoolSize: -1},
 			Routes:  server.RoutesFromStr("nats://" + strings.Join(n.Routes, ",nats://")),
-		})
+		}
+	}
+	var s *server.Server
+	if err == nil {
+		options.NoLog = true
+		s, err = server.NewServer(options)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -132,15 +144,15 @@ func newClustered(t *testing.T) *clustered {
 	return c
 }
 
-func (c *clustered) startNode(n *natsNode) {
-	c.t.Helper()
+func (r *rig) startNode(n *natsNode) {
+	r.t.Helper()
 	text, err := json.Marshal(n)
 	if err != nil {
-		c.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], string(text))
 	cmd.Env = append(os.Environ(), roleVariable+"="+nodeRole)
-	n.proc = c.launch(n.Name, cmd)
+	n.proc = r.launch(n.Name, cmd)
 }
 
 // service starts controllers, balancer, machines and agents.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,6 +28,7 @@ import (
 // ec2 is an Auto Scaling group of a stand-in for AWS, whose instances are addresses of this machine, where one server answers for all.
 type ec2 struct {
 	*rig
+	name   string
 	group  *autoscaling.Client
 	api    string // of AWS, for the controller
 	signer standin.Signer
@@ -38,7 +40,7 @@ const ec2Account, ec2Region = "123456789012", "eu-west-1"
 func newEC2(t *testing.T, instances int32) *ec2 {
 	t.Helper()
 	moto := standin.Moto(t)
-	e := &ec2{rig: newRig(t, ""), signer: standin.NewSigner(t, 2048, time.Now().Add(time.Hour))}
+	e := &ec2{rig: newRig(t, ""), name: t.Name(), signer: standin.NewSigner(t, 2048, time.Now().Add(time.Hour))}
 	listener, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
@@ -52,11 +54,11 @@ func newEC2(t *testing.T, instances int32) *ec2 {
 		})}
 	e.group = autoscaling.NewFromConfig(config)
 	_, err = e.group.CreateLaunchConfiguration(t.Context(), &autoscaling.CreateLaunchConfigurationInput{
-		LaunchConfigurationName: sdk.String("web"), ImageId: sdk.String("ami-12c6146b"), InstanceType: sdk.String("t3.medium"),
+		LaunchConfigurationName: &e.name, ImageId: sdk.String("ami-12c6146b"), InstanceType: sdk.String("t3.medium"),
 	})
 	if err == nil {
 		_, err = e.group.CreateAutoScalingGroup(t.Context(), &autoscaling.CreateAutoScalingGroupInput{
-			AutoScalingGroupName: sdk.String("web"), LaunchConfigurationName: sdk.String("web"), AvailabilityZones: []string{ec2Region + "a"},
+			AutoScalingGroupName: &e.name, LaunchConfigurationName: &e.name, AvailabilityZones: []string{ec2Region + "a"},
 			MinSize: sdk.Int32(1), MaxSize: sdk.Int32(10), DesiredCapacity: &instances,
 		})
 	}
@@ -103,8 +105,8 @@ func (e *ec2) size(instances int) {
 mode: act
 group: {min: %d, max: %d, startup: 30s}
 probe: {capacity: 40Mbps}
-scaler: {kind: aws, group: web, region: %s, endpoint: %q, port: %d, every: 1s, join_within: 1h, identity_certificate: %q}
-`, instances, instances, ec2Region, e.api, e.port, e.signer.File))
+scaler: {kind: aws, group: %s, region: %s, endpoint: %q, port: %d, every: 1s, join_within: 1h, identity_certificate: %q}
+`, instances, instances, e.name, ec2Region, e.api, e.port, e.signer.File))
 }
 
 // startController starts one with credentials of AWS.
@@ -118,11 +120,21 @@ func (e *ec2) startController() *proc {
 // boot starts the agent of an instance whose metadata have this proof.
 func (e *ec2) boot(name, instance, proof string) *proc {
 	e.t.Helper()
-	config := e.machine(name, instance)
-	text := strings.Replace(e.text(config), "join: web.join", "proof: aws", 1)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	return e.bootWith(e.instance(name, instance, "proof: aws"), proof)
+}
+
+// instance writes the configuration of an agent that joins so.
+func (e *ec2) instance(name, instance, by string) (config string) {
+	e.t.Helper()
+	config = e.machine(name, instance)
+	if err := os.WriteFile(config, []byte(strings.Replace(e.text(config), "join: web.join", by, 1)), 0o600); err != nil {
 		e.t.Fatal(err)
 	}
+	return config
+}
+
+func (e *ec2) bootWith(config, proof string) *proc {
+	e.t.Helper()
 	cmd := exec.Command(quellProgram, "agent", "--config", config)
 	cmd.Env = append(os.Environ(), "AWS_EC2_METADATA_SERVICE_ENDPOINT="+standin.Metadata(e.t, proof))
 	return e.launch("agent", cmd)
@@ -173,4 +185,53 @@ func TestEC2InstancesJoin(t *testing.T) {
 		return has(said, "refused the credential of sensor "+gone, "it was revoked"), said
 	})
 	e.awaitReports(s.Instances[0].ID)
+}
+
+// TestEC2InstancesJoinOverAnExternalNATS is the same where the bus is a NATS server of its own, with the configuration that Quell prints
+// for it: controller, balancer and agent work over it, and nobody gets in without a credential.
+func TestEC2InstancesJoinOverAnExternalNATS(t *testing.T) {
+	t.Parallel()
+	e := newEC2(t, 1)
+	e.size(1)
+	groups, err := e.group.DescribeAutoScalingGroups(t.Context(), &autoscaling.DescribeAutoScalingGroupsInput{
+		AutoScalingGroupNames: []string{e.name},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := *groups.AutoScalingGroups[0].Instances[0].InstanceId
+	with, without := e.instance("with", id, "proof: aws, join: prove.creds"), e.instance("without", id, "proof: aws")
+	text := strings.Replace(e.text(e.config), fmt.Sprintf("bus: {listen: %q}", e.bus), fmt.Sprintf("bus: {url: \"nats://%s\"}", e.bus), 1)
+	if err := os.WriteFile(e.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made := func(args ...string) string {
+		t.Helper()
+		out, status := e.quell(append(append([]string{"credentials"}, args...), "--config", e.config)...)
+		if status != 0 {
+			t.Fatal(out)
+		}
+		return out
+	}
+	made("controller")
+	made("balancer", "balancer")
+	made("prove", "aws", "--out", filepath.Join(e.dir, "prove.creds"))
+	n := &natsNode{Name: "nats", Config: filepath.Join(e.dir, "nats.conf")}
+	own := fmt.Sprintf("listen: %q\njetstream: {store_dir: %q}\n", e.bus, filepath.Join(e.dir, "nats"))
+	if err := os.WriteFile(n.Config, []byte(own+made("nats")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.startNode(n)
+	e.startController()
+	e.start("balancer")
+	e.awaitStatus("an instance", func(s controller.Status) bool { return len(s.Instances) == 1 })
+	proof := e.signer.Sign(t, e.document(id, ec2Account, ec2Region))
+	stranger := e.bootWith(without, proof)
+	e.await("an agent without a credential to be kept out", func() (bool, any) {
+		said := stranger.said()
+		return has(said, "no credential for the bus"), said
+	})
+	stranger.kill(t)
+	e.bootWith(with, proof)
+	e.awaitReports(id)
 }
