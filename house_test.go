@@ -33,7 +33,7 @@ const (
 var manyMethods = map[string]int{
 	"controller.Controller": 193, "bus.Conn": 63, "policy/prima.plan": 61, "middleware.Driver": 53, "balancer/haproxy.Driver": 49,
 	"balancer/builtin.Server": 41, "policy.Table": 40, "scaler/kubernetes.Driver": 40, "scaler/process.Driver": 36, "policy/ice.plan": 35,
-	"policy.Member": 34, "bus/auth.Keyring": 31, "config.File": 30, "config.Drivers": 27, "balancer/lvs.Driver": 27, "policy/acs.hostCaps": 26,
+	"policy.Member": 34, "bus/auth.Keyring": 31, "config.File": 30, "balancer/lvs.Driver": 27, "policy/acs.hostCaps": 26,
 	"policy.guarded": 26, "policy.Group": 26, "cmd/quell.labRun": 29,
 }
 
@@ -102,7 +102,7 @@ func TestPackagesAreSmall(t *testing.T) {
 			t.Errorf("%s has %d lines without tests: divide it, or say in ARCHITECTURE.md why it has more than %d", name, lines, maxLines)
 		case large && lines > limit:
 			t.Errorf("%s has %d lines, and ARCHITECTURE.md allows %d: take a piece out of it", name, lines, limit)
-		case large && (lines <= maxLines || lines < limit-300):
+		case large && lines < limit-300:
 			t.Errorf("%s has %d lines only: lower its limit of %d in ARCHITECTURE.md, or take out its row", name, lines, limit)
 		}
 	}

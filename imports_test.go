@@ -67,9 +67,10 @@ var mayImport = map[string][]string{
 	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host": {".", "bus", "policy", "policy/table", "sensor", "internal/connlimit", "internal/lockfile", "internal/outage",
 		"internal/tick"},
-	"bus": {".", "bus/auth", "bus/subjects", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage",
+	"bus": {".", "bus/auth", "bus/pack", "bus/subjects", "internal/connlimit", "internal/lockfile", "internal/namedfile", "internal/outage",
 		"internal/strictjson", "internal/terminal"},
 	"bus/auth":     {".", "bus/subjects", "internal/atomicfile", "internal/lockfile", "internal/terminal"},
+	"bus/pack":     {},
 	"bus/subjects": {"."},
 
 	// Act.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/internal/outage"
 )
 
@@ -67,7 +68,7 @@ type Conn struct {
 	log    *slog.Logger
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	packer *packer
+	packer *pack.Packer
 	noise  outage.Kinds // errors that the server or the library reports while the connection stays up
 
 	mu        sync.Mutex
@@ -113,7 +114,7 @@ func newConn(opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPacker()
+	p, err := pack.New()
 	if err != nil {
 		return nil, err
 	}

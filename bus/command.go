@@ -14,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/bus/subjects"
 	"github.com/quellhq/quell/internal/strictjson"
 	"github.com/quellhq/quell/internal/terminal"
@@ -335,24 +336,24 @@ func (c *Conn) exchange(ctx context.Context, subject string, data []byte) (Reply
 	if err := c.nc.PublishRequest(subject, inbox, data); err != nil {
 		return Reply{}, err
 	}
-	var whole assembler
+	var whole pack.Assembler
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
 			return Reply{}, err
 		}
-		p, err := parsePart(m.Header.Get(partHeader))
+		p, err := pack.ParsePart(m.Header.Get(pack.Header))
 		if err != nil {
 			return Reply{}, err
 		}
-		if packed, complete := whole.add(p, m.Data); complete {
+		if packed, complete := whole.Add(p, m.Data); complete {
 			return c.decodeReply(packed)
 		}
 	}
 }
 
 func (c *Conn) decodeReply(packed []byte) (r Reply, err error) {
-	data, err := c.packer.unpack(packed)
+	data, err := c.packer.Unpack(packed)
 	if err != nil {
 		return r, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/bus/subjects"
 )
 
@@ -65,7 +66,7 @@ const (
 	mostBuffered     = 16 << 20 // and discarded at this size, when writing keeps failing
 	plansStream      = "quell_plans_"
 	snapshotsStream  = "quell_snapshots_"
-	snapshotTooLarge = maxValue - flushBytes
+	snapshotTooLarge = pack.MaxValue - flushBytes
 	appending        = "append to the journal" // in messages
 	keepingSnapshots = "journal snapshots"
 )

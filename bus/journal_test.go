@@ -19,6 +19,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -190,7 +191,7 @@ func TestARecordThatIsStoredTwiceCountsOnce(t *testing.T) {
 	j := journal(t, embedded(t), JournalOptions{})
 	appendEvents(t, j, 1)
 	long := event(1)
-	long.Text = hex.EncodeToString(noise(1, 2*chunkBytes))
+	long.Text = hex.EncodeToString(noise(1, 2*pack.ChunkBytes))
 	for _, e := range []Entry{long, event(2)} {
 		record, err := j.encode(e)
 		if err != nil {
@@ -240,7 +241,7 @@ func TestUnfinishedEntriesAreIgnored(t *testing.T) {
 	appendEvents(t, j, 1)
 	// This message is all that a writer leaves behind if it is killed after the first message of an entry.
 	unfinished := func() {
-		msgs, err := j.entries.prepare(noise(1, 2*chunkBytes), epoch.Add(time.Hour))
+		msgs, err := j.entries.prepare(noise(1, 2*pack.ChunkBytes), epoch.Add(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,7 +392,7 @@ func TestLargeSnapshotsAreWrittenAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := stream.CachedInfo().State; s.Msgs < 2 || s.Bytes/s.Msgs > chunkBytes+headerBytes {
+	if s := stream.CachedInfo().State; s.Msgs < 2 || s.Bytes/s.Msgs > pack.ChunkBytes+pack.HeaderBytes {
 		t.Errorf("%d messages of %d bytes together", s.Msgs, s.Bytes)
 	}
 }

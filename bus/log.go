@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/pack"
 )
 
 // untilHeader holds the newest time in a record, in nanoseconds since 1970, so that a reader can skip old records
@@ -41,7 +42,7 @@ func contentOf(disk int64) int64 {
 		smallBlock, largeBlock = 4 << 20, 8 << 20
 		largeFrom              = 4 * largeBlock
 	)
-	slack := int64(chunkBytes + headerBytes)
+	slack := int64(pack.ChunkBytes + pack.HeaderBytes)
 	if disk >= largeFrom {
 		return disk - largeBlock - slack
 	}
@@ -69,7 +70,7 @@ func (l *recordLog) prepare(record []byte, until time.Time) ([]*nats.Msg, error)
 	}
 	for _, m := range msgs {
 		m.Header.Set(untilHeader, strconv.FormatInt(until.UnixNano(), 10))
-		m.Header.Set(nats.MsgIdHdr, m.Header.Get(partHeader)) // the server drops a message that it has stored in the last two minutes
+		m.Header.Set(nats.MsgIdHdr, m.Header.Get(pack.Header)) // the server drops a message that it has stored in the last two minutes
 	}
 	return msgs, nil
 }
@@ -92,7 +93,7 @@ func (l *recordLog) store(ctx context.Context, msgs []*nats.Msg) error {
 // space returns an upper limit of the space that messages take on disk.
 func space(msgs []*nats.Msg) (bytes int64) {
 	for _, m := range msgs {
-		bytes += int64(len(m.Data)) + headerBytes
+		bytes += int64(len(m.Data)) + pack.HeaderBytes
 	}
 	return bytes
 }
@@ -133,7 +134,7 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 	}
 	defer messages.Stop()
 	var (
-		whole   assembler
+		whole   pack.Assembler
 		damaged []error
 		behind  bool // the server that reads lags behind the leader
 	)
@@ -147,7 +148,7 @@ func (l *recordLog) read(ctx context.Context, since time.Time, after uint64, fn 
 			return err
 		}
 		if packed, complete := l.take(&whole, m, since); complete {
-			record, err := l.conn.packer.unpack(packed)
+			record, err := l.conn.packer.Unpack(packed)
 			if err != nil {
 				damaged = append(damaged, fmt.Errorf("record %d: %w", seq, err))
 			} else if err := fn(seq, record); err != nil {
@@ -216,15 +217,15 @@ func next(ctx context.Context, messages jetstream.MessagesContext, behind bool) 
 	return m, meta.Sequence.Stream, meta.NumPending, nil
 }
 
-// take passes a message to the assembler unless its record is too old. Messages that are not Quell's are skipped.
-func (l *recordLog) take(whole *assembler, m jetstream.Msg, since time.Time) (packed []byte, complete bool) {
+// take passes a message to the pack.Assembler unless its record is too old. Messages that are not Quell's are skipped.
+func (l *recordLog) take(whole *pack.Assembler, m jetstream.Msg, since time.Time) (packed []byte, complete bool) {
 	until, err := strconv.ParseInt(m.Headers().Get(untilHeader), 10, 64)
 	if err != nil {
 		return nil, false
 	}
-	p, err := parsePart(m.Headers().Get(partHeader))
+	p, err := pack.ParsePart(m.Headers().Get(pack.Header))
 	if err != nil || time.Unix(0, until).Before(since) {
 		return nil, false
 	}
-	return whole.add(p, m.Data())
+	return whole.Add(p, m.Data())
 }

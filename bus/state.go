@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/bus/subjects"
 )
 
@@ -98,7 +99,7 @@ func (s *State) Put(ctx context.Context, key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	packed, err := s.conn.packer.pack(value)
+	packed, err := s.conn.packer.Pack(value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -134,7 +135,7 @@ func (s *State) put(ctx context.Context, name string, packed []byte) error {
 		head.Slot = old.Slot
 		return s.writeHead(ctx, kv, name, head, packed, old.revision)
 	}
-	chunks := split(packed, s.conn.chunkSize())
+	chunks := pack.Split(packed, s.conn.chunkSize())
 	for i, chunk := range chunks {
 		if err := s.write(ctx, kv, chunkKey(name, head.Slot, i), append([]byte(head.ID), chunk...)); err != nil {
 			return err
@@ -251,7 +252,7 @@ func (s *State) fetch(ctx context.Context, key string) (value []byte, id string,
 	if err != nil {
 		return nil, "", s.conn.explain(doing, err)
 	}
-	if value, err = s.conn.packer.unpack(packed); err != nil {
+	if value, err = s.conn.packer.Unpack(packed); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", doing, err)
 	}
 	return value, id, nil

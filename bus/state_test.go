@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus/pack"
 )
 
 func state(t testing.TB, c *Conn) *State {
@@ -34,7 +35,7 @@ func TestStateKeepsTheLastValue(t *testing.T) {
 	if _, err := s.Get(t.Context(), "policy"); !errors.Is(err, quell.ErrNoData) {
 		t.Errorf("before the first Put: %v", err)
 	}
-	for i, size := range []int{0, 10, 3 << 20, chunkBytes, chunkBytes - 100, 2 << 20, 1, 3 << 20} {
+	for i, size := range []int{0, 10, 3 << 20, pack.ChunkBytes, pack.ChunkBytes - 100, 2 << 20, 1, 3 << 20} {
 		want := noise(uint64(i), size)
 		if err := s.Put(t.Context(), "policy", want); err != nil {
 			t.Fatal(err)
@@ -46,7 +47,7 @@ func TestStateKeepsTheLastValue(t *testing.T) {
 	if _, err := s.Get(t.Context(), "other"); !errors.Is(err, quell.ErrNoData) {
 		t.Errorf("another key: %v", err)
 	}
-	wantWords(t, s.Put(t.Context(), "policy", make([]byte, maxValue+1)), "at most")
+	wantWords(t, s.Put(t.Context(), "policy", make([]byte, pack.MaxValue+1)), "at most")
 	wantWords(t, s.Put(t.Context(), "", nil), "needs a name")
 }
 
@@ -96,7 +97,7 @@ func TestStateIsLikeAVariable(t *testing.T) {
 
 func TestAWriterThatDiesLeavesTheOldValue(t *testing.T) {
 	s := state(t, embedded(t))
-	want := noise(1, 2*chunkBytes)
+	want := noise(1, 2*pack.ChunkBytes)
 	if err := s.Put(t.Context(), "k", want); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestReadersSeeWholeValues(t *testing.T) {
 func TestStateSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	first := startServer(t, ServerOptions{StoreDir: dir})
-	want := noise(7, 3*chunkBytes)
+	want := noise(7, 3*pack.ChunkBytes)
 	if err := state(t, connect(t, Options{Server: first})).Put(t.Context(), "k", want); err != nil {
 		t.Fatal(err)
 	}

@@ -17,19 +17,8 @@ var (
 	hostPart    = append([]string{"sampling", "probe"}, contactPart...)
 )
 
-// LoadContact reads what a command needs to reach the controller of a service: the sections service, bus and data. Mistakes in the
-// rest of the file are returned with it but do not stop the command, because pause and override must work while somebody is still
-// editing the file. An error means that service or bus cannot be read, and lists every mistake.
-func (t Drivers) LoadContact(path string) (*File, setting.Problems, error) {
-	data, err := yaml.ReadFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	return t.ParseContact(path, data)
-}
-
 // LoadLocal reads what a command needs to reach an agent of this machine that runs a policy: the key data. Mistakes in the rest of
-// the file are returned as in LoadContact.
+// the file are returned as in LoadContacts.
 func (t Drivers) LoadLocal(path string) (*File, setting.Problems, error) {
 	data, err := yaml.ReadFile(path)
 	if err != nil {
@@ -39,19 +28,13 @@ func (t Drivers) LoadLocal(path string) (*File, setting.Problems, error) {
 }
 
 // LoadHost reads what an emulated machine needs to know about its service: the sections service, bus, data, sampling and probe.
-// Mistakes in the rest of the file do not stop the machine; they are returned as in LoadContact.
+// Mistakes in the rest of the file do not stop the machine; they are returned as in LoadContacts.
 func (t Drivers) LoadHost(path string) (*File, setting.Problems, error) {
 	data, err := yaml.ReadFile(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	return t.parsePart(path, data, hostPart)
-}
-
-// ParseContact is LoadContact for a file that has already been read. Only Path, Service.Name, Bus and Data of the
-// result are valid.
-func (t Drivers) ParseContact(name string, data []byte) (*File, setting.Problems, error) {
-	return t.parsePart(name, data, contactPart)
 }
 
 // parsePart reads only the named sections of a file. A mistake in these sections is an error; mistakes in others are returned as

@@ -24,7 +24,7 @@ func TestContactDespiteMistakes(t *testing.T) {
 		"a tab":            {head + "guard:\n\tfloor: 5%\n", "not valid YAML"},
 		"a block of a bus": {"slo: [\nbus:\n  # where it is\n  url: nats://h:1\n\n  token: x\nservice: video\n", "not valid YAML"},
 	} {
-		f, mistakes, err := drivers.ParseContact("/etc/quell/quell.yaml", []byte(c.text))
+		f, mistakes, err := drivers.parsePart("/etc/quell/quell.yaml", []byte(c.text), contactPart)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -72,7 +72,7 @@ func TestContactRefused(t *testing.T) {
 		"a bus that ends not": {"service: video\nbus: {url: 'nats://h:1'\nmode: act\n", "not valid YAML"},
 		"a list":              {"- service\n", "must be a map"},
 	} {
-		_, _, err := drivers.ParseContact("quell.yaml", []byte(c.text))
+		_, _, err := drivers.parsePart("quell.yaml", []byte(c.text), contactPart)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}

@@ -457,7 +457,7 @@ func TestAFileWithoutAService(t *testing.T) {
 	}
 	for name, load := range map[string]func(string) error{
 		"a process of a service": func(path string) error { _, err := drivers.Load(path); return err },
-		"a command to it":        func(path string) error { _, _, err := drivers.LoadContact(path); return err },
+		"a command to it":        func(path string) error { _, err := drivers.LoadContacts(path); return err },
 	} {
 		var user *quell.UserError
 		if err := load(path); !errors.As(err, &user) || !strings.Contains(err.Error(), "names no service") {

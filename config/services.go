@@ -245,8 +245,10 @@ type Contacts struct {
 	Several  bool
 }
 
-// LoadContacts is LoadContact for a configuration that may name several services. A service whose file cannot be read does not concern the
-// others.
+// LoadContacts reads what a command needs to reach the controllers of a configuration's services: the sections service, bus and data.
+// Mistakes in the rest of a file are returned with it but do not stop the command, because pause and override must work while somebody is
+// still editing the file. An error means that service or bus cannot be read, and lists every mistake. Of several services, one whose file
+// cannot be read does not concern the others.
 func (t Drivers) LoadContacts(path string) (*Contacts, error) {
 	data, err := yaml.ReadFile(path)
 	if err != nil {
