@@ -117,7 +117,7 @@ var mayImport = map[string][]string{
 	"config": {".", "balancer", "config/yaml", "setting", "limit", "loadgen", "middleware", "policy", "policy/table", "internal/webfile",
 		"probe/local", "scaler", "sensor", "sensor/credits", "sensor/served"},
 	"config/yaml": {".", "internal/namedfile", "setting"},
-	"controller": {".", "budget", "bus", "life", "model", "redline", "switchback", "internal/outage", "policy", "setting",
+	"controller": {".", "agentless", "budget", "bus", "life", "model", "redline", "switchback", "internal/outage", "policy", "setting",
 		"internal/tick"},
 	"diagnose": {".", "controller"},
 	"tell":     {".", "controller"},

@@ -24,7 +24,7 @@ var (
 // Every code with which policies, controller or simulator give a reason is declared, and every declared code is given.
 func TestReasonsAreDeclaredOnce(t *testing.T) {
 	given, words := map[string]string{}, map[string]bool{}
-	for _, dir := range []string{"policy", "controller", "switchback", "lab/sim"} {
+	for _, dir := range []string{"policy", "controller", "agentless", "switchback", "lab/sim"} {
 		sources(t, dir, func(path, text string) {
 			for _, m := range givenCode.FindAllStringSubmatch(text, -1) {
 				given[m[1]+m[2]] = path

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agentless"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/model"
@@ -113,6 +114,7 @@ type Controller struct {
 	nights
 	reporting
 	settings settingsActuator
+	outside  agentless.View // of instances without an agent
 
 	background sync.WaitGroup // goroutines that outlive a step
 	beat       tick.Beat      // of the loop in Run

@@ -53,10 +53,24 @@ var stages = []stage{
 	{"make the snapshot", decision, (*Controller).takeSnapshot},
 	{"test an instance by night", decision, (*Controller).testByNight},
 	{"decide, and again before a removal", decision, (*Controller).decideTwice},
+	{"judge from outside what has no agent", decision, judgeOutside},
 	{"account for the error budget", decision, func(c *Controller, r *round) { c.account(r.limited, r.view.snapshot, &r.plan) }},
 	{"carry out, record and report", decision, func(c *Controller, r *round) { c.finish(r.ctx, r.limited, &r.view, &r.plan) }},
 	{"cut shares by the fast policy", fastStep, (*Controller).cutShares},
 	{"keep the last plan in force", watch, func(c *Controller, r *round) { c.keep(r.limited, r.view) }},
+}
+
+// judgeOutside says in the plan what is seen of instances without an agent. It changes no shares: a machine's own work looks the same from
+// outside, and how much of a resource is in use is not known.
+func judgeOutside(c *Controller, r *round) {
+	needed := c.noModels == nil && (c.engine.Learns() || c.opts.Models != nil)
+	r.plan.Reasons = append(r.plan.Reasons, c.outside.Look(r.view.snapshot, &c.opts.Service, needed)...)
+	for _, id := range c.outside.Ended {
+		c.log.Info("no agent reports: judged from outside", "instance", id)
+	}
+	for _, id := range c.outside.Back {
+		c.log.Info("an agent reports again: its readings count", "instance", id)
+	}
 }
 
 // Step makes one step of the loop: it gathers readings, decides, applies the plan and records it.
