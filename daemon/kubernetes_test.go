@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -255,7 +256,12 @@ func newFakeNode(t *testing.T, root string, used map[string]use) (stop func()) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Error(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600) // not emptied first: whoever reads meanwhile sees a whole text
+		if err == nil {
+			_, err = file.WriteString(text) // which never becomes shorter
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -332,9 +338,10 @@ func TestLimitsOfANode(t *testing.T) {
 	p := c.launchAgent(config, "--node", node)
 	capped := func() (bool, any) { return limit() != "2", p.said() }
 	c.await("the pod that takes most to be limited", capped)
-	if out, status := c.quell("status", "--local", "--config", config); status != 0 || !has(out, "of 2 processors") {
-		t.Errorf("status --local: %s", out)
-	}
+	c.await("the agent's status", func() (bool, any) {
+		out, status := c.quell("status", "--local", "--config", config)
+		return status == 0 && has(out, "of 2 processors"), out
+	})
 	p.kill(t)
 	p = c.launchAgent(config, "--node", node)
 	c.await("the limit of the killed agent to be removed", func() (bool, any) {
