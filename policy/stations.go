@@ -24,12 +24,6 @@ func (in *Input) Stationed() bool {
 	return len(in.Contended) > 0
 }
 
-// inStorm returns whether what a policy remembers says that neighbours come too often for a small group.
-func inStorm(memory any) bool {
-	m, ok := memory.(interface{ Stormy() bool })
-	return ok && m.Stormy()
-}
-
 // crowd returns the size and the use of a group of members at a load.
 func (in *Input) crowd(members []*Member, load float64) (all Crowds) {
 	for i := range in.Contended {

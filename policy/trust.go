@@ -42,6 +42,7 @@ type Change struct {
 	Before  float64            `json:"before"`            // Standing.Measured then
 	Rate    float64            `json:"rate,omitempty"`    // requests per second then
 	Felt    float64            `json:"felt,omitempty"`    // mean severity of the instances then
+	FeltBy  map[string]float64 `json:"felt_by,omitempty"` // and that of each instance that felt one
 	Bad     int                `json:"bad,omitempty"`     // periods that were worse than before and than predicted; the plainly worse count twice
 }
 
@@ -203,8 +204,11 @@ func (w *watched) weigh() {
 	c.Periods++
 	c.Mute = 0
 	w.Trust.Change = &c
-	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back.
-	now, known := w.group.standing(w.in, func(m *Member) bool { return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) })
+	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back. Neither is
+	// one beside which a neighbour came since.
+	now, known := w.group.standing(w.in, func(m *Member) bool {
+		return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) || m.felt() > c.FeltBy[m.ID]+disturbed
+	})
 	limit := math.Max(c.Before, now.Predicted)
 	switch {
 	case !known:
@@ -228,13 +232,28 @@ func (w *watched) weigh() {
 func (g *Group) felt() float64 {
 	var sum float64
 	for _, m := range g.Rated {
-		highest := 0.0
-		for i := range m.Senses {
-			highest = math.Max(highest, m.Senses[i].Measured)
-		}
-		sum += highest
+		sum += m.felt()
 	}
 	return sum / math.Max(1, float64(len(g.Rated)))
+}
+
+// feltBy is the severity that each rated instance feels, of those that feel any.
+func (g *Group) feltBy() map[string]float64 {
+	felt := map[string]float64{}
+	for _, m := range g.Rated {
+		if severity := m.felt(); severity > 0 {
+			felt[m.ID] = severity
+		}
+	}
+	return felt
+}
+
+// felt is the highest severity of a resource.
+func (m *Member) felt() (highest float64) {
+	for i := range m.Senses {
+		highest = math.Max(highest, m.Senses[i].Measured)
+	}
+	return highest
 }
 
 // inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
@@ -456,7 +475,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
 	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.Ready) + w.group.Starting,
-		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt()}
+		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt(), FeltBy: w.group.feltBy()}
 	return t
 }
 

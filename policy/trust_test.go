@@ -181,6 +181,10 @@ func TestHarmIsTakenBack(t *testing.T) {
 			s.Instances[0].Observation.LatencyMS, s.Instances[1].Observation.LatencyMS =
 				s.Instances[1].Observation.LatencyMS, s.Instances[0].Observation.LatencyMS
 		},
+		"a neighbour came beside the slow one": func(s *quell.Snapshot, c *policy.Change) {
+			c.FeltBy = map[string]float64{"i1": 0.1}
+			s.Instances[0].Observation.Severity = map[quell.Resource]float64{quell.Network: 0.9}
+		},
 		"undo is off": func(*quell.Snapshot, *policy.Change) { service.Guard.Undo = false },
 	} {
 		c := *change
@@ -188,7 +192,9 @@ func TestHarmIsTakenBack(t *testing.T) {
 		still(s, &c)
 		in, g := &policy.Input{Service: &service, Snapshot: s}, &policy.Group{}
 		for i := range s.Instances {
-			g.Ready = append(g.Ready, &policy.Member{Instance: &s.Instances[i], Fresh: true})
+			m := &policy.Member{Instance: &s.Instances[i], Fresh: true}
+			m.Senses = []policy.Sense{{Measured: m.Observation.Severity[quell.Network]}}
+			g.Ready = append(g.Ready, m)
 		}
 		if w := policy.Watch(in, g, policy.Trust{Change: &c}); w.TakeBack != nil {
 			t.Errorf("%s, and the change is taken back", name)

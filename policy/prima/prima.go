@@ -71,7 +71,7 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	switch {
 	case len(p.sorted) == 0:
 		// nothing is known yet: the guard keeps the group at its minimum
-		*p.mem = memory{Laws: p.mem.Laws, Visits: p.mem.Visits, Storm: p.mem.Storm, Budget: p.mem.Budget, Reserve: p.mem.Reserve}
+		*p.mem = memory{Laws: p.mem.Laws, Visits: p.mem.Visits, Budget: p.mem.Budget, Reserve: p.mem.Reserve}
 		if len(g.Ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -244,6 +244,8 @@ func (p *plan) scaleOut() {
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
 	switch {
 	case p.pooled: // shareByCredits divides the load
+	case stuck && p.carriesWithoutReserve():
+		p.share(p.sorted, set.Tolerance)
 	case stuck && mem.ScaleOut > set.Confirm && !joining:
 		p.shareByTypical(halfway)
 	case stuck && mem.ScaleOut > set.Confirm:
@@ -266,11 +268,17 @@ func (p *plan) scaleOut() {
 	}
 	switch {
 	case !overload || helpless:
-	case stuck:
+	case stuck && !p.carriesWithoutReserve():
 		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.Limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.Limit(p.in))
 	}
+}
+
+// carriesWithoutReserve returns whether a group that is a station carries the load if nothing stays in reserve. Then each instance has
+// the share that it can carry now: only where capacities are near 0 are they smaller than the noise of severity.
+func (p *plan) carriesWithoutReserve() bool {
+	return p.stations != nil && quell.AtMost(p.group.Due, countable(p.sorted))
 }
 
 // short describes what is missing: capacity, or only spares.
@@ -279,9 +287,13 @@ func (p *plan) short() string {
 		return fmt.Sprintf("%s needs %d instance(s), and with %d spare(s) there should be %d, not %d",
 			p.group.LoadText, p.needed, p.spare, p.needed+p.spare, len(p.sorted))
 	}
-	headroom := p.set.Headroom
-	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)", p.group.LoadText, headroom*countable(p.sorted),
-		headroom*100, len(p.sorted))
+	headroom, room, less := p.set.Headroom, countable(p.sorted), ""
+	if p.stations != nil {
+		kept := p.stations.reserve(p.sorted, p.group.Rates)
+		room, less = room-kept, fmt.Sprintf(", less %.3f for neighbours that may come", kept)
+	}
+	return fmt.Sprintf("%s exceeds %.3f, %.0f%% of the capacity of %d instance(s)%s", p.group.LoadText, headroom*room, headroom*100,
+		len(p.sorted), less)
 }
 
 // noCapacity returns whether no instance has any capacity. In that case it adds a reason to the plan.

@@ -122,7 +122,6 @@ type memory struct {
 	Watch    int `json:"watch,omitempty"`     // for how many snapshots the last removal is still watched
 
 	Visits visits `json:"visits,omitempty"` // neighbours that came; the map is never changed
-	Storm  bool   `json:"storm,omitempty"`  // neighbours come too often for the group's law
 	Budget slack  `json:"budget,omitzero"`  // what is left free beside headroom
 
 	Reserve reserve `json:"reserve,omitzero"` // what is left free for an error budget

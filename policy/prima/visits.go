@@ -28,9 +28,7 @@ const (
 	firstVisit = 1000 * time.Second
 	firstTaken = 0.5
 	// likely is how many standard deviations more neighbours than expected may come.
-	likely = 0.5
-	// From stormFrom on, neighbours come beside too many instances while one starts, until it is below stormUntil.
-	stormFrom, stormUntil = 0.1, 0.05
+	likely = 3
 	// tellingUse is the own use above which probes wait for requests, so that neighbours that seem to come are not counted.
 	tellingUse = 0.8
 	// fadesAfter is the time without neighbours at which all that was seen is halved, so that it fades.
@@ -62,29 +60,10 @@ func (p *plan) followVisits() {
 		seen[c.Resource] = v
 	}
 	p.mem.Visits = seen
-	p.mem.Storm = seen.Storm(untilReady(p.in), p.mem.Storm)
 	if p.stations != nil {
 		p.stations.visits = seen
 	}
 }
-
-// Storm returns whether neighbours come so often that a group cannot be kept small: beside too many of its instances one comes before
-// another instance is ready. Then each instance is judged by itself (pooling: 0), which keeps more of them. was is the last answer.
-func (v visits) Storm(late time.Duration, was bool) bool {
-	limit := stormFrom
-	if was {
-		limit = stormUntil
-	}
-	for _, seen := range v {
-		if seen.part(late) >= limit {
-			return true
-		}
-	}
-	return false
-}
-
-// Stormy returns whether neighbours come too often for a small group.
-func (mem *memory) Stormy() bool { return mem.Storm }
 
 // countVisit adds what a member senses of the i-th resource. bit is that of the resource in what is remembered of the member.
 func countVisit(m *policy.Member, i int, bit uint8, period time.Duration, v *visitors) {
