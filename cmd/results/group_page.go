@@ -11,7 +11,7 @@ import (
 
 // groupPage compares laws of a group with simulated groups.
 func groupPage(ctx context.Context, dir string) error {
-	for _, part := range []string{"cells", "fleets"} {
+	for _, part := range []string{"cells", "fleets", "rivals"} {
 		if err := groupPagePart(ctx, dir, part); err != nil {
 			return err
 		}
@@ -38,6 +38,11 @@ func groupPagePart(ctx context.Context, dir, part string) (err error) {
 		}
 		d.put(fleets)
 	}
+	if part == "rivals" {
+		if d.Rivals, err = playContests(ctx); err != nil {
+			return err
+		}
+	}
 	if err := writeJSON(path, d); err != nil {
 		return err
 	}
@@ -46,8 +51,9 @@ func groupPagePart(ctx context.Context, dir, part string) (err error) {
 
 // groupData has all measured figures, as they are in group.json.
 type groupData struct {
-	Cells  []groupCell `json:"cells"`
-	Fleets []calmFleet `json:"fleets"`
+	Cells  []groupCell    `json:"cells"`
+	Fleets []calmFleet    `json:"fleets"`
+	Rivals []contestFleet `json:"rivals"`
 }
 
 // groupFigures are the figures of the page.
@@ -56,6 +62,7 @@ type groupFigures struct {
 	Rows   []groupLawRow
 	Ratios []groupRatio
 	Fleets []calmFleet
+	Rivals []contestFleet
 	Seeds  int
 }
 
@@ -77,7 +84,7 @@ type groupRatio struct {
 }
 
 func newGroupFigures(d groupData) groupFigures {
-	f := groupFigures{Forms: groupForms, Fleets: d.Fleets, Seeds: len(fleetSeeds)}
+	f := groupFigures{Forms: groupForms, Fleets: d.Fleets, Rivals: d.Rivals, Seeds: len(fleetSeeds)}
 	rules := map[string]bool{}
 	for _, c := range d.Cells {
 		if rules[c.Rule] {
