@@ -68,6 +68,9 @@ func cswrr(in *policy.Input, set CSWRRSettings, g *policy.Group, _ *policy.State
 	return plan
 }
 
+// leastUse is the utilisation below which an instance counts as having none: a rate over it would be a weight without bound.
+const leastUse = 1e-6
+
 // weigh takes an instance's newest report, unless it has no requests or no utilisation. An instance that is not ready begins again.
 func weigh(m *policy.Member, set CSWRRSettings) {
 	mem := cswrrOf(m)
@@ -76,7 +79,7 @@ func weigh(m *policy.Member, set CSWRRSettings) {
 		return
 	}
 	o := m.Observation
-	if !m.Fresh || !o.At.After(mem.At) || !m.HasUse || m.Use <= 0 || o.RequestRate == nil || *o.RequestRate <= 0 {
+	if !m.Fresh || !o.At.After(mem.At) || !m.HasUse || m.Use < leastUse || o.RequestRate == nil || *o.RequestRate <= 0 {
 		return
 	}
 	use := m.Use

@@ -120,11 +120,12 @@ func TestCSWRRByHand(t *testing.T) {
 		list []report
 		want []float64
 	}{
-		"the page's example":           {[]report{{.5, 50, .5, 0, 0}, {.5, 50, .25, 0, 0}}, []float64{1. / 3, 2. / 3}},
-		"with failed requests":         {[]report{{.5, 50, .5, 0, 0}, {.5, 50, .25, 0, .1}}, []float64{.4118, .5882}},
-		"the mean of the others":       {[]report{{.3, 50, .5, 0, 0}, {.3, 50, .25, 0, 0}, {.4, 0, 0, 0, 0}}, []float64{.2222, .4444, .3333}},
-		"one weight alone says little": {[]report{{.3, 50, .5, 0, 0}, {.7, 0, 0, 0, 0}}, []float64{.5, .5}},
-		"no utilisation, no weight":    {[]report{{.3, 50, .5, 0, 0}, {.7, 50, 0, 0, .1}}, []float64{.5, .5}},
+		"the page's example":             {[]report{{.5, 50, .5, 0, 0}, {.5, 50, .25, 0, 0}}, []float64{1. / 3, 2. / 3}},
+		"with failed requests":           {[]report{{.5, 50, .5, 0, 0}, {.5, 50, .25, 0, .1}}, []float64{.4118, .5882}},
+		"the mean of the others":         {[]report{{.3, 50, .5, 0, 0}, {.3, 50, .25, 0, 0}, {.4, 0, 0, 0, 0}}, []float64{.2222, .4444, .3333}},
+		"one weight alone says little":   {[]report{{.3, 50, .5, 0, 0}, {.7, 0, 0, 0, 0}}, []float64{.5, .5}},
+		"no utilisation, no weight":      {[]report{{.3, 50, .5, 0, 0}, {.7, 50, 0, 0, .1}}, []float64{.5, .5}},
+		"next to no utilisation, either": {[]report{{.3, 50, .5, 0, 0}, {.7, 1e9, 3e-300, 0, 0}}, []float64{.5, .5}},
 	} {
 		plan, _ := engine(t, s, nil).Decide(reported(0, tc.list...), policy.State{})
 		expectShares(t, why, plan, tc.want...)
