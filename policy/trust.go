@@ -207,7 +207,7 @@ func (w *watched) weigh() {
 	// An instance that the change relieved is not slow because of it, and would get more load if the change were taken back. Neither is
 	// one beside which a neighbour came since.
 	now, known := w.group.standing(w.in, func(m *Member) bool {
-		return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) || m.felt() > c.FeltBy[m.ID]+disturbed
+		return m.WeightNow() < c.Shares[m.ID]-leastShift(w.group) || severest(m) > c.FeltBy[m.ID]+disturbed
 	})
 	limit := math.Max(c.Before, now.Predicted)
 	switch {
@@ -232,24 +232,24 @@ func (w *watched) weigh() {
 func (g *Group) felt() float64 {
 	var sum float64
 	for _, m := range g.Rated {
-		sum += m.felt()
+		sum += severest(m)
 	}
 	return sum / math.Max(1, float64(len(g.Rated)))
 }
 
 // feltBy is the severity that each rated instance feels, of those that feel any.
-func (g *Group) feltBy() map[string]float64 {
+func feltBy(g *Group) map[string]float64 {
 	felt := map[string]float64{}
 	for _, m := range g.Rated {
-		if severity := m.felt(); severity > 0 {
+		if severity := severest(m); severity > 0 {
 			felt[m.ID] = severity
 		}
 	}
 	return felt
 }
 
-// felt is the highest severity of a resource.
-func (m *Member) felt() (highest float64) {
+// severest is the highest severity of a resource that an instance feels.
+func severest(m *Member) (highest float64) {
 	for i := range m.Senses {
 		highest = math.Max(highest, m.Senses[i].Measured)
 	}
@@ -475,7 +475,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
 	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.Ready) + w.group.Starting,
-		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt(), FeltBy: w.group.feltBy()}
+		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt(), FeltBy: feltBy(w.group)}
 	return t
 }
 

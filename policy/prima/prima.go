@@ -244,7 +244,7 @@ func (p *plan) scaleOut() {
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
 	switch {
 	case p.pooled: // shareByCredits divides the load
-	case stuck && p.carriesWithoutReserve():
+	case stuck && carriesWithoutReserve(p):
 		p.share(p.sorted, set.Tolerance)
 	case stuck && mem.ScaleOut > set.Confirm && !joining:
 		p.shareByTypical(halfway)
@@ -268,7 +268,7 @@ func (p *plan) scaleOut() {
 	}
 	switch {
 	case !overload || helpless:
-	case stuck && !p.carriesWithoutReserve():
+	case stuck && !carriesWithoutReserve(p):
 		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.Limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.Limit(p.in))
@@ -277,7 +277,7 @@ func (p *plan) scaleOut() {
 
 // carriesWithoutReserve returns whether a group that is a station carries the load if nothing stays in reserve. Then each instance has
 // the share that it can carry now: only where capacities are near 0 are they smaller than the noise of severity.
-func (p *plan) carriesWithoutReserve() bool {
+func carriesWithoutReserve(p *plan) bool {
 	return p.stations != nil && quell.AtMost(p.group.Due, countable(p.sorted))
 }
 
