@@ -69,7 +69,8 @@ func TestPages(t *testing.T) {
 	agent := &agentUse{Watched: agentWatch, Memory: "13108 kB", Core: 0.0023}
 	for name, figures := range map[string]any{
 		"advice": newAdviceFigures(adviceData{Hours: []adviceHourResult{
-			{Seed: 1, Balance: "leastconn", MissedS: 400, ActedS: 30, Verdict: report.WouldSave, Claim: report.Estimate{Value: 360, Low: 340, High: 380}},
+			{Seed: 1, Balance: "leastconn", MissedS: 400, ActedS: 30, Verdict: report.WouldSave,
+				Claim: report.Estimate{Value: 360, Low: 340, High: 380}},
 			{Seed: 1, Balance: "leastconn", Calm: true, Verdict: report.NothingLost},
 		}, Compared: []comparedResult{{Name: "PRIMA, calm", Seed: 1, Right: true, Found: &switchback.Result{Blocks: 30,
 			SavedS: &switchback.Interval{Value: 10, Low: -5, High: 25}, Verdict: switchback.Neither}}},
