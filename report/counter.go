@@ -119,8 +119,9 @@ func (a *analysis) otherShares(p, before *period, k int) (shares []float64, add 
 	return shares, add
 }
 
-// stay returns whether the shares of earlier plans would stay. A plan that is not carried out begins from the shares in force. One that
-// leaves these as they are would have left its predecessors' shares, too, while the neighbours are there for which an instance has less.
+// stay returns whether a controller that acts would still have the shares of earlier plans. A plan that is not carried out begins from the
+// shares in force. If it leaves them as they are, it would have left those of earlier plans as they are, too, as long as the neighbours
+// stay because of which an instance got less.
 func (a *analysis) stay(p, before *period, k int) bool {
 	less := false
 	for i := p.from; i < p.to; i++ {

@@ -8,7 +8,7 @@ import (
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// A cluster that no Envoy asks for is named with those that are asked for, however Envoys ask.
+// If no Envoy asks for a cluster of the configuration, the error names it and the clusters that Envoys ask for, in both protocols.
 func TestAClusterThatNobodyHas(t *testing.T) {
 	f := newFleet(slog.New(slog.DiscardHandler), []string{"api", "shpo"})
 	f.opened(1)

@@ -32,7 +32,7 @@ func (h *liveHours) Present() (list []adviceLiveHour) {
 	return list
 }
 
-// Inside counts these in which what acting saved lies in the report's interval.
+// Inside counts the hours in which what acting saved lies within the interval that the report claims.
 func (h *liveHours) Inside() (n int) {
 	for _, hour := range h.Present() {
 		n += count(hour.Inside())

@@ -50,8 +50,8 @@ func (n *Node) Sample(now time.Time, pods []Pod) (map[string]quell.Observation, 
 	return observations, append(failures, failed...)
 }
 
-// choose makes the control groups of these pods the ones that are read, by the names that they get. It returns the pods by name and those
-// that were not found. An error means that none can be.
+// choose finds the control groups of these pods, which are then read under the names that name gives. It returns the pods by these names,
+// and those that were not found. An error means that none can be found.
 func (n *Node) choose(pods []Pod, name func(Pod) string) (byName map[string]Pod, missing []sensor.Failure, err error) {
 	trees, err := cgroup.Find(n.root)
 	if err != nil {
