@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -122,22 +123,20 @@ const sameCost = 1.01
 // Shown are PRIMA's runs and, of each family of rivals, the best in hindsight: of those that cost no more than PRIMA, the one with the
 // fewest requests over the threshold; if all cost more, the cheapest.
 func (f contestFleet) Shown() (shown []contestRun) {
-	best := map[string]contestRun{}
-	cost := 0.0
+	of := map[string][]contestRun{}
 	for _, r := range f.Runs {
-		switch r.Family {
-		case ownPooled:
-			cost = r.Cost
-			fallthrough
-		case ownSingle:
-			shown = append(shown, r)
-			continue
-		}
-		b, known := best[r.Family]
-		switch fits := r.Cost <= sameCost*cost; {
-		case !known, fits && b.Cost > sameCost*cost, fits && r.Over < b.Over, !fits && b.Cost > sameCost*cost && r.Cost < b.Cost:
-			best[r.Family] = r
+		of[r.Family] = append(of[r.Family], r)
+	}
+	shown = slices.Concat(of[ownSingle], of[ownPooled])
+	most := sameCost * of[ownPooled][0].Cost
+	for _, family := range []string{fixedSize, autoscale} {
+		rivals := of[family]
+		tooDear := func(r contestRun) bool { return r.Cost > most }
+		if fit := slices.DeleteFunc(slices.Clone(rivals), tooDear); len(fit) > 0 {
+			shown = append(shown, slices.MinFunc(fit, func(a, b contestRun) int { return cmp.Compare(a.Over, b.Over) }))
+		} else {
+			shown = append(shown, slices.MinFunc(rivals, func(a, b contestRun) int { return cmp.Compare(a.Cost, b.Cost) }))
 		}
 	}
-	return append(shown, best[fixedSize], best[autoscale])
+	return shown
 }

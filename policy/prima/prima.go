@@ -242,9 +242,10 @@ func (p *plan) scaleOut() {
 	helpless, joining := p.noCapacity(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.Outstanding) > room
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
+	carried := carriesWithoutReserve(p)
 	switch {
 	case p.pooled: // shareByCredits divides the load
-	case stuck && carriesWithoutReserve(p):
+	case stuck && carried:
 		p.share(p.sorted, set.Tolerance)
 	case stuck && mem.ScaleOut > set.Confirm && !joining:
 		p.shareByTypical(halfway)
@@ -268,7 +269,7 @@ func (p *plan) scaleOut() {
 	}
 	switch {
 	case !overload || helpless:
-	case stuck && !carriesWithoutReserve(p):
+	case stuck && !carried:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.Limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.Limit(p.in))
