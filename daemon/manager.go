@@ -21,8 +21,16 @@ func (m serviceManager) ready() { m.notify(daemon.SdNotifyReady) }
 
 // reload calls f, which returns whether the new configuration is in force, and says that the process reloads meanwhile.
 func (m serviceManager) reload(f func() bool) {
-	m.notify(daemon.SdNotifyReloading)
-	m.self.loaded(f())
+	m.reloading()
+	m.reloaded(f())
+}
+
+// reloading says that a reload begins.
+func (m serviceManager) reloading() { m.notify(daemon.SdNotifyReloading) }
+
+// reloaded says that a reload is over, and whether the new configuration is in force.
+func (m serviceManager) reloaded(ok bool) {
+	m.self.loaded(ok)
 	m.ready()
 }
 
