@@ -257,8 +257,8 @@ type Snapshot struct {
 	// MayCome is the number of ordered instances that are not listed, no longer count as coming, and may still come: the group's bound must
 	// hold with them.
 	MayCome int `json:"may_come,omitempty"`
-	// Spoiled says why this period shows nothing about decisions, for example a pause. It is set only if an error budget is kept.
-	Spoiled   string     `json:"spoiled,omitempty"`
+	// Excluded says why this period shows nothing about decisions, for example a pause. It is set only if an error budget is kept.
+	Excluded  string     `json:"spoiled,omitempty"`
 	Turn      *Turn      `json:"turn,omitempty"` // of a comparison: in force from this snapshot on
 	Instances []Instance `json:"instances"`
 }

@@ -318,7 +318,7 @@ quell_agent_sensor_errors_total{sensor="disk"} 0
 
 func TestNewChecksItsOptions(t *testing.T) {
 	good := Options{Service: "s", Instance: "i", Period: time.Second, Sampler: &machine{}, Publish: (&journal{}).publish}
-	for name, spoil := range map[string]func(*Options){
+	for name, damage := range map[string]func(*Options){
 		"no service":       func(o *Options) { o.Service = "" },
 		"no instance":      func(o *Options) { o.Instance = "" },
 		"no period":        func(o *Options) { o.Period = 0 },
@@ -333,7 +333,7 @@ func TestNewChecksItsOptions(t *testing.T) {
 		},
 	} {
 		o := good
-		spoil(&o)
+		damage(&o)
 		if _, err := New(o); err == nil {
 			t.Errorf("%s: accepted", name)
 		}

@@ -141,7 +141,7 @@ func TestBadReadingsAreNotSent(t *testing.T) {
 		}
 		return nil
 	}})
-	for why, spoil := range map[string]func(*quell.Reading){
+	for why, damage := range map[string]func(*quell.Reading){
 		"no sender":      func(r *quell.Reading) { r.Sender = "" },
 		"NaN":            func(r *quell.Reading) { r.Observation.WindowS = math.NaN() },
 		"Inf":            func(r *quell.Reading) { r.Observation.Utilization[quell.CPU] = math.Inf(1) },
@@ -150,7 +150,7 @@ func TestBadReadingsAreNotSent(t *testing.T) {
 		"at most":        func(r *quell.Reading) { r.LatencyHDR = make([]byte, maxReading) },
 	} {
 		r := reading("i1")
-		spoil(&r)
+		damage(&r)
 		wantWords(t, c.PublishReading(r), why)
 	}
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/quellhq/quell/budget"
 )
 
-// spoil says in the snapshot why its period shows nothing about decisions.
-func (c *Controller) spoil(s *quell.Snapshot) {
+// exclude says in the snapshot why its period shows nothing about decisions.
+func (c *Controller) exclude(s *quell.Snapshot) {
 	if c.opts.Service.SLO.Target == 0 {
 		return
 	}
-	switch s.Spoiled = c.idle(); {
-	case s.Spoiled != "":
+	switch s.Excluded = c.idle(); {
+	case s.Excluded != "":
 	case len(c.mem.Replacing) > 0:
-		s.Spoiled = "instances are being replaced"
+		s.Excluded = "instances are being replaced"
 	case c.comparedTurn() != nil:
-		s.Spoiled = "a comparison hands control back in turns"
+		s.Excluded = "a comparison hands control back in turns"
 	case len(c.mem.Temporary.Overrides) > 0:
-		s.Spoiled = "a share is set for a time"
+		s.Excluded = "a share is set for a time"
 	}
 }
 

@@ -137,19 +137,19 @@ func TestComparisonsThatAreRefused(t *testing.T) {
 func TestTurnsTeachTheReserveNothing(t *testing.T) {
 	played(t, func(r *rig) {
 		r.pass(2 * time.Second)
-		if s := r.journal.newest(); s.Spoiled != "" {
-			t.Errorf("before: %q", s.Spoiled)
+		if s := r.journal.newest(); s.Excluded != "" {
+			t.Errorf("before: %q", s.Excluded)
 		}
 		compareFor(r, 72*time.Second)
 		r.pass(2 * time.Second)
-		if s := r.journal.newest(); !strings.Contains(s.Spoiled, "a comparison") {
-			t.Errorf("in a comparison: %q", s.Spoiled)
+		if s := r.journal.newest(); !strings.Contains(s.Excluded, "a comparison") {
+			t.Errorf("in a comparison: %q", s.Excluded)
 		}
 		r.do(bus.Command{Name: bus.Compare})
 		r.overrideFor("i1", .6, 10*time.Second)
 		r.pass(2 * time.Second)
-		if s := r.journal.newest(); !strings.Contains(s.Spoiled, "set for a time") {
-			t.Errorf("with an override for a time: %q", s.Spoiled)
+		if s := r.journal.newest(); !strings.Contains(s.Excluded, "set for a time") {
+			t.Errorf("with an override for a time: %q", s.Excluded)
 		}
 	})
 }

@@ -131,7 +131,7 @@ func (c *Controller) takeSnapshot(r *round) {
 	c.leaveOutTrainings(&snapshot)
 	c.freed(&snapshot)
 	c.noteStates(&snapshot)
-	c.spoil(&snapshot)
+	c.exclude(&snapshot)
 	r.view.snapshot = &snapshot
 }
 

@@ -154,8 +154,9 @@ func TestTrainingOnAnInstance(t *testing.T) {
 	}
 	x.await("the consent", func() (bool, any) { return has(agent.said(), "agent.training"), agent.said() })
 
-	if out, status := x.quell("train", "--on", "i1", "--url", "/", "--yes", "--config", x.config, "--out", // the agent goes by what it has logged
-		filepath.Join(x.dir, "none.jsonl")); status != 1 || !has(out, "not known what i2 can take") {
+	// An agent goes by what it has logged.
+	if out, status := x.quell("train", "--on", "i1", "--url", "/", "--yes", "--config", x.config,
+		"--out", filepath.Join(x.dir, "none.jsonl")); status != 1 || !has(out, "not known what i2 can take") {
 		t.Errorf("without --force: status %d: %s", status, out)
 	}
 	p := x.disturbed()

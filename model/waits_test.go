@@ -98,8 +98,8 @@ func TestNeighboursUseIsAFraction(t *testing.T) {
 	})
 }
 
-// besides are training runs of the processor in which tasks wait as others say.
-func besides(others func(own, interfering float64) float64) (rows []TrainingRow) {
+// amongOthers are training runs of the processor in which tasks wait as others say.
+func amongOthers(others func(own, interfering float64) float64) (rows []TrainingRow) {
 	for _, own := range []float64{.1, .3, .5} {
 		for _, interfering := range []float64{0, .2, .4} {
 			r := run(own, interfering, own, 1+interfering, .1, 20+interfering, 20)
@@ -124,7 +124,7 @@ func TestWaitsAreReliedOnIfTheTrainingShowsThem(t *testing.T) {
 		{"half of it", func(_, interfering float64) float64 { return interfering / 2 }, false},
 		{"not felt", func(_, _ float64) float64 { return 0 }, false},
 	} {
-		m, report := fitted(t, besides(tc.others))
+		m, report := fitted(t, amongOthers(tc.others))
 		if w := report.Prima()[0].Waits; w == nil || (*w <= waitsTrusted) != tc.want {
 			t.Errorf("%s: the report gives an error of %v", tc.why, w)
 		}
@@ -142,7 +142,7 @@ func TestWaitsAreReliedOnIfTheTrainingShowsThem(t *testing.T) {
 			t.Errorf("%s: %v, %t of 0.3", tc.why, got, known)
 		}
 	}
-	unseen := besides(func(_, interfering float64) float64 { return interfering })
+	unseen := amongOthers(func(_, interfering float64) float64 { return interfering })
 	unseen[4].Observation = nil
 	if m, _ := fitted(t, unseen); m.Prima().Isolation[quell.CPU][0].Waits != nil {
 		t.Error("a cell without waiting times is no proof")

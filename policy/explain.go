@@ -154,11 +154,11 @@ func (m *Member) blame(in *Input, plan *quell.Plan) {
 	}
 	AddReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.Severity, s.Use, s.Supposed, resource, s.Capacity, amount, in.Service.SLO.ThresholdMS(), m.besides(in))
+		severity, s.Severity, s.Use, s.Supposed, resource, s.Capacity, amount, in.Service.SLO.ThresholdMS(), m.alsoSlowed(in))
 }
 
-// besides names the other resources in which neighbours slow the instance.
-func (m *Member) besides(in *Input) string {
+// alsoSlowed names the other resources in which neighbours slow the instance.
+func (m *Member) alsoSlowed(in *Input) string {
 	var felt []string
 	for i := range m.Senses {
 		if s := &m.Senses[i]; i != int(m.Binds) && !s.Out && s.Measured > 0 {

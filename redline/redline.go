@@ -34,7 +34,7 @@ const (
 	mostShare = 0.97 // the others must stay in use
 	foreign   = 0.3  // increase of severity that counts as a neighbour
 	failing   = 0.01 // error rate that ends the test
-	surprise  = 1.35 // by how much a metric may exceed what the load explains, besides its noise
+	surprise  = 1.35 // by how much a metric may exceed what the load explains, in addition to its noise
 )
 
 // Period is what is known at the end of a sampling period.

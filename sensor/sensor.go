@@ -45,7 +45,7 @@ type Options struct {
 	Link Link
 	// DiskBytes is how many bytes the disk can read and write per second; 0 means unknown.
 	DiskBytes float64
-	// Wanted are the resources, besides network and cpu, whose utilisation is measured.
+	// Wanted are the resources other than network and cpu whose utilisation is measured.
 	Wanted []quell.Resource
 	// Cgroup is the control group that runs the service: OwnCgroup, or a path below the hierarchy. If it is empty, the processor time and
 	// the pressure of the whole machine count as the service's.

@@ -95,7 +95,7 @@ func TestRequestsWithoutAResponseTime(t *testing.T) {
 	}
 	time.Sleep(5 * time.Millisecond)
 	if o := s.reporter.readings(time.Now())[0].Observation; *o.InFlight != 0 {
-		t.Errorf("%v requests are open besides the stream", *o.InFlight)
+		t.Errorf("%v requests are open beside the stream", *o.InFlight)
 	}
 	if n := stateOf(t, s, "i1").InFlight; n != 1 {
 		t.Errorf("%d requests in flight, want the stream: a drain waits for it", n)

@@ -29,7 +29,7 @@ type Settings struct {
 	Sockets   []string // paths or host:port of the runtime API
 	Backend   string
 	Slots     string           // prefix of the servers declared for instances; empty: servers are added at run time
-	Server    string           // parameters of servers added at run time, besides their checks
+	Server    string           // parameters of servers added at run time, in addition to their checks
 	StateFile string           // state file that HAProxy loads when it starts; empty: none
 	Captured  bool             // the first captured request header is a request's class
 	Log       string           // where HAProxy's log arrives: a path or host:port; empty: no log

@@ -119,8 +119,8 @@ func icePolicy(floor float64) quell.Policy {
 	return p
 }
 
-// iceBesides returns a policy with ICE beside it.
-func iceBesides(main quell.Policy, floor float64) quell.Policy {
+// withICE returns a policy with ICE beside it.
+func withICE(main quell.Policy, floor float64) quell.Policy {
 	main.Fast = quell.Fast{Name: "ice", Settings: icePolicy(floor).Settings, Sampling: time.Second}
 	return main
 }

@@ -97,10 +97,10 @@ func (f *iceFigures) besideAt(
 		strain float64
 	}{
 		{title: "prima", policy: prima, models: models},
-		{title: "prima, fast: ice, floor 60%, without training", policy: iceBesides(prima, 0.6), models: models},
-		{title: "prima, fast: ice, floor 20%, without training", policy: iceBesides(prima, 0.2), models: models},
-		{title: "prima, fast: ice, floor 60%, trained", policy: iceBesides(prima, 0.6), models: trained},
-		{title: "prima, fast: ice, floor 20%, trained", policy: iceBesides(prima, 0.2), models: trained},
+		{title: "prima, fast: ice, floor 60%, without training", policy: withICE(prima, 0.6), models: models},
+		{title: "prima, fast: ice, floor 20%, without training", policy: withICE(prima, 0.2), models: models},
+		{title: "prima, fast: ice, floor 60%, trained", policy: withICE(prima, 0.6), models: trained},
+		{title: "prima, fast: ice, floor 20%, trained", policy: withICE(prima, 0.2), models: trained},
 		{title: "prima, fast: outlier", policy: table.All.Whole(cutting), models: models},
 		{title: "static, 3 servers", policy: plain, models: models, fixed: 3},
 		{title: "static, 4 servers", policy: plain, models: models, fixed: 4},

@@ -88,7 +88,7 @@ func iceDelays(ctx context.Context, use float64, models *model.Models) (delays [
 
 // besideStatic is a run with ICE beside the policy static.
 func besideStatic(s quell.Scheduling) scenario.Run {
-	return scenario.Run{Policy: iceBesides(table.All.Whole(quell.Policy{Name: table.All.Plain()}), iceFloor()), Scheduling: s}
+	return scenario.Run{Policy: withICE(table.All.Whole(quell.Policy{Name: table.All.Plain()}), iceFloor()), Scheduling: s}
 }
 
 func titleOfTraining(models *model.Models) string {

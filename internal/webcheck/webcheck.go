@@ -11,7 +11,7 @@ import (
 	"github.com/quellhq/quell/setting"
 )
 
-// Request is what a check says besides its path.
+// Request is what a check says in addition to its path.
 type Request struct {
 	Host    string   // empty: the instance's address
 	Headers []string // further fields, as in "X-Forwarded-Proto: https"

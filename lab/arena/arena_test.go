@@ -148,7 +148,7 @@ func TestSweep(t *testing.T) {
 }
 
 // Rivals of fixed size also run at PRIMA's mean size, rounded down and up. PRIMA uses models that were trained with the run's seed.
-func TestBesides(t *testing.T) {
+func TestRivalsOfPRIMAsSize(t *testing.T) {
 	o := options(t, t.TempDir())
 	o.Policies, o.Seeds = []string{subject, plain, "knapsack"}, 2
 	c := mustRun(t, o)

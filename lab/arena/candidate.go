@@ -115,7 +115,7 @@ func (e Candidate) fixed(sc *scenario.Scenario) bool {
 }
 
 // candidates lists the scenario's runs and the runs of the named policies, each once. Further fixed sizes are added later by widen and
-// besides.
+// smaller.
 func candidates(sc *scenario.Scenario, policies []string) []Candidate {
 	var list []Candidate
 	for _, r := range sc.Runs {

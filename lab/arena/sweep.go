@@ -99,7 +99,7 @@ func (h *pool) prune() {
 	}
 }
 
-// besides lists the runs of rivals of fixed size at PRIMA's mean size, rounded down and rounded up, that have not been played yet.
+// smaller lists the runs of rivals of fixed size at PRIMA's mean size, rounded down and rounded up, that have not been played yet.
 func (h *pool) smaller() (round []task) {
 	for _, c := range h.contests {
 		size, ok := h.primaSize(c)

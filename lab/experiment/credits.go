@@ -54,7 +54,7 @@ func kernelCredits(sc *scenario.Scenario) error {
 			least.unit, least.amount)
 	}
 	for i, e := range sc.Timeline {
-		if n := e.Interfere; n != nil && spoilsCount(c.Resource, n) {
+		if n := e.Interfere; n != nil && alsoSpends(c.Resource, n) {
 			return invalid(fmt.Sprintf("timeline[%d].interfere", i), "the credits of a lab's instances are those of the host's %s, which "+
 				"neighbours cannot use then: use quell sim", c.Resource)
 		}
@@ -62,8 +62,8 @@ func kernelCredits(sc *scenario.Scenario) error {
 	return nil
 }
 
-// spoilsCount returns whether a neighbour uses a resource of its host. Neighbours on memory use processors.
-func spoilsCount(r quell.Resource, n *scenario.Interference) bool {
+// alsoSpends returns whether a neighbour uses a resource of its host. Neighbours on memory use processors.
+func alsoSpends(r quell.Resource, n *scenario.Interference) bool {
 	return n.Program != "" || n.Resource == r || r == quell.CPU && n.Resource == quell.Memory
 }
 

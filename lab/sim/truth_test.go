@@ -78,7 +78,7 @@ func (l *law) at(rate float64) float64 {
 
 // The clairvoyant knows the number of coming requests. For open arrivals exactly this number arrives; for users it is the number if they
 // never waited for answers.
-func TestRehearsal(t *testing.T) {
+func TestKnownLoadArrives(t *testing.T) {
 	video := scenario.DefaultVideo()
 	video.Size, video.Chunk = 550_000, 500*time.Millisecond
 	users := mixedPages()

@@ -138,7 +138,7 @@ func (d *plan) offered() (sum float64) {
 	return sum
 }
 
-// minMixed is a utilisation. Below it, what a machine does besides its requests would count as theirs.
+// minMixed is a utilisation. Below it, what a machine does beside its requests would count as theirs.
 const minMixed = 0.05
 
 // blend updates what a request uses of each resource. Only instances without neighbours count; older windows fade so that the mean covers

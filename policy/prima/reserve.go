@@ -87,7 +87,7 @@ func (p *plan) followReserve() {
 	missed, seconds := v.Missed(slo.Of), service.Sampling.Seconds()
 	if v.Judged {
 		p.followFull(&v, missed, seconds, aim)
-		if why = p.spoiled(&v); why == "" {
+		if why = p.excluded(&v); why == "" {
 			var told string
 			found, told = found.Follow(aim, budget.Lesson{Seconds: seconds, Missed: missed, Excess: r.Excess})
 			if told != "" {
@@ -117,11 +117,11 @@ func (p *plan) whyReserve(r *budget.Reserve, aim budget.Aim) string {
 		100*r.Missed/r.Judged, 100*aim.Allowed, 100*r.Asked(aim), 100*(r.Share(aim)-r.Asked(aim)))
 }
 
-// spoiled returns why a period teaches nothing about the reserve; "" if it does.
-func (p *plan) spoiled(v *budget.Verdict) string {
+// excluded returns why a period teaches nothing about the reserve; "" if it does.
+func (p *plan) excluded(v *budget.Verdict) string {
 	switch {
-	case p.in.Snapshot.Spoiled != "":
-		return p.in.Snapshot.Spoiled
+	case p.in.Snapshot.Excluded != "":
+		return p.in.Snapshot.Excluded
 	case v.Down:
 		return "no instance is ready"
 	case p.mem.Reserve.Full:
@@ -151,7 +151,7 @@ func (p *plan) followFull(v *budget.Verdict, missed, seconds float64, aim budget
 	r := &p.mem.Reserve
 	fades := math.Exp(-seconds / fullFades)
 	r.AllS, r.FullS, r.OverS, r.SlowMS = r.AllS*fades+seconds, r.FullS*fades, r.OverS*fades, r.SlowMS*fades
-	if r.Full && p.in.Snapshot.Spoiled == "" {
+	if r.Full && p.in.Snapshot.Excluded == "" {
 		r.FullS, r.OverS = r.FullS+seconds, r.OverS+seconds*missed
 		for _, m := range v.Misses {
 			if !m.Failing {

@@ -56,8 +56,8 @@ func TestTheReserveIsFoundOnlyWithATarget(t *testing.T) {
 	}
 }
 
-// What a person, a replacement, a failure or silence spoils teaches nothing.
-func TestSpoiledPeriodsTeachNothing(t *testing.T) {
+// What a person, a replacement, a failure or silence distorts teaches nothing.
+func TestDistortedPeriodsTeachNothing(t *testing.T) {
 	s := budgetedService()
 	_, _, st := budgeted(t, s, policy.State{}, 0, 60, nil)
 	taught := st.Memory.(*memory).Reserve.Found.Judged
@@ -72,7 +72,7 @@ func TestSpoiledPeriodsTeachNothing(t *testing.T) {
 	}
 	half, failed := 0.5, 0.5
 	for name, change := range map[string]func(*quell.Snapshot){
-		"paused":      func(x *quell.Snapshot) { x.Spoiled = "paused by ann" },
+		"paused":      func(x *quell.Snapshot) { x.Excluded = "paused by ann" },
 		"set by hand": func(x *quell.Snapshot) { x.Instances[0].Override = &half },
 		"held":        func(x *quell.Snapshot) { x.Instances[0].Held = &quell.Held{By: "ann"} },
 		"failing":     func(x *quell.Snapshot) { x.Instances[0].Observation.ErrorRate = &failed },

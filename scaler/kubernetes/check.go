@@ -252,7 +252,7 @@ func (d *Driver) askRival(ctx context.Context, target *unstructured.Unstructured
 		case d.opts.Advises:
 			return hpa.Name + "; remove it before `mode: act`", nil
 		default:
-			return "", d.besides(hpa)
+			return "", d.shared(hpa)
 		}
 	}
 	return "none", nil

@@ -76,14 +76,14 @@ func (d *Driver) rival() error {
 	}
 	for _, hpa := range objectsOf[*autoscalingv1.HorizontalPodAutoscaler](d.hpas) {
 		if targets(hpa, target) {
-			return d.besides(hpa)
+			return d.shared(hpa)
 		}
 	}
 	return nil
 }
 
-// besides says that an autoscaler has the same target.
-func (d *Driver) besides(hpa *autoscalingv1.HorizontalPodAutoscaler) error {
+// shared says that an autoscaler has the same target.
+func (d *Driver) shared(hpa *autoscalingv1.HorizontalPodAutoscaler) error {
 	kind, name := "hpa", hpa.Name
 	if owner := metav1.GetControllerOf(hpa); owner != nil {
 		kind, name = strings.ToLower(owner.Kind), owner.Name // as KEDA's ScaledObject, which would make the autoscaler again

@@ -389,7 +389,7 @@ func TestAgentRunsBesideTheService(t *testing.T) {
 }
 
 func TestHostMistakes(t *testing.T) {
-	for name, spoil := range map[string]func(*HostOptions){
+	for name, damage := range map[string]func(*HostOptions){
 		"id":           func(o *HostOptions) { o.ID = "" },
 		"instance":     func(o *HostOptions) { o.Instance = "" },
 		"listen":       func(o *HostOptions) { o.Listen = "" },
@@ -402,7 +402,7 @@ func TestHostMistakes(t *testing.T) {
 		"probe_listen": func(o *HostOptions) { o.ProbeListen = "127.0.0.1:0" },
 	} {
 		o := options("h1")
-		spoil(&o)
+		damage(&o)
 		var invalid *quell.InvalidError
 		if _, err := NewHost(o); !errors.As(err, &invalid) || invalid.Path != name {
 			t.Errorf("%s: got %v", name, err)
