@@ -113,12 +113,12 @@ func (a groupActuator) apply(ctx context.Context, _ *view, plan *quell.Plan) ([]
 
 func (a groupActuator) readBack(v *view) []string {
 	var words []string
-	if v.coming > 0 {
-		words = append(words, fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.coming))
+	if v.Coming > 0 {
+		words = append(words, fmt.Sprintf("%d instance(s) ordered, and not listed by the scaler yet", v.Coming))
 	}
-	if v.mayCome > 0 {
+	if v.MayCome > 0 {
 		words = append(words, fmt.Sprintf("%d instance(s) ordered, no longer waited for, and perhaps started: they count against group.max",
-			v.mayCome))
+			v.MayCome))
 	}
 	return words
 }
@@ -165,7 +165,7 @@ func (a weightsActuator) readBack(v *view) []string {
 	}
 	in := map[string]float64{}
 	for id, w := range a.c.mem.Weights {
-		if b, known := v.backends[id]; known && !b.Draining && b.ByHand == nil && life.Moves(b, known, w) {
+		if b, known := v.Backends[id]; known && !b.Draining && b.ByHand == nil && life.Moves(b, known, w) {
 			in[id] = w
 		}
 	}

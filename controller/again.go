@@ -69,9 +69,9 @@ func (c *Controller) lookAgain(r *round) (changed []string, ok bool) {
 		in.State, in.Held = now.State, now.Held
 		s.Instances = append(s.Instances, in)
 	}
-	s.Coming, s.MayCome = r.view.coming, r.view.mayCome
-	c.freed(&s)
-	c.noteStates(&s)
+	s.Coming, s.MayCome = r.view.Coming, r.view.MayCome
+	s.Coming += c.mem.Freed(&s)
+	c.fleet.NoteStates(&s)
 	r.view.snapshot = &s
 	return changed, true
 }
@@ -80,7 +80,7 @@ func (c *Controller) lookAgain(r *round) (changed []string, ok bool) {
 func (g *gather) states(now time.Time, v view) map[string]quell.Instance {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	group := v.group()
+	group := v.Group()
 	for i := range group {
 		group[i].Past = g.lives[group[i].Member.ID]
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,34 +14,8 @@ import (
 
 // view is what scaler and balancer report when they are asked once (a look).
 type view struct {
-	members  []quell.Member
-	backends map[string]quell.BackendState
-	leaving  map[string]time.Time   // members that drain, and since when
-	held     map[string]hold        // members that a person took out of rotation (holds)
-	ending   map[string]time.Time   // members that the scaler was told to stop, and when it had done so; zero: not yet
-	stuck    map[string]bool        // members that the scaler could not stop
-	coming   int                    // number of instances that were ordered and are not listed yet
-	mayCome  int                    // number of ordered instances that are no longer waited for, and may still come
-	places   map[string]string      // members that will replace another one, and the id of that one
-	last     map[string]quell.State // states of members in the last snapshot
-	snapshot *quell.Snapshot        // made from this view; nil between two decisions
-}
-
-// group returns the members, each with everything that is known about it.
-func (v *view) group() []life.Instance {
-	group := make([]life.Instance, len(v.members))
-	for i, m := range v.members {
-		in := life.Instance{Member: m, Stuck: v.stuck[m.ID], For: v.places[m.ID], Last: v.last[m.ID]}
-		in.Backend, in.Known = v.backends[m.ID]
-		in.Since, in.Leaving = v.leaving[m.ID]
-		_, in.Ending = v.ending[m.ID]
-		if h, held := v.held[m.ID]; held {
-			who := h.Held
-			in.Held, in.Ordered = &who, h.ordered
-		}
-		group[i] = in
-	}
-	return group
+	life.View
+	snapshot *quell.Snapshot // made from this view; nil between two decisions
 }
 
 func (c *Controller) look(ctx context.Context) (view, error) {
@@ -55,19 +28,22 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
-	c.noteLingering(members)
-	v := view{
-		members: members, backends: make(map[string]quell.BackendState, len(states)),
-		leaving: c.mem.Draining, ending: c.ending, stuck: c.stuck, last: c.last,
+	seen, told := c.fleet.Look(c.now(), members, states,
+		life.Looking{Startup: c.opts.Service.Group.Startup, Listed: c.opts.Listed, Leads: c.leading})
+	c.tellEvents(ctx, told)
+	c.endedTrainings(ctx)
+	return view{View: seen}, nil
+}
+
+// tellEvents tells people what was seen of the group.
+func (c *Controller) tellEvents(ctx context.Context, told []life.Event) {
+	for _, e := range told {
+		if e.Failure != "" {
+			c.failed(e.Failure, errors.New(e.Text))
+		} else {
+			c.note(ctx, e.Text)
+		}
 	}
-	for _, s := range states {
-		v.backends[s.ID] = s
-	}
-	c.keepMissing(ctx, &v)
-	c.members = v.members
-	c.takeInventory(ctx, &v)
-	c.noteHolds(ctx, &v)
-	return v, nil
 }
 
 // firstLook logs that scaler and balancer have answered for the first time.
@@ -95,11 +71,11 @@ func (c *Controller) keep(ctx context.Context, v view) {
 
 // begin starts the first instances of an empty group.
 func (c *Controller) begin(ctx context.Context, v view) {
-	if c.begun || len(v.members) > 0 || v.coming > 0 || c.opts.Fixed {
+	if c.begun || len(v.Members) > 0 || v.Coming > 0 || c.opts.Fixed {
 		c.begun = true
 		return
 	}
-	n := min(life.First(c.opts.Service.Group), c.opts.Service.Group.Max-v.mayCome)
+	n := min(life.First(c.opts.Service.Group), c.opts.Service.Group.Max-v.MayCome)
 	if n <= 0 {
 		return
 	}
@@ -119,12 +95,12 @@ func (c *Controller) weightsInForce(v view) map[string]float64 {
 	if c.adopt {
 		c.adoptWeights(v)
 	}
-	return life.InForce(v.group(), c.mem.Weights)
+	return life.InForce(v.Group(), c.mem.Weights)
 }
 
 func (c *Controller) adoptWeights(v view) {
 	found := map[string]float64{}
-	for id, b := range v.backends {
+	for id, b := range v.Backends {
 		if b.Weight > 0 && !b.Draining {
 			found[id] = b.Weight
 		}
@@ -139,8 +115,7 @@ func (c *Controller) adoptWeights(v view) {
 func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
 	var changes []string
 	for _, id := range change.Remove {
-		if _, already := c.mem.Draining[id]; !already {
-			c.mem.Draining[id] = c.now()
+		if c.fleet.Remove(c.now(), id) {
 			changes = append(changes, "remove "+id)
 		}
 	}
@@ -161,7 +136,7 @@ func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange)
 func moved(v *view, weights map[string]float64) string {
 	var parts []string
 	for id, w := range weights {
-		if b, known := v.backends[id]; life.Moves(b, known, w) {
+		if b, known := v.Backends[id]; life.Moves(b, known, w) {
 			parts = append(parts, fmt.Sprintf("%s=%.3f", id, w))
 		}
 	}
@@ -175,12 +150,11 @@ func moved(v *view, weights map[string]float64) string {
 // reconcile sets the balancer's backends: ready members with their weights, draining members until they have no open request, and failed
 // members until they are given up. If nothing differs, it does not call the balancer.
 func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
-	group := v.group()
-	c.adoptDrains(group)
+	group, steps := v.Group(), life.Steps{}
 	c.gather.note(c.now(), group)
-	steps := life.Follow(c.now(), group, weights, c.opts.Drain)
-	c.forgetGone(v)
-	if life.Differs(steps.Backends, v.backends) {
+	c.fleet.Follow(c.now(), &v.View, group, weights, c.opts.Drain, &steps)
+	c.forgetHolds()
+	if life.Differs(steps.Backends, v.Backends) {
 		if err := c.setBackends(ctx, steps.Backends); err != nil {
 			return err
 		}
@@ -203,8 +177,8 @@ func (c *Controller) tellDrained(v view) {
 		return
 	}
 	var ids []string
-	for _, m := range v.members {
-		b, known := v.backends[m.ID]
+	for _, m := range v.Members {
+		b, known := v.Backends[m.ID]
 		if m.State == quell.Draining && (!known || b.Draining && b.InFlight == 0) {
 			ids = append(ids, m.ID)
 		}
@@ -213,10 +187,6 @@ func (c *Controller) tellDrained(v view) {
 		waiter.Drained(ids)
 	}
 }
-
-// endWait limits one attempt to stop instances, and the time in which they are gone from the scaler's list after that. It is long because
-// instances get time to end by themselves.
-const endWait = 5 * time.Minute
 
 // endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
 // stopped, it stays marked as drained, and stopping is tried again. Until it is gone, it counts against group.max.
@@ -227,7 +197,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 		return
 	}
 	for _, id := range ids {
-		c.ending[id] = time.Time{}
+		c.fleet.Ending[id] = time.Time{}
 	}
 	c.background.Go(func() {
 		running, err := c.stop(ctx, ids)
@@ -237,13 +207,13 @@ func (c *Controller) endDrained(ctx context.Context) {
 			return
 		}
 		for _, id := range ids {
-			if _, listed := c.ending[id]; listed {
-				c.ending[id] = c.now() // it is forgotten when the scaler no longer lists it
+			if _, listed := c.fleet.Ending[id]; listed {
+				c.fleet.Ending[id] = c.now() // it is forgotten when the scaler no longer lists it
 			}
 		}
 		for _, id := range running {
-			delete(c.ending, id)
-			c.stuck[id] = true
+			delete(c.fleet.Ending, id)
+			c.fleet.Stuck[id] = true
 		}
 		if err != nil {
 			c.failed("apply", err)
@@ -254,7 +224,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 // stop makes the scaler stop instances, and returns those that it could not stop. If it cannot stop all at once, it is told to stop them
 // one by one, so that one which the provider refuses to end does not keep the others running.
 func (c *Controller) stop(ctx context.Context, ids []string) (running []string, err error) {
-	limited, cancel := context.WithTimeout(ctx, endWait)
+	limited, cancel := context.WithTimeout(ctx, life.EndWait)
 	defer cancel()
 	err = c.opts.Scaler.Stop(limited, ids)
 	if err == nil {
@@ -269,40 +239,6 @@ func (c *Controller) stop(ctx context.Context, ids []string) (running []string, 
 		running, errs = append(running, left...), append(errs, err)
 	}
 	return running, errors.Join(errs...)
-}
-
-// noteLingering finds instances that the scaler stopped without an error and lists all the same. They are stopped again.
-func (c *Controller) noteLingering(members []quell.Member) {
-	for _, m := range members {
-		at, told := c.ending[m.ID]
-		if !told || at.IsZero() || c.now().Sub(at) < endWait {
-			continue
-		}
-		delete(c.ending, m.ID)
-		c.stuck[m.ID] = true
-		c.failed("apply", fmt.Errorf("%s was stopped %v ago, and the scaler still lists it: stopping it again", m.ID, endWait))
-	}
-}
-
-// adoptDrains continues drains that a previous controller began but could not store.
-func (c *Controller) adoptDrains(group []life.Instance) {
-	for i := range group {
-		if in := &group[i]; in.Orphaned() {
-			in.Leaving, in.Since = true, c.now()
-			c.mem.Draining[in.Member.ID] = in.Since
-		}
-	}
-}
-
-func (c *Controller) forgetGone(v view) {
-	present := make(map[string]bool, len(v.members))
-	for _, m := range v.members {
-		present[m.ID] = true
-	}
-	maps.DeleteFunc(c.mem.Draining, func(id string, _ time.Time) bool { return !present[id] })
-	maps.DeleteFunc(c.ending, func(id string, _ time.Time) bool { return !present[id] })
-	maps.DeleteFunc(c.stuck, func(id string, _ bool) bool { return !present[id] })
-	c.forgetHolds(present)
 }
 
 // Members returns the instances that the scaler listed when it was last asked.

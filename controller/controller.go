@@ -13,6 +13,7 @@ import (
 	"github.com/quellhq/quell/agentless"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -127,14 +128,11 @@ type standing struct {
 	refused error // the balancer obeys another controller
 	looked  bool  // scaler and balancer have both answered at least once
 	adopt   bool  // the balancer's present weights must be adopted
-	forgot  bool  // the memory was empty at the start: drains that people set at the balancer are adopted, too
 	first   bool  // the memory was empty: this is a first start, unless own instances are found
-	begun   bool  // the group has had instances
 }
 
 // cutting is what a fast policy does.
 type cutting struct {
-	cut         bool           // shares are cut, or are returning to normal
 	fastReasons []quell.Reason // of the fast policy's last plan
 	composed    outcome        // of the last plan between two decisions
 }
@@ -148,15 +146,11 @@ type stored struct {
 
 // instances is what this process knows of the group's instances, beside the memory.
 type instances struct {
-	members  []quell.Member
-	unlisted map[string]*unlisted   // those that the scaler no longer lists
-	last     map[string]quell.State // their states in the last snapshot
-	trained  map[string]time.Time   // those that were trained on, and until when their readings are not used
-	held     map[string]hold        // those that a person took out of rotation, when scaler and balancer were last asked
-	finished []string               // those that have drained, and are stopped when the step is over
-	ending   map[string]time.Time   // those that the scaler was told to stop, and when it had done so; zero: not yet
-	stuck    map[string]bool        // those that the scaler could not stop
-	turn     string                 // what the present replacement waits for
+	fleet    *life.Fleet
+	begun    bool                 // the group has had instances
+	trained  map[string]time.Time // those that were trained on, and until when their readings are not used
+	training map[string]bool      // those that are out of rotation for a training, as of the last look
+	finished []string             // those that have drained, and are stopped when the step is over
 }
 
 // misses is how long the objective has been missed.
@@ -201,9 +195,8 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		instances: instances{ending: map[string]time.Time{}, stuck: map[string]bool{}, unlisted: map[string]*unlisted{},
-			trained: map[string]time.Time{}},
-		reporting: reporting{born: opts.Now()}, mem: newMemory()}
+		instances: instances{trained: map[string]time.Time{}}, reporting: reporting{born: opts.Now()}, mem: newMemory()}
+	c.fleet = life.NewFleet(&c.mem.Memory)
 	c.settings = settingsActuator{agents: opts.Agents, now: c.now, sampling: c.samplingNow}
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err

@@ -28,12 +28,12 @@ func (c *Controller) nextFastStep(last time.Time) (time.Time, bool) {
 // compose applies the cuts and the server parameters that the fast policy asks for. It records what changed, what would have been changed,
 // and what failed, if that is news.
 func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
-	view.snapshot.Cut(wanted.Factor)
-	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Compose(view.snapshot, state) })
+	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) {
+		return c.engine.ComposeCuts(view.snapshot, state, wanted)
+	})
 	c.mem.State = state
-	plan.Factor, plan.Settings, plan.Reasons = wanted.Factor, wanted.Settings, append(wanted.Reasons, plan.Reasons...)
 	o := c.carryOut(limited, view, &plan)
-	c.cut = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
+	c.mem.Cutting = len(wanted.Factor) > 0 || len(o.changes) > 0 || len(o.would) > 0 // shares may need several steps to return to normal
 	c.showCuts(&plan, o)
 	news = news || len(o.changes) > 0 || outage.Kind(o.why) != outage.Kind(c.composed.why) || !slices.Equal(o.would, c.composed.would)
 	if c.composed = o; !news {

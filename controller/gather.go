@@ -215,7 +215,7 @@ func (g *gather) note(now time.Time, group []life.Instance) {
 func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	group := v.group()
+	group := v.Group()
 	alive := make(map[string]bool, len(group))
 	for i := range group {
 		in := &group[i]
@@ -233,7 +233,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 		g.lives[group[i].Member.ID] = group[i].Past
 	}
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] && !g.listed[id] })
-	s.Coming, s.MayCome = v.coming, v.mayCome
+	s.Coming, s.MayCome = v.Coming, v.MayCome
 	s.ArrivalRate = life.Arrivals(now, g.service.Sampling, g.readings)
 	for id, from := range g.readings {
 		if alive[id] {
@@ -267,7 +267,7 @@ func bulkOf(readings map[string][]life.Received) (sum int) {
 func (g *gather) fastSnapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	group := v.group()
+	group := v.Group()
 	for i := range group {
 		in := &group[i]
 		id, period := in.Member.ID, g.service.Policy.Fast.Sampling

@@ -15,16 +15,17 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // gathering is a gather of one service sampled every second, whose members are i1 and i2.
 func gathering() (*gather, view) {
-	v := view{backends: map[string]quell.BackendState{}}
+	v := view{View: life.View{Backends: map[string]quell.BackendState{}}}
 	for _, id := range []string{"i1", "i2"} {
-		v.members = append(v.members, quell.Member{ID: id, State: quell.Ready})
-		v.backends[id] = quell.BackendState{Backend: quell.Backend{ID: id, Weight: .5}, Healthy: true}
+		v.Members = append(v.Members, quell.Member{ID: id, State: quell.Ready})
+		v.Backends[id] = quell.BackendState{Backend: quell.Backend{ID: id, Weight: .5}, Healthy: true}
 	}
 	return newGather(testService(), slog.New(slog.DiscardHandler)), v
 }
@@ -199,12 +200,12 @@ func TestReadingsOfInstancesThatAreGoneAreForgotten(t *testing.T) {
 		g.add(agentReading(id, .4), epoch)
 	}
 	g.snapshot(epoch, v)
-	v.members = v.members[:1]
+	v.Members = v.Members[:1]
 	g.snapshot(epoch, v)
 	if len(g.readings) != 1 || len(g.lives) != 1 {
 		t.Errorf("%d instances' readings and %d lives are kept", len(g.readings), len(g.lives))
 	}
-	v.members = append(v.members, quell.Member{ID: "i2", State: quell.Ready})
+	v.Members = append(v.Members, quell.Member{ID: "i2", State: quell.Ready})
 	if o := g.snapshot(epoch, v).Instances[1].Observation; o != nil {
 		t.Errorf("an instance of the same name begins with %+v", o)
 	}
@@ -256,12 +257,12 @@ func TestSnapshotsAreValid(t *testing.T) {
 	histograms := [][]byte{nil, whole, whole[:len(whole)-4]} // the last histogram is cut off after its header
 	rapid.Check(t, func(t *rapid.T) {
 		g, v := gathering()
-		for i := range v.members {
-			b := v.backends[v.members[i].ID]
+		for i := range v.Members {
+			b := v.Backends[v.Members[i].ID]
 			b.Weight = rapid.Float64Range(0, 1e6).Draw(t, "weight")
 			b.Healthy = rapid.Bool().Draw(t, "healthy")
 			b.Draining = rapid.Bool().Draw(t, "draining")
-			v.backends[b.ID] = b
+			v.Backends[b.ID] = b
 		}
 		for range rapid.IntRange(0, 12).Draw(t, "readings") {
 			r := quell.Reading{
@@ -319,7 +320,7 @@ func TestStates(t *testing.T) {
 			g, v := gathering()
 			var got quell.State
 			for _, s := range c.seen {
-				v.backends["i1"] = quell.BackendState{Backend: quell.Backend{ID: "i1", Weight: s.weight}, Healthy: s.healthy}
+				v.Backends["i1"] = quell.BackendState{Backend: quell.Backend{ID: "i1", Weight: s.weight}, Healthy: s.healthy}
 				got = g.snapshot(epoch.Add(s.after), v).Instances[0].State
 			}
 			if got != c.want {
@@ -332,16 +333,16 @@ func TestStates(t *testing.T) {
 		change func(*view)
 		want   quell.State
 	}{
-		{"the balancer does not have it", func(v *view) { delete(v.backends, "i1") }, quell.Starting},
-		{"the scaler starts it", func(v *view) { v.members[0].State = quell.Starting }, quell.Starting},
-		{"it exited", func(v *view) { v.members[0].State = quell.Failed }, quell.Failed},
-		{"the scaler ends it", func(v *view) { v.members[0].State = quell.Draining }, quell.Draining},
-		{"it is to drain", func(v *view) { v.leaving = map[string]time.Time{"i1": epoch} }, quell.Draining},
+		{"the balancer does not have it", func(v *view) { delete(v.Backends, "i1") }, quell.Starting},
+		{"the scaler starts it", func(v *view) { v.Members[0].State = quell.Starting }, quell.Starting},
+		{"it exited", func(v *view) { v.Members[0].State = quell.Failed }, quell.Failed},
+		{"the scaler ends it", func(v *view) { v.Members[0].State = quell.Draining }, quell.Draining},
+		{"it is to drain", func(v *view) { v.Leaving = map[string]time.Time{"i1": epoch} }, quell.Draining},
 		{"it was to drain and exited", func(v *view) {
-			v.leaving, v.members[0].State = map[string]time.Time{"i1": epoch}, quell.Failed
+			v.Leaving, v.Members[0].State = map[string]time.Time{"i1": epoch}, quell.Failed
 		}, quell.Failed},
 		{"the balancer drains it", func(v *view) {
-			v.backends["i1"] = quell.BackendState{Backend: quell.Backend{ID: "i1", Draining: true}, Healthy: true}
+			v.Backends["i1"] = quell.BackendState{Backend: quell.Backend{ID: "i1", Draining: true}, Healthy: true}
 		}, quell.Draining},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -357,14 +358,14 @@ func TestStates(t *testing.T) {
 func TestWeightsReadBackAreAWhole(t *testing.T) {
 	g, v := gathering()
 	for id, w := range map[string]float64{"i1": 30, "i2": 90} {
-		v.backends[id] = quell.BackendState{Backend: quell.Backend{ID: id, Weight: w}, Healthy: true}
+		v.Backends[id] = quell.BackendState{Backend: quell.Backend{ID: id, Weight: w}, Healthy: true}
 	}
 	s := g.snapshot(epoch, v)
 	if *s.Instances[0].Weight != .25 || *s.Instances[1].Weight != .75 {
 		t.Errorf("%v and %v of percents", *s.Instances[0].Weight, *s.Instances[1].Weight)
 	}
-	for id := range v.backends {
-		v.backends[id] = quell.BackendState{Backend: quell.Backend{ID: id}, Healthy: true}
+	for id := range v.Backends {
+		v.Backends[id] = quell.BackendState{Backend: quell.Backend{ID: id}, Healthy: true}
 	}
 	if s := g.snapshot(epoch, v); s.Instances[0].Weight != nil {
 		t.Errorf("weight %v where there is none", *s.Instances[0].Weight)

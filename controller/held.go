@@ -17,79 +17,6 @@ type Releaser interface {
 	Release(ctx context.Context, id string) error
 }
 
-// hold describes an instance that a person took out of rotation.
-type hold struct {
-	quell.Held
-	ordered bool  // by the command quell drain, not at the balancer
-	open    int64 // number of open requests
-	empty   bool  // the balancer has it out of rotation, and no request is open
-}
-
-// holds returns whether a person took the instance out.
-func (v *view) holds(id string) bool {
-	_, held := v.held[id]
-	return held
-}
-
-// noteHolds finds the members that a person took out of rotation, either with quell drain or at the balancer itself. It records what
-// changed since its last call.
-func (c *Controller) noteHolds(ctx context.Context, v *view) {
-	v.held = map[string]hold{}
-	for _, m := range v.members {
-		b, known := v.backends[m.ID]
-		c.noteByHand(ctx, m.ID, b, known)
-		if c.forgot && b.Held {
-			c.mem.Held[m.ID] = quell.Held{By: "an earlier controller", Since: c.now()}
-		}
-		held, ordered := c.mem.Held[m.ID]
-		byHand, taken := c.mem.ByHand[m.ID]
-		if !ordered {
-			held = byHand
-		}
-		if !ordered && !taken {
-			continue
-		}
-		h := hold{Held: held, ordered: ordered, open: b.InFlight, empty: known && (b.Draining || b.ByHand != nil) && b.InFlight == 0}
-		if h.empty && !c.held[m.ID].empty {
-			c.note(ctx, m.ID+" is empty: no request is open there")
-		}
-		v.held[m.ID] = h
-	}
-	c.endedTrainings(ctx, v)
-	c.held, c.forgot = v.held, false
-}
-
-// noteByHand records when a person takes one instance out, or puts it back, at the balancer.
-func (c *Controller) noteByHand(ctx context.Context, id string, b quell.BackendState, known bool) {
-	was, before := c.mem.ByHand[id]
-	switch {
-	case b.ByHand != nil && !before:
-		held := *b.ByHand
-		if held.Since.IsZero() {
-			held.Since = c.now()
-		}
-		c.mem.ByHand[id] = held
-		c.note(ctx, takenOut(id, held))
-	case b.ByHand != nil && b.ByHand.Why != was.Why:
-		was.Why = b.ByHand.Why
-		c.mem.ByHand[id] = was
-		c.note(ctx, takenOut(id, was))
-	case before && known && b.ByHand == nil:
-		delete(c.mem.ByHand, id)
-		c.note(ctx, fmt.Sprintf("%s was put back at %s after %s", id, was.By, c.now().Sub(was.Since).Round(time.Second)))
-	}
-}
-
-// takenOut says that an instance was taken out at the balancer, or took itself out.
-func takenOut(id string, held quell.Held) string {
-	if held.Why != "" {
-		return fmt.Sprintf("%s is out of rotation at %s: %s. It gets no requests until that ends, and is neither stopped nor replaced", id,
-			held.By, held.Why)
-	}
-	return fmt.Sprintf("%s was taken out of rotation by hand at %s: it gets no requests until it is put back there or with `quell undrain %s`",
-		id, held.By, id)
-}
-
 // note logs an event, and records it in the journal if this controller leads.
 func (c *Controller) note(ctx context.Context, text string) {
 	if c.leading {
@@ -99,13 +26,10 @@ func (c *Controller) note(ctx context.Context, text string) {
 	}
 }
 
-// forgetHolds removes holds of instances that are gone.
-func (c *Controller) forgetHolds(present map[string]bool) {
-	gone := func(id string, _ quell.Held) bool { return !present[id] }
-	maps.DeleteFunc(c.mem.Held, gone)
-	maps.DeleteFunc(c.mem.ByHand, gone)
+// forgetHolds forgets the ends of holds of instances that are gone.
+func (c *Controller) forgetHolds() {
 	for id := range c.mem.Temporary.Holds {
-		if !present[id] {
+		if !slices.ContainsFunc(c.fleet.Members, func(m quell.Member) bool { return m.ID == id }) {
 			c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, id)
 		}
 	}
@@ -125,8 +49,7 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 		if err := c.drainable(v, cmd); err != nil {
 			return err
 		}
-		c.mem.Held = maps.Clone(c.mem.Held)
-		c.mem.Held[cmd.Instance] = quell.Held{By: cmd.By, Since: c.now()}
+		c.mem.TakeOut(cmd.Instance, quell.Held{By: cmd.By, Since: c.now()})
 		c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, cmd.Instance)
 		if cmd.ForS > 0 {
 			c.mem.Temporary.Holds = with(c.mem.Temporary.Holds, cmd.Instance, newTerm(c.now(), cmd.For()))
@@ -140,15 +63,15 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 func (c *Controller) drainable(v view, cmd bus.Command) error {
 	others := 0
 	found := false
-	for _, m := range v.members {
-		b, known := v.backends[m.ID]
+	for _, m := range v.Members {
+		b, known := v.Backends[m.ID]
 		_, leaving := c.mem.Draining[m.ID]
 		switch {
 		case m.ID == cmd.Instance && leaving:
 			return fmt.Errorf("%s is being removed already", m.ID)
 		case m.ID == cmd.Instance:
 			found = true
-		case m.State == quell.Ready && known && b.Healthy && !b.Draining && !leaving && !v.holds(m.ID) && v.places[m.ID] == "":
+		case m.State == quell.Ready && known && b.Healthy && !b.Draining && !leaving && !v.Holds(m.ID) && v.Places[m.ID] == "":
 			others++
 		}
 	}
@@ -191,10 +114,8 @@ func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 				return err
 			}
 		}
-		c.mem.Held, c.mem.ByHand = maps.Clone(c.mem.Held), maps.Clone(c.mem.ByHand)
-		delete(c.mem.Held, cmd.Instance)
+		c.mem.PutBack(cmd.Instance)
 		c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, cmd.Instance)
-		delete(c.mem.ByHand, cmd.Instance)
 		return nil
 	})
 	return c.enforced(ctx, cmd, reply)
@@ -258,8 +179,8 @@ func (c *Controller) setOne(ctx context.Context, v view, id string) error {
 
 // altered returns the backends as the balancer has them, each after a change.
 func (v *view) altered(change func(*quell.Backend)) (backends []quell.Backend) {
-	for _, id := range slices.Sorted(maps.Keys(v.backends)) {
-		b := v.backends[id].Backend
+	for _, id := range slices.Sorted(maps.Keys(v.Backends)) {
+		b := v.Backends[id].Backend
 		change(&b)
 		backends = append(backends, b)
 	}
@@ -278,7 +199,7 @@ func (c *Controller) setBackends(ctx context.Context, backends []quell.Backend) 
 // many requests as they do.
 func likeOthers(v view, id string) float64 {
 	sum, n := 0.0, 0
-	for other, b := range v.backends {
+	for other, b := range v.Backends {
 		if other != id && !b.Draining && b.Weight > 0 {
 			sum, n = sum+b.Weight, n+1
 		}
@@ -295,12 +216,12 @@ func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
 	for i := range rows {
 		row := &rows[i]
 		row.Held, row.Open, row.Empty, row.Missing, row.HeldUntil = nil, nil, false, nil, nil
-		if m := c.unlisted[row.ID]; m != nil {
-			since := m.since
+		if m := c.fleet.Missing[row.ID]; m != nil {
+			since := m.Since
 			row.Missing = &since
 		}
-		if h, held := c.held[row.ID]; held {
-			row.Held, row.Open, row.Empty = &h.Held, &h.open, h.empty
+		if h, held := c.fleet.Out[row.ID]; held {
+			row.Held, row.Open, row.Empty = &h.Held, &h.Open, h.Empty
 			if term, ends := c.mem.Temporary.Holds[row.ID]; ends {
 				row.HeldUntil = &term.Until
 			}

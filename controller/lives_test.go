@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 )
 
 const patience = 20 * time.Second // in synthetic time
@@ -237,9 +238,9 @@ func TestAStoppedInstanceThatIsStillListedGetsNothing(t *testing.T) {
 		if s := r.journal.newest().Instances[2]; s.State != quell.Draining {
 			t.Errorf("%s is %s in the snapshot", s.ID, s.State)
 		}
-		r.pass(endWait - patience + 2*time.Second)
+		r.pass(life.EndWait - patience + 2*time.Second)
 		if s := r.journal.newest().Instances[2]; !s.Stuck || !slices.Equal(r.scaler.ended(), []string{"i3", "i3"}) {
-			t.Errorf("still listed after %v: stuck %v, stopped %v", endWait, s.Stuck, r.scaler.ended())
+			t.Errorf("still listed after %v: stuck %v, stopped %v", life.EndWait, s.Stuck, r.scaler.ended())
 		}
 		const told = "i3 was stopped 5m0s ago, and the scaler still lists it: stopping it again"
 		if text := r.c.Status().LastFailure["apply"]; text != told {

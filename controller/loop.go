@@ -128,7 +128,7 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 		c.mem.Fast, c.mem.Factors, c.fastReasons = policy.State{}, nil, nil
 	}
 	if s.Turn = c.comparedTurn(); c.handedBack() {
-		c.mem.Factors, c.cut = nil, false
+		c.mem.Factors, c.mem.Cutting = nil, false
 	}
 	s.Cut(c.mem.Factors)
 	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })

@@ -76,17 +76,17 @@ func (c *Controller) judge(ctx context.Context, v view) {
 
 // trace describes instances or backends that only an earlier run can have left, "" if there are none.
 func (c *Controller) trace(v view) string {
-	if c.opts.OwnMembers && len(v.members) > 0 {
-		return fmt.Sprintf("%d instances run that it started", len(v.members))
+	if c.opts.OwnMembers && len(v.Members) > 0 {
+		return fmt.Sprintf("%d instances run that it started", len(v.Members))
 	}
-	if !c.opts.OwnBackends || len(v.backends) == 0 {
+	if !c.opts.OwnBackends || len(v.Backends) == 0 {
 		return ""
 	}
 	if !c.opts.Listed {
-		return fmt.Sprintf("the balancer has %d backends that it set", len(v.backends))
+		return fmt.Sprintf("the balancer has %d backends that it set", len(v.Backends))
 	}
-	equal := 1 / float64(len(v.backends)) // the weights with which a balancer starts if its fleet is listed
-	for _, b := range v.backends {
+	equal := 1 / float64(len(v.Backends)) // the weights with which a balancer starts if its fleet is listed
+	for _, b := range v.Backends {
 		if b.Draining || life.Moves(b, true, equal) {
 			return "the balancer has weights that it set"
 		}

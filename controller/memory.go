@@ -17,32 +17,25 @@ const memoryKey = "controller"
 
 // memory is what must survive a restart.
 type memory struct {
-	Owner     string                `json:"owner,omitempty"` // the id by which a balancer recognises this controller
-	State     policy.State          `json:"state"`
-	Fast      policy.State          `json:"fast,omitzero"`      // of the fast policy
-	Factors   cuts                  `json:"factors,omitempty"`  // the fast policy's factors by instance
-	Weights   map[string]float64    `json:"weights,omitempty"`  // of the last applied plan
-	Draining  map[string]time.Time  `json:"draining,omitempty"` // since when each instance drains
-	Paused    bool                  `json:"paused,omitempty"`
-	PausedBy  string                `json:"paused_by,omitempty"`
-	Released  *Released             `json:"released,omitempty"` // everything goes back to how it was before Quell; it is paused, too
-	Overrides map[string]float64    `json:"overrides,omitempty"`
-	Temporary temporary             `json:"temporary,omitzero"`  // what ends by itself
-	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
-	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
-	Orders    int                   `json:"orders,omitempty"`    // number of operators' orders so far
-	Lost      string                `json:"lost,omitempty"`      // why earlier memory is gone; nothing is changed until an operator resumes
-	Replacing []life.Replacement    `json:"replacing,omitempty"` // in the order in which they will be carried out
-	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
+	life.Memory
+	policy.Cuts
+	Owner     string             `json:"owner,omitempty"` // the id by which a balancer recognises this controller
+	State     policy.State       `json:"state"`
+	Weights   map[string]float64 `json:"weights,omitempty"` // of the last applied plan
+	Paused    bool               `json:"paused,omitempty"`
+	PausedBy  string             `json:"paused_by,omitempty"`
+	Released  *Released          `json:"released,omitempty"` // everything goes back to how it was before Quell; it is paused, too
+	Overrides map[string]float64 `json:"overrides,omitempty"`
+	Temporary temporary          `json:"temporary,omitzero"` // what ends by itself
+	Orders    int                `json:"orders,omitempty"`   // number of operators' orders so far
+	Lost      string             `json:"lost,omitempty"`     // why earlier memory is gone; nothing is changed until an operator resumes
 	// PendingReverts are parameters of servers that are still to go back, by instance and parameter. The maps are never changed.
 	PendingReverts map[string]map[string]pendingRevert `json:"leftovers,omitempty"`
 	Budget         *budget.Ledger                      `json:"budget,omitempty"` // what was missed; nil: no target is set
-	Inventory      *life.Inventory                     `json:"roll,omitempty"`   // which instances are listed and ordered, and what instances cost
 }
 
 func newMemory() memory {
-	return memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{},
-		Inventory: life.NewInventory()}
+	return memory{Memory: life.NewMemory()}
 }
 
 // damagedError says that the memory exists but is invalid.
@@ -90,8 +83,9 @@ func (c *Controller) restore(ctx context.Context) error {
 	}
 	m.Replaced = anchored(m.Replaced, c.now())
 	m.Temporary = m.Temporary.retimed(func(t Term) Term { return t.resumed(c.now()) })
+	m.Cutting = c.mem.Cutting
 	lost := c.remembered(&m, found, err)
-	c.mem, c.adopt, c.forgot = m, true, !found
+	c.mem, c.adopt, c.fleet.Forgot = m, true, !found
 	if c.mem.Owner == "" {
 		c.mem.Owner = newOwner()
 		if err := c.keepOwner(ctx); err != nil {

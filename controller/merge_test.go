@@ -135,7 +135,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	g, v := gathering() // i2 dies and is still listed as failed
 	all(g, 0)
 	expect(g, v, 0.2, 110)
-	v.members[1].State = quell.Failed
+	v.Members[1].State = quell.Failed
 	g.add(rated("i1", "east", 100), second(1))
 	g.add(rated("i1", "west", 10), second(1))
 	expect(g, v, 1.2, 110)
@@ -143,7 +143,7 @@ func TestArrivalsAreThoseOfTheLastWindow(t *testing.T) {
 	g, v = gathering() // i2 is removed within the window, after it got a quarter of its requests
 	all(g, 0)
 	expect(g, v, 0.2, 110)
-	v.members = v.members[:1]
+	v.Members = v.Members[:1]
 	g.add(rated("i1", "east", 90), second(1))
 	g.add(rated("i2", "east", 10), second(1))
 	g.add(rated("i1", "west", 10), second(1))

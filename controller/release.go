@@ -214,7 +214,7 @@ func (c *Controller) endHolds(ctx context.Context) error {
 			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, b.ID)
 		}
 	})
-	if !life.Differs(backends, v.backends) {
+	if !life.Differs(backends, v.Backends) {
 		return nil
 	}
 	return c.setBackends(ctx, backends)
@@ -227,7 +227,7 @@ func (c *Controller) restoreInside(ctx context.Context, r, next *Released) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	for id := range r.Left {
-		gone := c.looked && !slices.ContainsFunc(c.members, func(m quell.Member) bool { return m.ID == id })
+		gone := c.looked && !slices.ContainsFunc(c.fleet.Members, func(m quell.Member) bool { return m.ID == id })
 		if id == theBalancer || gone {
 			continue
 		}

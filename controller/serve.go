@@ -15,9 +15,9 @@ func (c *Controller) serves() bool {
 // serve gives Quell's own balancer the instances that are there, because it has none without a controller: nobody could send requests
 // through it, and there would be nothing to judge. It changes no share for another reason, and stops nothing.
 func (c *Controller) serve(ctx context.Context, v view) {
-	group := v.group()
+	group := v.Group()
 	steps := life.Follow(c.now(), group, life.Present(group), c.opts.Drain)
-	if len(v.members) == 0 || !life.Differs(steps.Backends, v.backends) {
+	if len(v.Members) == 0 || !life.Differs(steps.Backends, v.Backends) {
 		return
 	}
 	if err := c.opts.Balancer.Apply(ctx, steps.Backends); err != nil {

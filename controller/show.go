@@ -82,7 +82,7 @@ func (c *Controller) show() {
 	s.Coming, s.MayCome = c.mem.Inventory.Coming(), c.mem.Inventory.MayCome()
 	idle, _ := c.idleness()
 	c.shown.write(outside{
-		status: s, idle: idle, members: c.members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
+		status: s, idle: idle, members: c.fleet.Members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
 		fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Inventory.Cost(c.now()),
 	})
@@ -97,8 +97,8 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 	if len(o.changes) > 0 {
 		s.Changes, s.ChangedAt = o.changes, snapshot.At
 	}
-	members := make(map[string]quell.Member, len(v.members))
-	for _, m := range v.members {
+	members := make(map[string]quell.Member, len(v.Members))
+	for _, m := range v.Members {
 		members[m.ID] = m
 	}
 	reasons, wanted := reasonsByInstance(s.Reasons, s.At), c.mem.State.Wanted(plan)

@@ -47,7 +47,7 @@ var stages = []stage{
 	{"end orders whose time is over", always, func(c *Controller, r *round) { c.expire(r.limited) }},
 	{"end here if nothing may be done", fastStep | watch, (*Controller).endIfIdle},
 	{"look at scaler and balancer", always, (*Controller).lookAtGroup},
-	{"judge missing instances", decision, func(c *Controller, r *round) { c.askScaler(); c.judgeMissing(r.limited, &r.view) }},
+	{"judge missing instances", decision, (*Controller).judgeMissing},
 	{"judge whether this is a first start", always, func(c *Controller, r *round) { c.judge(r.limited, r.view) }},
 	{"make the next step of a replacement", decision, func(c *Controller, r *round) { c.replaceNext(r.limited, &r.view) }},
 	{"make the snapshot", decision, (*Controller).takeSnapshot},
@@ -123,24 +123,21 @@ func (c *Controller) lookAtGroup(r *round) {
 	}
 }
 
+func (c *Controller) judgeMissing(r *round) {
+	c.askScaler()
+	c.tellEvents(r.limited, c.fleet.JudgeMissing(c.now(), &r.view.View, c.opts.Service.Sampling, c.acting()))
+}
+
 func (c *Controller) takeSnapshot(r *round) {
 	snapshot := c.gather.snapshot(c.now(), r.view)
 	if c.opts.Shared != nil {
 		c.opts.Shared.Enter(&snapshot)
 	}
 	c.leaveOutTrainings(&snapshot)
-	c.freed(&snapshot)
-	c.noteStates(&snapshot)
+	snapshot.Coming += c.mem.Freed(&snapshot)
+	c.fleet.NoteStates(&snapshot)
 	c.exclude(&snapshot)
 	r.view.snapshot = &snapshot
-}
-
-// noteStates keeps the states of a snapshot's instances until the next one.
-func (c *Controller) noteStates(s *quell.Snapshot) {
-	c.last = make(map[string]quell.State, len(s.Instances))
-	for i := range s.Instances {
-		c.last[s.Instances[i].ID] = s.Instances[i].State
-	}
 }
 
 // cutShares applies the fast policy's cuts. If there are none, it keeps the last plan in force.
@@ -150,10 +147,9 @@ func (c *Controller) cutShares(r *round) {
 	r.view.snapshot = &snapshot
 	snapshot.Set(c.overrides())
 	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
-	wanted, state := c.fast.Decide(&snapshot, c.mem.Fast)
 	before := c.mem.Factors
-	c.mem.Fast, c.mem.Factors, c.fastReasons = state, wanted.Factor, withTimes(wanted.Reasons, c.fastReasons, snapshot.At)
-	if len(wanted.Factor) == 0 && len(wanted.Settings) == 0 && !c.cut {
+	wanted, act := c.fast.Step(&snapshot, &c.mem.Cuts)
+	if c.fastReasons = withTimes(wanted.Reasons, c.fastReasons, snapshot.At); !act {
 		c.composed = outcome{}
 		c.keep(r.limited, r.view)
 		return

@@ -226,11 +226,11 @@ func (c *Controller) putShares(ctx context.Context, shares map[string]float64) e
 		return err
 	}
 	backends := v.altered(func(b *quell.Backend) {
-		if share, known := shares[b.ID]; known && !b.Draining && !v.holds(b.ID) {
+		if share, known := shares[b.ID]; known && !b.Draining && !v.Holds(b.ID) {
 			b.Weight = share
 		}
 	})
-	if !life.Differs(backends, v.backends) {
+	if !life.Differs(backends, v.Backends) {
 		return nil
 	}
 	return c.setBackends(ctx, backends)

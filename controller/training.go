@@ -49,8 +49,7 @@ func (c *Controller) beginTraining(ctx context.Context, cmd bus.Command) bus.Rep
 		if err := c.drainable(v, bus.Command{Instance: cmd.Instance}); err != nil {
 			return err
 		}
-		c.mem.Held = maps.Clone(c.mem.Held)
-		c.mem.Held[cmd.Instance] = quell.Held{By: cmd.By, Since: c.now(), Why: forTraining}
+		c.mem.TakeOut(cmd.Instance, quell.Held{By: cmd.By, Since: c.now(), Why: forTraining})
 		c.mem.Temporary.Holds = with(c.mem.Temporary.Holds, cmd.Instance, newTerm(c.now(), cmd.For()))
 		return nil
 	})
@@ -90,7 +89,7 @@ func (c *Controller) trainable(cmd bus.Command) error {
 
 // untrained returns an error if an instance is out of rotation, or another one is trained on.
 func (c *Controller) untrained(instance string) error {
-	if held, out := c.held[instance]; out {
+	if held, out := c.fleet.Out[instance]; out {
 		return fmt.Errorf("%s is out of rotation already, by %s: quell undrain %s puts it back", instance, held.By, instance)
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.mem.Held)) {
@@ -190,7 +189,7 @@ func (c *Controller) renewTraining(cmd bus.Command) error {
 	if err := c.spared(cmd); err != nil {
 		return err
 	}
-	if cmd.Training.Use > 0 && !c.held[cmd.Instance].empty {
+	if cmd.Training.Use > 0 && !c.fleet.Out[cmd.Instance].Empty {
 		return fmt.Errorf("requests are still open at %s", cmd.Instance)
 	}
 	if cmd.ForS > 0 { // stored with the next decision: a controller that has not stored it ends the training sooner
@@ -234,9 +233,16 @@ func (c *Controller) endTraining(ctx context.Context, cmd bus.Command) bus.Reply
 
 // endedTrainings tells the agents of instances that are no longer out of rotation for a training, for whatever reason, to end it. An agent
 // that cannot be told ends it when it is not renewed.
-func (c *Controller) endedTrainings(ctx context.Context, v *view) {
-	for id, h := range c.held {
-		if h.Why != forTraining || v.held[id].Why == forTraining {
+func (c *Controller) endedTrainings(ctx context.Context) {
+	before := c.training
+	c.training = map[string]bool{}
+	for id, h := range c.fleet.Out {
+		if h.Why == forTraining {
+			c.training[id] = true
+		}
+	}
+	for id := range before {
+		if c.training[id] {
 			continue
 		}
 		c.trained[id] = c.now().Add(2 * c.opts.Service.Sampling)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 // lose removes instances from the scaler's list; they keep running.
@@ -61,7 +62,7 @@ func TestAShrunkenListIsBelievedInTheEnd(t *testing.T) {
 	play(t, three, func(r *rig) {
 		r.run(3 * time.Second)
 		r.lose("i2", "i3")
-		wait := missingWait(r.opts.Service.Sampling)
+		wait := life.MissingWait(r.opts.Service.Sampling)
 		r.untouched(func() { r.pass(wait - 2*time.Second) })
 		seen := map[int]bool{}
 		for range 8 {
@@ -167,7 +168,7 @@ func TestAListThatOthersKeep(t *testing.T) {
 		r.pass(2 * time.Second)
 		r.wantIDs("i1", "i2", "i3", "i4")
 		r.lose("i2")
-		r.pass(missingWait(r.opts.Service.Sampling) + 5*time.Second)
+		r.pass(life.MissingWait(r.opts.Service.Sampling) + 5*time.Second)
 		r.wantIDs("i1", "i3", "i4")
 		r.wantEvent("i2 is given up: the scaler has not listed it for")
 		r.lose("i1", "i3", "i4")

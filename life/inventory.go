@@ -2,7 +2,9 @@ package life
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -43,6 +45,17 @@ func Doubt(startup time.Duration) time.Duration { return max(4*startup, leastDou
 
 // missing returns how many instances of an order are not listed yet.
 func (o *Order) missing() int { return o.Count + len(o.IDs) }
+
+// overdueText says that an order's instances are no longer waited for.
+func (o *Order) overdueText(now time.Time, startup time.Duration) string {
+	text := fmt.Sprintf("%d instance(s) ordered %v ago", o.missing(), now.Sub(o.At).Round(time.Second))
+	if len(o.IDs) > 0 {
+		text += " (named: " + strings.Join(o.IDs, ", ") + ")"
+	}
+	return text + fmt.Sprintf(" never appeared in the scaler's list: they are no longer waited for. "+
+		"They may still come, and count against group.max for %v from the order. "+
+		"Look at what starts and lists instances; group.startup is %v", Doubt(startup), startup)
+}
 
 // NewInventory returns an empty Inventory.
 func NewInventory() *Inventory { return &Inventory{Stays: map[string]Stay{}} }

@@ -40,6 +40,7 @@ type Replacing struct {
 	SlowStart time.Duration // its age before it takes a full share
 	Patience  time.Duration // how long a ready new instance waits for its first probe
 	Probed    func(id string) bool
+	Bound     int // largest size of the group
 }
 
 // Patience returns how long a new instance waits for its first probe: as long as a reading may be old.

@@ -39,6 +39,28 @@ func (s State) withClamped(g *Group) State {
 	return s
 }
 
+// Cuts is what a fast policy has done to the shares of a service's main policy, as it is stored.
+type Cuts struct {
+	Fast    State                   `json:"fast,omitzero"`     // the fast policy's memory
+	Factors map[string]quell.Factor `json:"factors,omitempty"` // by instance
+	Cutting bool                    `json:"-"`                 // shares are cut, or are returning to normal, which may take several steps
+}
+
+// ComposeCuts is Compose after a fast policy's plan, whose factors, settings and reasons become part of the result.
+func (e *Engine) ComposeCuts(s *quell.Snapshot, prev State, wanted *quell.Plan) (quell.Plan, State) {
+	s.Cut(wanted.Factor)
+	plan, state := e.Compose(s, prev)
+	plan.Factor, plan.Settings, plan.Reasons = wanted.Factor, wanted.Settings, append(wanted.Reasons, plan.Reasons...)
+	return plan, state
+}
+
+// Step decides, and keeps the result in c. act is false if there is nothing to compose: nothing is asked for, and nothing was cut before.
+func (f *Fast) Step(s *quell.Snapshot, c *Cuts) (wanted quell.Plan, act bool) {
+	wanted, c.Fast = f.Decide(s, c.Fast)
+	c.Factors = wanted.Factor
+	return wanted, len(wanted.Factor) > 0 || len(wanted.Settings) > 0 || c.Cutting
+}
+
 // Fast runs a service's fast policy. It is immutable and safe for concurrent use.
 type Fast struct{ engine *Engine }
 

@@ -42,6 +42,9 @@ type State struct {
 	Unread error `json:"-"` // why what was learned could not be read; nil: it could, or nothing was
 }
 
+// HasSeverity returns whether it is known how much neighbours slow an instance.
+func (s *State) HasSeverity(id string) bool { return s.Instances[id].Severity != nil }
+
 // Wanted returns the shares that a plan leads to, nil if those are its own. They differ while the guard lets shares move only part of the
 // way at once.
 func (s State) Wanted(plan *quell.Plan) map[string]float64 {

@@ -53,7 +53,7 @@ func (f *foresight) look(o *outlooks, of func(host int, ready float64) []site) {
 	startup := s.Scenario.Instances.Startup.Seconds()
 	o.strain, o.group, o.law = s.Strain, make(map[string][]site, len(s.members)), f.pool()
 	for _, in := range s.members {
-		if !in.leaving && in.state != quell.Failed {
+		if !s.leaves(in) && in.state != quell.Failed {
 			o.group[in.id] = of(in.host, in.started+startup)
 		}
 	}

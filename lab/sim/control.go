@@ -27,9 +27,9 @@ func (s *simulation) sample() {
 	if s.Plans != nil {
 		s.Plans(&plan)
 	}
-	s.takeUp(&plan)
-	s.order(plan.Settings)
+	s.set(plan.Settings)
 	changed := s.changeGroup(plan.Group)
+	s.takeUp(&plan)
 	moved := s.setWeights(plan.Weights)
 	if changed || moved {
 		s.changed()
@@ -48,15 +48,16 @@ func (s *simulation) changeGroup(change *quell.GroupChange) (changed bool) {
 		return false
 	}
 	for _, id := range change.Remove {
-		changed = s.leave(id) || changed
+		changed = s.fleet.Remove(s.clock(s.w.now), id) || changed
 	}
-	return s.start(change.Add) > 0 || changed
+	return s.order(change.Add, "") > 0 || changed
 }
 
 // setWeights puts a plan's shares into force. If the plan has none, the present ones stay.
 func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
 	if len(planned) == 0 {
-		planned = life.InForce(s.group(), s.weights)
+		_, group := s.look()
+		planned = life.InForce(group, s.weights)
 	}
 	for id, w := range planned {
 		in := s.byID[id]
@@ -67,8 +68,8 @@ func (s *simulation) setWeights(planned map[string]float64) (moved bool) {
 	return moved
 }
 
-// order sets parameters of servers, as agents would. They have no effect on how long requests take.
-func (s *simulation) order(settings []quell.Setting) {
+// set sets parameters of servers, as agents would. They have no effect on how long requests take.
+func (s *simulation) set(settings []quell.Setting) {
 	for _, o := range settings {
 		if in := s.byID[o.Instance]; in != nil && in.settings != nil {
 			in.settings = maps.Clone(in.settings) // a snapshot has the map
@@ -78,11 +79,15 @@ func (s *simulation) order(settings []quell.Setting) {
 }
 
 // spread distributes the shares again between two decisions, as the live controller does when the group changes.
-func (s *simulation) spread() { s.follow(life.InForce(s.group(), s.weights)) }
+func (s *simulation) spread() {
+	_, group := s.look()
+	s.follow(life.InForce(group, s.weights))
+}
 
 // follow puts the group and the balancer into the state that the given shares require.
 func (s *simulation) follow(weights map[string]float64) {
-	s.steps.Refill(s.clock(s.w.now), s.group(), weights, drainLimit)
+	v, group := s.look()
+	s.fleet.Follow(s.clock(s.w.now), &v, group, weights, drainLimit, &s.steps)
 	for _, in := range s.members {
 		in.shown = false
 	}
@@ -99,37 +104,38 @@ func (s *simulation) follow(weights map[string]float64) {
 // tend ends instances that have drained, or whose time for draining is over.
 func (s *simulation) tend() {
 	s.w.agenda.add(s.w.now+life.Watch(s.service.Sampling).Seconds(), s.tend)
+	if len(s.fleet.Draining) == 0 {
+		return
+	}
 	now := s.clock(s.w.now)
-	for i := 0; i < len(s.members); {
-		in := s.members[i]
-		if known := s.known(in); in.leaving && known.Next(now, drainLimit) == life.Stop {
-			s.exit(in) // changes s.members
+	_, group := s.look()
+	for i, in := range slices.Clone(s.members) { // an exit changes them
+		if group[i].Leaving && group[i].Next(now, drainLimit) == life.Stop {
+			s.exit(in)
 			s.balancer.set(s.members)
-			continue
 		}
-		i++
 	}
 }
 
 // drainLimit is how long open requests of an instance that leaves may take, as on the emulated rig.
 const drainLimit = 5 * time.Second
 
-// group lists the members with what the live controller would know of them. It is valid until the next call.
-func (s *simulation) group() []life.Instance {
-	s.roster = slices.Grow(s.roster[:0], len(s.members))
-	for _, in := range s.members {
-		s.roster = append(s.roster, s.known(in))
+// look takes in what scaler and balancer would report now, as the live controller does. group has the members in their order, and is valid
+// until the next look.
+func (s *simulation) look() (v life.View, group []life.Instance) {
+	members, states := make([]quell.Member, len(s.members)), make([]quell.BackendState, 0, len(s.members))
+	for i, in := range s.members {
+		members[i] = quell.Member{ID: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)}
+		if in.shown {
+			states = append(states, in.backend())
+		}
 	}
-	return s.roster
-}
-
-// known is what the live controller would know of an instance.
-func (s *simulation) known(in *instance) life.Instance {
-	return life.Instance{
-		Member:  quell.Member{ID: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)},
-		Backend: in.backend(), Known: in.shown, Leaving: in.leaving, Since: s.clock(in.since),
-		For: in.replaces, Last: in.last, Settings: in.settings,
+	v, _ = s.fleet.Look(s.clock(s.w.now), members, states, life.Looking{Startup: s.service.Group.Startup, Leads: true})
+	s.roster = v.Fill(s.roster)
+	for i, in := range s.members {
+		s.roster[i].Past, s.roster[i].Settings = in.past, in.settings
 	}
+	return v, s.roster
 }
 
 // backend is the state that the balancer would report for an instance.

@@ -14,11 +14,9 @@ import (
 // fastStep is the part of a simulation that belongs to a fast policy (policy.fast), which cuts shares between two decisions of the main
 // policy. For its readings the balancer keeps separate windows.
 type fastStep struct {
-	policy  *policy.Fast
-	period  float64
-	state   policy.State
-	factors map[string]quell.Factor
-	cutting bool // some shares are cut, or are returning to their full size
+	policy.Cuts
+	policy *policy.Fast
+	period float64
 }
 
 // mark is the state of an instance's meter at the end of the last fast window.
@@ -125,9 +123,9 @@ func (s *simulation) sense(in *instance, o *quell.Observation) {
 // stepFast makes the fast policy's decision, as the live controller does.
 func (s *simulation) stepFast() {
 	s.w.agenda.add(s.w.now+s.fast.period, s.stepFast)
-	group := s.group()
+	_, group := s.look()
 	for i, in := range s.members {
-		if group[i].Past = in.past; in.fastView != nil {
+		if in.fastView != nil {
 			group[i].Observation = in.fastView.observed
 		}
 	}
@@ -136,20 +134,18 @@ func (s *simulation) stepFast() {
 		snapshot.Set(s.Scenario.Instances.Held())
 	}
 	h := s.fast
-	wanted, state := h.policy.Decide(&snapshot, h.state)
-	h.state, h.factors = state, wanted.Factor
+	wanted, act := h.policy.Step(&snapshot, &h.Cuts)
 	if s.FastPlans != nil {
 		s.FastPlans(duration(s.w.now-s.zero), &snapshot, &wanted)
 	}
-	s.order(wanted.Settings)
-	if len(h.factors) == 0 && !h.cutting {
+	s.set(wanted.Settings)
+	if !act {
 		return
 	}
-	snapshot.Cut(h.factors)
-	plan, after := s.engine.Compose(&snapshot, s.state)
+	plan, after := s.engine.ComposeCuts(&snapshot, s.state, &wanted)
 	s.state = after
 	moved := s.setWeights(plan.Weights)
-	if h.cutting = len(h.factors) > 0 || moved; moved {
+	if h.Cutting = len(h.Factors) > 0 || moved; moved {
 		s.changed()
 	}
 }
@@ -157,6 +153,6 @@ func (s *simulation) stepFast() {
 // cuts writes into a snapshot how far the fast policy has cut each share.
 func (s *simulation) cuts(snapshot *quell.Snapshot) {
 	if s.fast != nil {
-		snapshot.Cut(s.fast.factors)
+		snapshot.Cut(s.fast.Factors)
 	}
 }

@@ -23,16 +23,12 @@ type instance struct {
 	id      string
 	number  int // how many instances were started before it
 	host    int
-	state   quell.State // starting, ready or failed; an instance that drains has leaving set
+	state   quell.State // starting, ready or failed; the fleet knows which drain
 	started float64
-	leaving bool
-	since   float64 // when it began to leave
 
 	shown    bool // the balancer knows it
 	draining bool // the balancer knows that it leaves
 	past     life.Past
-	last     quell.State // its state in the last snapshot
-	replaces string      // id of the instance that it is to replace
 
 	carried  *carriedMark       // at the end of the last sampling period; nil if it could not get requests then
 	windowAt float64            // when the present window of machine and prober began

@@ -186,19 +186,19 @@ func p90(values []float64) float64 {
 
 // snapshot is what the controller would know now.
 func (s *simulation) snapshot() quell.Snapshot {
-	group := s.group()
+	_, group := s.look()
 	now, last := s.clock(s.w.now), s.clock(s.sampled)
 	reported := false
 	for i, in := range s.members {
 		in.readings = life.Current(now, s.service.Sampling, in.readings)
-		group[i].Past = in.past
 		group[i].Observation, _ = life.Merge(now, last, in.readings, nil)
 		reported = reported || group[i].Observation != nil && group[i].Observation.RequestRate != nil
 	}
 	snap := life.Snapshot(now, &s.service, group)
 	for i, in := range s.members {
-		in.past, in.last = group[i].Past, snap.Instances[i].State
+		in.past = group[i].Past
 	}
+	s.fleet.NoteStates(&snap)
 	if reported {
 		arrivals := s.offered
 		snap.ArrivalRate = &arrivals

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"slices"
+	"errors"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -15,76 +15,56 @@ type Renewal struct {
 	At   time.Duration
 }
 
-// renew asks for the instance on a host to be replaced, if there is an instance.
+// renew asks for the instance on a host to be replaced, if there is an instance that can be.
 func (s *simulation) renew(host string) {
+	v, _ := s.look()
 	for _, in := range s.members {
-		if s.Scenario.Hosts[in.host].ID == host {
-			s.askToReplace(in.id)
+		if s.Scenario.Hosts[in.host].ID == host && s.fleet.Replaceable(&v, in.id, &s.service.Group, false) == nil {
+			s.fleet.AskToReplace(life.Replacement{Old: in.id, At: s.clock(s.w.now)})
 		}
 	}
 }
 
-func (s *simulation) askToReplace(id string) {
-	if !slices.ContainsFunc(s.replacing, func(r life.Replacement) bool { return r.Old == id }) {
-		s.replacing = append(s.replacing, life.Replacement{Old: id, At: s.clock(s.w.now)})
-	}
-}
-
-// takeUp begins the replacements that a plan asks for, with at least the service's interval between two of them.
+// takeUp begins the replacements that a plan asks for.
 func (s *simulation) takeUp(plan *quell.Plan) {
-	for _, id := range plan.Replace {
-		if every := s.service.Group.Replace.Every.Seconds(); s.takenUp == nil || s.w.now-*s.takenUp >= every {
-			now := s.w.now
-			s.takenUp = &now
-			s.askToReplace(id)
-		}
+	if len(plan.Replace) > 0 {
+		v, _ := s.look()
+		_, _ = s.fleet.TakeUp(s.clock(s.w.now), &v, plan, &s.service.Group, false) // the next plan asks again for what cannot be replaced
 	}
 }
 
-// replaceNext takes the next step of the replacement that is under way, before each decision.
+// replaceNext makes the next step of the replacement that is under way, before each decision.
 func (s *simulation) replaceNext() {
-	if len(s.replacing) == 0 {
+	if len(s.fleet.Replacing) == 0 {
 		return
 	}
-	r := &s.replacing[0]
-	now := s.clock(s.w.now)
-	turn, _ := r.Next(now, s.group(), false, s.rules())
-	switch turn {
-	case life.Await:
-		return
-	case life.Renew:
-		s.leave(r.New)
-		if r.Order(now); s.start(1) == 1 {
-			fresh := s.instances[len(s.instances)-1]
-			r.New, fresh.replaces = fresh.id, r.Old
-		}
-		return
-	case life.TakeOver:
-		s.leave(r.Old)
-	case life.CallOff:
-		s.leave(r.New)
+	v, _ := s.look()
+	rules := life.RulesOf(&s.service, table.All.Feels(s.service.Policy.Name), s.state.HasSeverity)
+	if turn, r, _ := s.fleet.Replace(s.clock(s.w.now), &v, rules); turn == life.Renew {
+		s.order(1, r.Old)
 	}
-	if fresh := s.byID[r.New]; fresh != nil {
-		fresh.replaces = ""
-	}
-	s.replacing = s.replacing[1:]
 }
 
-// leave makes an instance drain.
-func (s *simulation) leave(id string) (began bool) {
-	in := s.byID[id]
-	if in == nil || in.leaving {
-		return false
+var errNoMachine = errors.New("no machine is free")
+
+// order starts up to n instances, as the live controller orders them. inPlaceOf is the instance that the new one will replace, if any.
+func (s *simulation) order(n int, inPlaceOf string) (started int) {
+	s.fleet.Inventory.Order(s.clock(s.w.now), n, inPlaceOf)
+	var err error
+	if started = s.start(n); started < n {
+		err = errNoMachine
 	}
-	in.leaving, in.since = true, s.w.now
-	return true
+	var ids []string
+	for _, in := range s.instances[len(s.instances)-started:] {
+		ids = append(ids, in.id)
+		s.fleet.Name(inPlaceOf, in.id)
+	}
+	s.fleet.Inventory.Answer(ids, err)
+	return started
 }
 
-// rules are the rules of the live controller for replacements.
-func (s *simulation) rules() *life.Replacing {
-	feels := table.All.Feels(s.service.Policy.Name)
-	return &life.Replacing{
-		Startup: s.service.Group.Startup, SlowStart: s.service.Guard.SlowStart, Patience: life.Patience(&s.service),
-		Probed: func(id string) bool { return !feels || s.state.Instances[id].Severity != nil },
-	}
+// leaves returns whether an instance was removed, and drains.
+func (s *simulation) leaves(in *instance) bool {
+	_, drains := s.fleet.Draining[in.id]
+	return drains
 }

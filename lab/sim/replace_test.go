@@ -86,8 +86,8 @@ func TestAReplacementWithoutAMachine(t *testing.T) {
 	if err := s.play(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.result(); r.Errors > 0 || len(s.instances) != 3 || len(s.replacing) > 0 {
-		t.Errorf("%d requests failed, %d instances were started, %v", r.Errors, len(s.instances), s.replacing)
+	if r := s.result(); r.Errors > 0 || len(s.instances) != 3 || len(s.fleet.Replacing) > 0 {
+		t.Errorf("%d requests failed, %d instances were started, %v", r.Errors, len(s.instances), s.fleet.Replacing)
 	}
 }
 

@@ -117,13 +117,12 @@ type simulation struct {
 	instances []*instance          // every instance that was ever started
 	members   []*instance          // those that the scaler would list, in order of start
 	byID      map[string]*instance // of members
-	roster    []life.Instance      // memory that group uses again
+	fleet     *life.Fleet          // what the controller knows of them
+	roster    []life.Instance      // memory that look uses again
 	steps     life.Steps           // memory that follow uses again
 	weights   map[string]float64   // from the last plan
-	replacing []life.Replacement
-	takenUp   *float64 // when a plan last asked for a replacement that was begun
-	spreading bool     // a call of spread is on the agenda
-	showing   bool     // the provider shows balances at the next call of showCredits
+	spreading bool                 // a call of spread is on the agenda
+	showing   bool                 // the provider shows balances at the next call of showCredits
 	usedHosts int
 	freed     []int // free hosts; the first has been free for longest
 	paid      float64
@@ -206,6 +205,8 @@ func newSimulation(o Options) (*simulation, error) {
 		return nil, &quell.UserError{Err: err}
 	}
 	s := &simulation{Options: o, state: o.Begin, seed: o.Seed, intended: math.MinInt64, byID: map[string]*instance{}}
+	memory := life.NewMemory()
+	s.fleet = life.NewFleet(&memory)
 	if s.seed == 0 {
 		s.seed = o.Scenario.Seed
 	}
@@ -388,7 +389,7 @@ func (s *simulation) schedule() {
 	period := s.service.Sampling
 	firstEnd := s.boot + s.rng.Float64()*period.Seconds()
 	s.phase = math.Mod(firstEnd, period.Seconds())
-	s.start(life.First(s.service.Group))
+	s.order(life.First(s.service.Group), "")
 	s.hasten(firstEnd)
 	s.w.agenda.add(firstEnd, s.report)
 	s.w.agenda.add(firstEnd+tick.Settle(period).Seconds(), s.sample)

@@ -152,7 +152,7 @@ func (f *foresight) truth() *Truth {
 		t.Load[i] = f.load(at-period/2, at+period*3/2)
 	}
 	for _, in := range s.members {
-		if in.state == quell.Failed || in.leaving {
+		if in.state == quell.Failed || s.leaves(in) {
 			continue
 		}
 		t.Machines[in.id] = &outlook{f, in.host, in.started + s.Scenario.Instances.Startup.Seconds()}

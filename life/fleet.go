@@ -1,0 +1,231 @@
+package life
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Memory is what must be remembered of a group over a restart, in the form in which it is stored. Whoever changes it for a command that may
+// be undone replaces its maps and lists.
+type Memory struct {
+	Draining  map[string]time.Time  `json:"draining,omitempty"`  // since when each instance drains
+	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
+	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
+	Replacing []Replacement         `json:"replacing,omitempty"` // in the order in which they will be carried out
+	Replaced  time.Time             `json:"replaced,omitzero"`   // when the last replacement that a plan asked for was accepted
+	Inventory *Inventory            `json:"roll,omitempty"`      // which instances are listed and ordered, and what instances cost
+}
+
+// NewMemory returns the memory of a group of which nothing is known.
+func NewMemory() Memory {
+	return Memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}, Inventory: NewInventory()}
+}
+
+// Fleet follows a group from one look at scaler and balancer to the next. Beside its memory it has what is known only while one process
+// looks. It reads no clock, and asks nobody. Its methods are not safe for concurrent use.
+type Fleet struct {
+	*Memory
+	Members []quell.Member         // as of the last look
+	Out     map[string]TakenOut    // those that a person took out of rotation, as of the last look
+	Missing map[string]*Missing    // those that the scaler no longer lists
+	Last    map[string]quell.State // their states in the last snapshot
+	Ending  map[string]time.Time   // those that the scaler was told to stop, and when it had done so; zero: not yet
+	Stuck   map[string]bool        // those that the scaler could not stop
+	Waits   string                 // what the present replacement waits for
+	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
+}
+
+// NewFleet returns a group with this memory, at which nobody has looked yet.
+func NewFleet(m *Memory) *Fleet {
+	return &Fleet{Memory: m, Missing: map[string]*Missing{}, Ending: map[string]time.Time{}, Stuck: map[string]bool{}}
+}
+
+// Event is something that a person should know.
+type Event struct {
+	Text    string
+	Failure string // the part that does not work; empty: all do
+}
+
+// events are collected in their order.
+type events []Event
+
+func (e *events) note(format string, args ...any) {
+	*e = append(*e, Event{Text: fmt.Sprintf(format, args...)})
+}
+
+func (e *events) failed(part, format string, args ...any) {
+	*e = append(*e, Event{Text: fmt.Sprintf(format, args...), Failure: part})
+}
+
+// View is a group as its scaler and its balancer reported it when they were asked once (a look), with what is remembered of it.
+type View struct {
+	Members  []quell.Member
+	Backends map[string]quell.BackendState
+	Leaving  map[string]time.Time   // members that drain, and since when
+	Out      map[string]TakenOut    // members that a person took out of rotation
+	Ending   map[string]time.Time   // members that the scaler was told to stop, and when it had done so; zero: not yet
+	Stuck    map[string]bool        // members that the scaler could not stop
+	Coming   int                    // number of instances that were ordered and are not listed yet
+	MayCome  int                    // number of ordered instances that are no longer waited for, and may still come
+	Places   map[string]string      // members that will replace another one, and the id of that one
+	Last     map[string]quell.State // states of members in the last snapshot
+}
+
+// Group returns the members, each with everything that is known about it.
+func (v *View) Group() []Instance { return v.Fill(nil) }
+
+// Fill is Group, and reuses the memory of an earlier one.
+func (v *View) Fill(group []Instance) []Instance {
+	group = group[:0]
+	for _, m := range v.Members {
+		in := Instance{Member: m, Stuck: v.Stuck[m.ID], For: v.Places[m.ID], Last: v.Last[m.ID]}
+		in.Backend, in.Known = v.Backends[m.ID]
+		in.Since, in.Leaving = v.Leaving[m.ID]
+		_, in.Ending = v.Ending[m.ID]
+		if h, out := v.Out[m.ID]; out {
+			who := h.Held
+			in.Held, in.Ordered = &who, h.Ordered
+		}
+		group = append(group, in)
+	}
+	return group
+}
+
+// Holds returns whether a person took the instance out.
+func (v *View) Holds(id string) bool {
+	_, held := v.Out[id]
+	return held
+}
+
+// Looking is what a look depends on.
+type Looking struct {
+	Startup time.Duration // how long ordered instances may take to be listed
+	Listed  bool          // a person wrote the scaler's list, so it is not wrong
+	Leads   bool          // the one who looks ordered the instances, and gives up waiting for them
+}
+
+// EndWait limits one attempt to stop instances, and the time in which instances are gone from the scaler's list after they were stopped. It
+// is long because instances get time to end by themselves.
+const EndWait = 5 * time.Minute
+
+// Look takes in what scaler and balancer report, and returns what a person should know of it, in order.
+func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.BackendState, how Looking) (View, []Event) {
+	var told events
+	f.findLingering(now, members, &told)
+	v := View{Members: members, Backends: make(map[string]quell.BackendState, len(states)), Leaving: f.Draining, Ending: f.Ending,
+		Stuck: f.Stuck, Last: f.Last}
+	for _, s := range states {
+		v.Backends[s.ID] = s
+	}
+	if !how.Listed {
+		f.keepMissing(now, &v, &told)
+	}
+	f.Members = v.Members
+	f.takeInventory(now, &v, how, &told)
+	f.findHolds(now, &v, &told)
+	return v, told
+}
+
+// findLingering finds instances that the scaler stopped without an error and lists all the same. They are stopped again.
+func (f *Fleet) findLingering(now time.Time, members []quell.Member, told *events) {
+	for _, m := range members {
+		at, ending := f.Ending[m.ID]
+		if !ending || at.IsZero() || now.Sub(at) < EndWait {
+			continue
+		}
+		delete(f.Ending, m.ID)
+		f.Stuck[m.ID] = true
+		told.failed("apply", "%s was stopped %v ago, and the scaler still lists it: stopping it again", m.ID, EndWait)
+	}
+}
+
+// takeInventory compares the scaler's list with its previous list and with the orders. It reports orders that produced no instance.
+func (f *Fleet) takeInventory(now time.Time, v *View, how Looking, told *events) {
+	list := f.Inventory
+	for _, a := range list.Look(now, v.Members) {
+		f.Name(a.For, a.ID)
+		if how.Leads && !a.Named { // the scaler names instances late, or the process that ordered this one was killed
+			told.note("started %s: the scaler lists it now, and it was ordered before", a.ID)
+		}
+	}
+	if how.Leads {
+		for _, late := range list.Overdue(now, how.Startup) {
+			text := late.overdueText(now, how.Startup)
+			told.failed("scaler", "%s", text)
+			told.note("%s", text)
+		}
+	}
+	f.count(v)
+}
+
+// count updates in a view which instances are ordered and which will replace others.
+func (f *Fleet) count(v *View) {
+	v.Coming, v.MayCome, v.Places = f.Inventory.Coming(), f.Inventory.MayCome(), f.places()
+}
+
+// Remove makes an instance drain. It returns false if it drains already.
+func (f *Fleet) Remove(now time.Time, id string) (began bool) {
+	if _, already := f.Draining[id]; already {
+		return false
+	}
+	f.Draining[id] = now
+	return true
+}
+
+// Follow lists the steps that give a group its shares, and forgets instances that are gone. It continues drains that an earlier process
+// began but could not store. limit has the same meaning as in Instance.Next.
+func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[string]float64, limit time.Duration, steps *Steps) {
+	for i := range group {
+		if in := &group[i]; in.Orphaned() {
+			in.Leaving, in.Since = true, now
+			f.Draining[in.Member.ID] = now
+		}
+	}
+	steps.Refill(now, group, weights, limit)
+	f.forgetGone(v)
+}
+
+func (f *Fleet) forgetGone(v *View) {
+	present := make(map[string]bool, len(v.Members))
+	for i := range v.Members {
+		present[v.Members[i].ID] = true
+	}
+	maps.DeleteFunc(f.Draining, func(id string, _ time.Time) bool { return !present[id] })
+	maps.DeleteFunc(f.Ending, func(id string, _ time.Time) bool { return !present[id] })
+	maps.DeleteFunc(f.Stuck, func(id string, _ bool) bool { return !present[id] })
+	gone := func(id string, _ quell.Held) bool { return !present[id] }
+	maps.DeleteFunc(f.Held, gone)
+	maps.DeleteFunc(f.ByHand, gone)
+}
+
+// Alive returns how many instances count against group.max.
+func (f *Fleet) Alive(v *View) (n int) {
+	for i := range v.Members {
+		m := &v.Members[i]
+		if _, leaving := f.Draining[m.ID]; !leaving && m.State != quell.Failed {
+			n++
+		}
+	}
+	return n
+}
+
+// Crowded returns whether one instance more could be too many, because of instances that cannot be stopped, or should all orders that are
+// not known to have failed have worked. A replacement may exceed the group's bound by one.
+func (f *Fleet) Crowded(v *View, bound int) bool {
+	list := f.Inventory
+	if list.MayCome() == 0 && len(v.Stuck) == 0 {
+		return false
+	}
+	return list.Coming()+list.MayCome()+len(v.Stuck)+f.Alive(v) > bound
+}
+
+// NoteStates keeps the states of a snapshot's instances until the next one.
+func (f *Fleet) NoteStates(s *quell.Snapshot) {
+	f.Last = make(map[string]quell.State, len(s.Instances))
+	for i := range s.Instances {
+		f.Last[s.Instances[i].ID] = s.Instances[i].State
+	}
+}

@@ -1,0 +1,107 @@
+package life
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// Missing is an instance that the scaler no longer lists although the balancer finds it healthy. The list may be wrong, for example if a
+// program fails silently, and answered requests prove that the instance works. So it still gets requests. It is given up when its health
+// checks fail, too, or, at most one per decision, when it has been missing for MissingWait while listed instances get requests. An empty
+// list is never believed while the balancer finds an instance healthy.
+type Missing struct {
+	Since   time.Time
+	member  quell.Member
+	givenUp bool
+}
+
+// MissingWait returns how long a healthy instance may be missing from the scaler's list.
+func MissingWait(sampling time.Duration) time.Duration { return max(10*sampling, 30*time.Second) }
+
+// keepMissing adds instances to the members that the balancer knows but the scaler does not list, until they are given up.
+func (f *Fleet) keepMissing(now time.Time, v *View, told *events) {
+	listed := make(map[string]bool, len(v.Members))
+	for i := range v.Members {
+		listed[v.Members[i].ID] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(v.Backends)) {
+		b := v.Backends[id]
+		_, leaving := f.Draining[id]
+		_, ending := f.Ending[id]
+		if listed[id] || leaving || b.Draining || b.Foreign || ending {
+			continue
+		}
+		if f.Missing[id] == nil && b.Healthy {
+			f.miss(now, b, told)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.Missing)) {
+		switch m, b := f.Missing[id], v.Backends[id]; {
+		case listed[id]:
+			delete(f.Missing, id)
+			told.note("%s is listed by the scaler again", id)
+		case b.ID == "":
+			delete(f.Missing, id)
+			if !m.givenUp {
+				told.note("%s is gone: the scaler does not list it and the balancer does not have it any more", id)
+			}
+		case !b.Healthy && !m.givenUp:
+			delete(f.Missing, id)
+			told.note("%s is given up: the scaler does not list it and the balancer does not find it healthy", id)
+		case !m.givenUp:
+			v.Members = append(v.Members, m.member)
+		}
+	}
+}
+
+// miss begins to keep an instance in rotation that the scaler no longer lists.
+func (f *Fleet) miss(now time.Time, b quell.BackendState, told *events) {
+	was := quell.Member{ID: b.ID, Address: b.Address, Probe: b.Probe, State: quell.Ready}
+	if i := slices.IndexFunc(f.Members, func(m quell.Member) bool { return m.ID == b.ID }); i >= 0 {
+		was = f.Members[i] // its data when it was last listed
+	}
+	if was.Address == "" {
+		return // its address is unknown
+	}
+	f.Missing[b.ID] = &Missing{member: was, Since: now}
+	told.note("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", b.ID)
+}
+
+// JudgeMissing reports missing instances, and gives up an instance that has been missing for too long, if the one who looks acts. It is
+// called before a decision.
+func (f *Fleet) JudgeMissing(now time.Time, v *View, sampling time.Duration, acting bool) []Event {
+	var told events
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(f.Missing)) {
+		if !f.Missing[id].givenUp {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	wait := MissingWait(sampling)
+	others := slices.ContainsFunc(v.Members, func(m quell.Member) bool {
+		b := v.Backends[m.ID]
+		return f.Missing[m.ID] == nil && m.State == quell.Ready && b.Healthy && !b.Draining && !v.Holds(m.ID)
+	})
+	names := strings.Join(ids, ", ")
+	if others {
+		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, and giving up what is missing for %v, "+
+			"one with each decision. Look at the scaler's list", names, wait)
+	} else {
+		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, because nothing else would be left. "+
+			"Look at the scaler's list", names)
+	}
+	oldest := slices.MinFunc(ids, func(a, b string) int { return f.Missing[a].Since.Compare(f.Missing[b].Since) })
+	if m := f.Missing[oldest]; others && acting && now.Sub(m.Since) >= wait {
+		m.givenUp = true
+		v.Members = slices.DeleteFunc(v.Members, func(m quell.Member) bool { return m.ID == oldest })
+		told.note("%s is given up: the scaler has not listed it for %v", oldest, now.Sub(m.Since).Round(time.Second))
+	}
+	return told
+}
