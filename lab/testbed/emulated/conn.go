@@ -24,9 +24,9 @@ func (ln *listener) Accept() (net.Conn, error) {
 	return ln.link.Conn(c, ln.owner), nil
 }
 
-// Conn returns a connection that sends over the link: a write gives each piece to the real connection when the piece has crossed the
-// link, and returns after the last. Received bytes do not cross the link. One connection is one flow: over HTTP/1 it carries one response
-// at a time. A write notices its deadline when the next piece has crossed.
+// Conn returns a connection that sends over the link: a write gives pieces to the real connection when they have crossed the link, a lot
+// of them at a time, and returns after the last. Received bytes do not cross the link. One connection is one flow: over HTTP/1 it carries
+// one response at a time. A write notices its deadline when the next lot has crossed.
 func (l *Link) Conn(c net.Conn, owner Owner) net.Conn {
 	return &conn{
 		Conn: c, link: l, closed: make(chan struct{}),
@@ -55,7 +55,7 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	sent := 0
 	for sent < len(p) {
-		n, err := c.crossed()
+		n, err := c.crossed(len(p) - sent)
 		if err == nil {
 			n, err = c.Conn.Write(p[sent : sent+n])
 			sent += n
@@ -69,10 +69,10 @@ func (c *conn) Write(p []byte) (int, error) {
 	return sent, nil
 }
 
-// crossed waits until more of the flow has crossed the link, and returns the number of bytes.
-func (c *conn) crossed() (int, error) {
+// crossed waits until a lot of the flow, or all of the left bytes, has crossed the link, and returns the number of bytes.
+func (c *conn) crossed(left int) (int, error) {
 	for {
-		if n := c.link.taken(c.flow); n > 0 {
+		if n := c.link.taken(c.flow, left); n > 0 {
 			return int(n), nil
 		}
 		select {

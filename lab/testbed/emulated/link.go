@@ -21,6 +21,10 @@ type LinkOptions struct {
 	Now           func() time.Time // default time.Now
 }
 
+// lot is the time in which the link carries the bytes that are given to a real connection at once. Small enough for clients to see a
+// response come steadily; handing on every piece by itself would cost most of a host's processor time.
+const lot = 10 * time.Millisecond
+
 // Link is the network card of a physical machine: a sender of fixed bandwidth. The instance's open responses, those of its probe server
 // and the neighbours' flows share it equally, piece by piece. Only what leaves the machine crosses it.
 //
@@ -147,12 +151,18 @@ func (l *Link) send(f *flow, n int) error {
 	return nil
 }
 
-// taken returns how many bytes of a flow have crossed since the last call.
-func (l *Link) taken(f *flow) int64 {
+// taken returns how many bytes of a flow have crossed since they were last taken, if those are a lot or all of the left bytes; else 0,
+// and the flow's writer gets a signal when they are.
+func (l *Link) taken(f *flow, left int) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := f.waiter.granted
-	f.waiter.granted = 0
+	w := f.waiter
+	if w.wants = min(int64(left), l.sched.carried(lot)); w.missing() > 0 {
+		l.arm(l.now())
+		return 0
+	}
+	n := w.granted
+	w.granted = 0
 	return n
 }
 
@@ -167,18 +177,23 @@ func (l *Link) cancel(f *flow) {
 	l.arm(now)
 }
 
-// waiter is where a connection's writer waits until pieces have crossed. The link's mutex guards granted.
+// waiter is where a connection's writer waits until pieces have crossed. The link's mutex guards the numbers of bytes.
 type waiter struct {
-	granted int64
+	granted int64 // have crossed
+	wants   int64 // have to cross before the writer goes on
 	signal  chan struct{}
 }
 
 func newWaiter() *waiter { return &waiter{signal: make(chan struct{}, 1)} }
 
 func (w *waiter) grant(n int64) {
-	w.granted += n
+	if w.granted += n; w.missing() > 0 {
+		return
+	}
 	select {
 	case w.signal <- struct{}{}:
 	default: // it has a signal already
 	}
 }
+
+func (w *waiter) missing() int64 { return w.wants - w.granted }

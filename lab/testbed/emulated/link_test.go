@@ -3,10 +3,12 @@ package emulated
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -161,6 +163,42 @@ func TestClosingEndsWaitingWrites(t *testing.T) {
 			})
 		})
 	}
+}
+
+// recorder notes when how many bytes are written to it.
+type recorder struct {
+	net.Conn
+	start  time.Time
+	writes []string
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.writes = append(r.writes, fmt.Sprint(len(p), " at ", time.Since(r.start)))
+	return len(p), nil
+}
+
+// Bytes reach the real connection in lots of 10 ms, and the last of a write at the moment at which it has crossed; a second flow, which
+// makes both slower, does not change that.
+func TestBytesAreHandedOnInLots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, 8_000_000)
+		one, two := &recorder{start: time.Now()}, &recorder{start: time.Now()}
+		var both sync.WaitGroup
+		l.Conn(one, OwnInstance).Write(content(25_000))
+		for _, r := range []*recorder{one, two} {
+			both.Go(func() { l.Conn(r, OwnInstance).Write(content(4_096)) })
+			synctest.Wait()
+		}
+		both.Wait()
+		if got, want := one.writes, []string{
+			"10240 at 10.24ms", "10240 at 20.48ms", "4520 at 25ms", "4096 at 31.144ms",
+		}; !slices.Equal(got, want) {
+			t.Errorf("one: %q, want %q", got, want)
+		}
+		if got, want := two.writes, []string{"4096 at 33.192ms"}; !slices.Equal(got, want) {
+			t.Errorf("two: %q, want %q", got, want)
+		}
+	})
 }
 
 func TestWriteDeadlineIsSeenAtTheNextPiece(t *testing.T) {

@@ -1,6 +1,9 @@
 package emulated
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Owner says on whose behalf bytes cross a link.
 type Owner int
@@ -16,7 +19,7 @@ const (
 // maxCredit is the most time that a flow gets back if its writer lost time between two pieces because a timer woke it late.
 const maxCredit = time.Millisecond
 
-// lookAhead limits how many pieces are searched for the next one that a writer waits for.
+// lookAhead limits how many pieces are searched for those that a writer waits for.
 const lookAhead = 64
 
 // flow is one sender on the link. Flows of neighbours have no waiter, because no writer waits for their pieces.
@@ -169,18 +172,36 @@ func (s *scheduler) unlist(f *flow) {
 	}
 }
 
-// wake returns a time at or before the next grant for which a writer waits; false if no writer waits. Later arrivals queue behind the
-// present flows, so they cannot change it.
+// wake returns a time at or before the one at which the first writer has what it waits for; false if no writer waits. Later arrivals queue
+// behind the present flows, so they can only delay it.
 func (s *scheduler) wake() (time.Duration, bool) {
 	if s.waiters == 0 || s.current == nil {
 		return 0, false
 	}
-	at, f := s.finish, s.current
-	for i := 0; f.waiter == nil && i < min(lookAhead, s.queue.len()); i++ {
+	at, f, bytes, first := s.finish, s.current, s.bytes, time.Duration(math.MaxInt64)
+	for i := 0; ; i++ {
+		if f.waiter != nil {
+			first = min(first, at+s.takes(max(0, f.waiter.missing()-bytes)))
+		}
+		if i == s.queue.len() {
+			return first, true
+		}
+		if i == lookAhead {
+			return min(first, at), true
+		}
 		f = s.queue.peek(i)
-		at += time.Duration(min(s.piece, f.pending) * 8 * int64(time.Second) / s.bitsPerSecond)
+		bytes = min(s.piece, f.pending)
+		at += s.takes(bytes)
 	}
-	return at, true
+}
+
+// takes is how long bytes take to cross, and carried how many bytes cross in a time.
+func (s *scheduler) takes(bytes int64) time.Duration {
+	return time.Duration(bytes * 8 * int64(time.Second) / s.bitsPerSecond)
+}
+
+func (s *scheduler) carried(in time.Duration) int64 {
+	return int64(in.Seconds() * float64(s.bitsPerSecond) / 8)
 }
 
 // active says whether time changes anything: a piece crosses, or the source can add flows.
