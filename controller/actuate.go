@@ -7,8 +7,18 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/agentless"
 	"github.com/quellhq/quell/life"
 )
+
+// deciding makes plans and carries them out.
+type deciding struct {
+	*board
+	settings  settingsActuator
+	outside   agentless.View // of instances without an agent
+	originals [2]changes     // what the main and the fast policy had changed when keepOriginals last stored the memory
+	composed  outcome        // of the fast policy's last plan
+}
 
 // actuator carries out one part of plans.
 type actuator interface {
@@ -27,7 +37,7 @@ type actuated struct {
 }
 
 // actuators lists the actuators in the order of the parts. If a plan has a part without an actuator, that is an error.
-func (c *Controller) actuators() []actuated {
+func (c *deciding) actuators() []actuated {
 	all := []actuated{{quell.GroupPart, groupActuator{c}}, {quell.ReplacePart, replaceActuator{c}}, {quell.WeightsPart, weightsActuator{c}}}
 	if c.fast != nil {
 		all = append(all, actuated{quell.FactorPart, composed{}})
@@ -39,7 +49,7 @@ func (c *Controller) actuators() []actuated {
 }
 
 // asks describes what a plan would change, and which parts of the plan could not be carried out.
-func (c *Controller) asks(v *view, plan *quell.Plan) []string {
+func (c *deciding) asks(v *view, plan *quell.Plan) []string {
 	var parts []string
 	for _, a := range c.actuators() {
 		parts = append(parts, a.by.differs(v, plan)...)
@@ -51,7 +61,7 @@ func (c *Controller) asks(v *view, plan *quell.Plan) []string {
 }
 
 // apply carries out those parts of the plan that are not in force, and describes what it changed.
-func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
+func (c *deciding) apply(ctx context.Context, v *view, plan *quell.Plan) ([]string, error) {
 	var changes []string
 	var errs []error
 	for _, a := range c.actuators() {
@@ -62,7 +72,7 @@ func (c *Controller) apply(ctx context.Context, v *view, plan *quell.Plan) ([]st
 }
 
 // nobodyFor returns an error if a plan has a part without an actuator.
-func (c *Controller) nobodyFor(plan *quell.Plan) error {
+func (c *deciding) nobodyFor(plan *quell.Plan) error {
 	has := map[quell.Part]bool{}
 	for _, a := range c.actuators() {
 		has[a.part] = true
@@ -80,7 +90,7 @@ func (c *Controller) nobodyFor(plan *quell.Plan) error {
 }
 
 // pending describes what was applied but is not yet reported as being in force.
-func (c *Controller) pending(v *view) (words []string) {
+func (c *deciding) pending(v *view) (words []string) {
 	for _, a := range c.actuators() {
 		words = append(words, a.by.readBack(v)...)
 	}
@@ -88,7 +98,7 @@ func (c *Controller) pending(v *view) (words []string) {
 }
 
 // groupActuator starts instances and drains those that are removed.
-type groupActuator struct{ c *Controller }
+type groupActuator struct{ c *deciding }
 
 func (a groupActuator) differs(_ *view, plan *quell.Plan) (words []string) {
 	if plan.Group.Empty() || a.c.opts.Fixed {
@@ -131,7 +141,7 @@ func (composed) apply(context.Context, *view, *quell.Plan) ([]string, error) { r
 func (composed) readBack(*view) []string                                     { return nil }
 
 // weightsActuator sets the balancer's backends: shares, which instances drain, and which are removed.
-type weightsActuator struct{ c *Controller }
+type weightsActuator struct{ c *deciding }
 
 func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
 	if moved := moved(v, plan.Weights); moved != "" {

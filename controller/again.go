@@ -19,7 +19,7 @@ type prior struct {
 
 // decideTwice decides. If the plan removes instances, it looks at the group again, and if that has changed since the snapshot, it decides
 // again: a removal cannot be taken back, and the other instances may be needed by then.
-func (c *Controller) decideTwice(r *round) {
+func (c *deciding) decideTwice(r *round) {
 	before := prior{c.mem.State, c.mem.Temporary.Authority, c.mem.PendingReverts}
 	r.plan, c.mem.State = c.decide(r.view.snapshot)
 	if c.removes(&r.plan) {
@@ -41,13 +41,13 @@ func (c *Controller) decideTwice(r *round) {
 }
 
 // removes returns whether instances will be removed by a plan.
-func (c *Controller) removes(plan *quell.Plan) bool {
+func (c *deciding) removes(plan *quell.Plan) bool {
 	return c.acting() && !c.opts.Fixed && !plan.Group.Empty() && len(plan.Group.Remove) > 0
 }
 
 // lookAgain looks at the group again, and puts the instances' present states into the snapshot. It describes what changed; ok is false if
 // scaler or balancer did not answer.
-func (c *Controller) lookAgain(r *round) (changed []string, ok bool) {
+func (c *deciding) lookAgain(r *round) (changed []string, ok bool) {
 	old := r.view.snapshot
 	if c.lookAtGroup(r); r.over {
 		return nil, false

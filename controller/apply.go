@@ -12,13 +12,22 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
+// group asks scaler and balancer, and changes what they have.
+type group struct {
+	*core
+	begun    bool                 // the group has had instances
+	trained  map[string]time.Time // those that were trained on, and until when their readings are not used
+	training map[string]bool      // those that are out of rotation for a training, as of the last look
+	finished []string             // those that have drained, and are stopped when the step is over
+}
+
 // view is what scaler and balancer report when they are asked once (a look).
 type view struct {
 	life.View
 	snapshot *quell.Snapshot // made from this view; nil between two decisions
 }
 
-func (c *Controller) look(ctx context.Context) (view, error) {
+func (c *group) look(ctx context.Context) (view, error) {
 	members, err := c.opts.Scaler.Members(ctx)
 	if err != nil {
 		return view{}, fmt.Errorf("asking the scaler: %w", err)
@@ -36,7 +45,7 @@ func (c *Controller) look(ctx context.Context) (view, error) {
 }
 
 // tellEvents tells people what was seen of the group.
-func (c *Controller) tellEvents(ctx context.Context, told []life.Event) {
+func (c *group) tellEvents(ctx context.Context, told []life.Event) {
 	for _, e := range told {
 		if e.Failure != "" {
 			c.failed(e.Failure, errors.New(e.Text))
@@ -47,7 +56,7 @@ func (c *Controller) tellEvents(ctx context.Context, told []life.Event) {
 }
 
 // firstLook logs that scaler and balancer have answered for the first time.
-func (c *Controller) firstLook(members []quell.Member, states []quell.BackendState) {
+func (c *group) firstLook(members []quell.Member, states []quell.BackendState) {
 	if c.looked {
 		return
 	}
@@ -56,7 +65,7 @@ func (c *Controller) firstLook(members []quell.Member, states []quell.BackendSta
 }
 
 // keep makes sure that the last plan stays in force, if this controller may act. In advise mode it keeps Quell's own balancer in use.
-func (c *Controller) keep(ctx context.Context, v view) {
+func (c *group) keep(ctx context.Context, v view) {
 	if c.serves() {
 		c.serve(ctx, v)
 	}
@@ -70,7 +79,7 @@ func (c *Controller) keep(ctx context.Context, v view) {
 }
 
 // begin starts the first instances of an empty group.
-func (c *Controller) begin(ctx context.Context, v view) {
+func (c *group) begin(ctx context.Context, v view) {
 	if c.begun || len(v.Members) > 0 || v.Coming > 0 || c.opts.Fixed {
 		c.begun = true
 		return
@@ -91,14 +100,14 @@ func (c *Controller) begin(ctx context.Context, v view) {
 
 // weightsInForce returns the last plan's weights. A controller that begins to act adopts the balancer's weights, so
 // that taking over changes nothing.
-func (c *Controller) weightsInForce(v view) map[string]float64 {
+func (c *group) weightsInForce(v view) map[string]float64 {
 	if c.adopt {
 		c.adoptWeights(v)
 	}
 	return life.InForce(v.Group(), c.mem.Weights)
 }
 
-func (c *Controller) adoptWeights(v view) {
+func (c *group) adoptWeights(v view) {
 	found := map[string]float64{}
 	for id, b := range v.Backends {
 		if b.Weight > 0 && !b.Draining {
@@ -112,7 +121,7 @@ func (c *Controller) adoptWeights(v view) {
 }
 
 // changeGroup marks instances as removed and makes the scaler start new ones.
-func (c *Controller) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
+func (c *group) changeGroup(ctx context.Context, change *quell.GroupChange) ([]string, error) {
 	var changes []string
 	for _, id := range change.Remove {
 		if c.fleet.Remove(c.now(), id) {
@@ -149,7 +158,7 @@ func moved(v *view, weights map[string]float64) string {
 
 // reconcile sets the balancer's backends: ready members with their weights, draining members until they have no open request, and failed
 // members until they are given up. If nothing differs, it does not call the balancer.
-func (c *Controller) reconcile(ctx context.Context, v view, weights map[string]float64) error {
+func (c *group) reconcile(ctx context.Context, v view, weights map[string]float64) error {
 	group, steps := v.Group(), life.Steps{}
 	c.gather.note(c.now(), group)
 	c.fleet.Follow(c.now(), &v.View, group, weights, c.opts.Drain, &steps)
@@ -171,7 +180,7 @@ type Waiter interface {
 }
 
 // tellDrained tells the scaler which of the instances that the platform is ending have no requests any more.
-func (c *Controller) tellDrained(v view) {
+func (c *group) tellDrained(v view) {
 	waiter, ok := c.opts.Scaler.(Waiter)
 	if !ok {
 		return
@@ -190,7 +199,7 @@ func (c *Controller) tellDrained(v view) {
 
 // endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
 // stopped, it stays marked as drained, and stopping is tried again. Until it is gone, it counts against group.max.
-func (c *Controller) endDrained(ctx context.Context) {
+func (c *group) endDrained(ctx context.Context) {
 	ids := c.finished
 	c.finished = nil
 	if len(ids) == 0 {
@@ -223,7 +232,7 @@ func (c *Controller) endDrained(ctx context.Context) {
 
 // stop makes the scaler stop instances, and returns those that it could not stop. If it cannot stop all at once, it is told to stop them
 // one by one, so that one which the provider refuses to end does not keep the others running.
-func (c *Controller) stop(ctx context.Context, ids []string) (running []string, err error) {
+func (c *group) stop(ctx context.Context, ids []string) (running []string, err error) {
 	limited, cancel := context.WithTimeout(ctx, life.EndWait)
 	defer cancel()
 	err = c.opts.Scaler.Stop(limited, ids)

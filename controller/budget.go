@@ -11,7 +11,7 @@ import (
 )
 
 // exclude says in the snapshot why its period shows nothing about decisions.
-func (c *Controller) exclude(s *quell.Snapshot) {
+func (c *deciding) exclude(s *quell.Snapshot) {
 	if c.opts.Service.SLO.Target == 0 {
 		return
 	}
@@ -27,7 +27,7 @@ func (c *Controller) exclude(s *quell.Snapshot) {
 }
 
 // account enters a period into the error budget.
-func (c *Controller) account(ctx context.Context, s *quell.Snapshot, plan *quell.Plan) {
+func (c *board) account(ctx context.Context, s *quell.Snapshot, plan *quell.Plan) {
 	slo := c.opts.Service.SLO
 	v := budget.Judge(&c.opts.Service, s)
 	c.totals.judged(&v, s, c.opts.Service.Sampling)
@@ -68,7 +68,7 @@ func (c *Controller) account(ctx context.Context, s *quell.Snapshot, plan *quell
 }
 
 // budget returns the error budget for the status; nil if none is kept.
-func (c *Controller) budget() *budget.Report {
+func (c *board) budget() *budget.Report {
 	if c.mem.Budget == nil || c.opts.Service.SLO.Target == 0 {
 		return nil
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/quellhq/quell/setting"
 )
 
+// orders are what people change.
+type orders struct{ *endings }
+
 func replyWith(v any) bus.Reply {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -18,7 +21,7 @@ func replyWith(v any) bus.Reply {
 }
 
 // change changes the memory, stores it and records an event. If the memory cannot be stored, the change is undone.
-func (c *Controller) change(ctx context.Context, text string, alter func() error) bus.Reply {
+func (c *orders) change(ctx context.Context, text string, alter func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
 	if !c.leading {

@@ -25,7 +25,7 @@ func (d dates) of(id string, told, now time.Time) time.Time {
 }
 
 // watchClock logs that the wall clock was set since the last step, because from then on the journal's times are those of the changed clock.
-func (c *Controller) watchClock(ctx context.Context) {
+func (c *nights) watchClock(ctx context.Context) {
 	now, last := c.now(), c.stepped
 	c.stepped = now
 	if last.IsZero() {

@@ -31,17 +31,17 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 			return nil
 		})
 	case bus.Resume:
-		return c.change(ctx, "resumed by "+cmd.By, func() error { c.resume(); return nil })
+		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.resume(); return nil })
 	case bus.Release:
 		return c.releaseAll(ctx, cmd)
 	case bus.Authority:
-		return c.change(ctx, authorityText(cmd), func() error { return c.authorize(cmd) })
+		return c.change(ctx, authorityText(cmd), func() error { return c.mem.authorize(c.now(), cmd) })
 	case bus.Forget:
-		return c.change(ctx, "what was learned is forgotten, by "+cmd.By, func() error { c.forget(); return nil })
+		return c.change(ctx, "what was learned is forgotten, by "+cmd.By, func() error { c.mem.forget(); return nil })
 	case bus.Override:
 		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
 	case bus.Clear:
-		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.clear(cmd) })
+		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.mem.clear(cmd) })
 	case bus.Compare:
 		return c.change(ctx, compareText(cmd), func() error { return c.compare(cmd) })
 	case bus.Drain:
@@ -57,8 +57,8 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 }
 
 // resume ends a pause, a release, and the waiting after a loss of memory.
-func (c *Controller) resume() {
-	c.mem.Paused, c.mem.PausedBy, c.mem.Lost, c.mem.Released = false, "", "", nil
+func (m *memory) resume() {
+	m.Paused, m.PausedBy, m.Lost, m.Released = false, "", "", nil
 }
 
 // standbyPause is how much later than the leader another controller answers.
@@ -71,7 +71,7 @@ func overrideText(cmd bus.Command) string {
 	return fmt.Sprintf("weight of %s set to %.3f by %s%s", cmd.Instance, *cmd.Weight, cmd.By, forText(cmd))
 }
 
-func (c *Controller) override(cmd bus.Command) error {
+func (c *orders) override(cmd bus.Command) error {
 	if cmd.Weight == nil || math.IsNaN(*cmd.Weight) || *cmd.Weight < 0 || *cmd.Weight > 1 {
 		return fmt.Errorf("an override wants a weight from 0 to 1, the fraction of traffic")
 	}
@@ -89,16 +89,17 @@ func (c *Controller) override(cmd bus.Command) error {
 
 // authorize sets how far the policy may go, and ends the watching of its last change. Without a level the policy begins as it did at first,
 // and earns its authority.
-func (c *Controller) authorize(cmd bus.Command) error {
+func (m *memory) authorize(now time.Time, cmd bus.Command) error {
 	if cmd.ForS > 0 {
-		return c.authorizeFor(cmd)
+		m.authorizeFor(now, cmd)
+		return nil
 	}
-	c.mem.Temporary.Authority = nil
+	m.Temporary.Authority = nil
 	switch {
 	case cmd.Level == "":
-		c.mem.State.Trust = policy.Trust{}
+		m.State.Trust = policy.Trust{}
 	case slices.Contains(quell.Authorities, cmd.Level):
-		c.mem.State.Trust = policy.Trust{Level: cmd.Level, ByHand: cmd.By}
+		m.State.Trust = policy.Trust{Level: cmd.Level, ByHand: cmd.By}
 	default:
 		return fmt.Errorf("authority %q is unknown; known are advise, step and full", cmd.Level)
 	}
@@ -106,10 +107,10 @@ func (c *Controller) authorize(cmd bus.Command) error {
 }
 
 // forget drops what was learned about the service, and what the policy has earned with it. A level that a person set stays.
-func (c *Controller) forget() {
-	c.mem.State.Learned = nil
-	if c.mem.State.Trust.ByHand == "" {
-		c.mem.State.Trust = policy.Trust{}
+func (m *memory) forget() {
+	m.State.Learned = nil
+	if m.State.Trust.ByHand == "" {
+		m.State.Trust = policy.Trust{}
 	}
 }
 
@@ -121,30 +122,30 @@ func authorityText(cmd bus.Command) string {
 	return fmt.Sprintf("authority set to %s by %s%s", cmd.Level, cmd.By, forText(cmd))
 }
 
-func (c *Controller) clear(cmd bus.Command) error {
-	_, lasting := c.mem.Overrides[cmd.Instance]
-	_, ends := c.mem.Temporary.Overrides[cmd.Instance]
+func (m *memory) clear(cmd bus.Command) error {
+	_, lasting := m.Overrides[cmd.Instance]
+	_, ends := m.Temporary.Overrides[cmd.Instance]
 	if !lasting && !ends {
 		return fmt.Errorf("no override of %q is in force", cmd.Instance)
 	}
 	if cmd.Weight != nil {
-		return c.clearOwn(cmd)
+		return m.clearOwn(cmd)
 	}
 	if lasting {
-		c.mem.Overrides = without(c.mem.Overrides, cmd.Instance)
-		c.mem.Temporary.Before = withShare(c.mem.Temporary.Before, cmd.Instance, 1/float64(max(1, len(c.mem.Temporary.Before))))
+		m.Overrides = without(m.Overrides, cmd.Instance)
+		m.Temporary.Before = withShare(m.Temporary.Before, cmd.Instance, 1/float64(max(1, len(m.Temporary.Before))))
 	}
 	if ends {
-		c.mem.Temporary.endOverride(cmd.Instance)
+		m.Temporary.endOverride(cmd.Instance)
 	}
 	return nil
 }
 
 // clearOwn ends a share that the sender set for a time. What somebody has set since then stays.
-func (c *Controller) clearOwn(cmd bus.Command) error {
-	if o, ends := c.mem.Temporary.Overrides[cmd.Instance]; !ends || o.Weight != *cmd.Weight || o.By != cmd.By {
+func (m *memory) clearOwn(cmd bus.Command) error {
+	if o, ends := m.Temporary.Overrides[cmd.Instance]; !ends || o.Weight != *cmd.Weight || o.By != cmd.By {
 		return fmt.Errorf("the share of %q was set anew since then", cmd.Instance)
 	}
-	c.mem.Temporary.endOverride(cmd.Instance)
+	m.Temporary.endOverride(cmd.Instance)
 	return nil
 }

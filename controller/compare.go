@@ -20,7 +20,7 @@ type Comparison struct {
 }
 
 // compare begins a comparison, or ends the present one if the command has no time.
-func (c *Controller) compare(cmd bus.Command) error {
+func (c *orders) compare(cmd bus.Command) error {
 	t := &c.mem.Temporary
 	if cmd.ForS == 0 {
 		if t.Comparison == nil {
@@ -60,7 +60,7 @@ func compareText(cmd bus.Command) string {
 }
 
 // comparedTurn returns the turn of the comparison in progress, nil if there is none.
-func (c *Controller) comparedTurn() *quell.Turn {
+func (c *core) comparedTurn() *quell.Turn {
 	x := c.mem.Temporary.Comparison
 	if x == nil || !c.acting() {
 		return nil
@@ -70,7 +70,7 @@ func (c *Controller) comparedTurn() *quell.Turn {
 }
 
 // handedBack returns whether the shares of before Quell are in force, for a turn.
-func (c *Controller) handedBack() bool {
+func (c *core) handedBack() bool {
 	turn := c.comparedTurn()
 	return turn != nil && turn.Back
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/agentless"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/tick"
 	"github.com/quellhq/quell/life"
@@ -94,34 +93,46 @@ type Options struct {
 // changes are parameters of servers that a policy has changed, by instance and parameter.
 type changes = map[string]map[string]policy.ChangedSetting
 
-// Controller runs one service. Its methods are safe for concurrent use.
+// Controller runs one service. Its methods are safe for concurrent use. It consists of parts that know only those which they embed: what
+// changes the group, what ends by itself, tests by night, what people are told, decisions; and people's orders, trainings, releases, and
+// whether this controller leads.
 type Controller struct {
-	opts   Options
-	now    func() time.Time
-	log    *slog.Logger
-	gather *gather
-	shown  shown
+	*core
+	*group
+	*endings
+	*nights
+	*board
+	*deciding
+	*orders
+	*trainings
+	*releases
+	*leadership
+	beat tick.Beat // of the loop in Run
+}
 
-	// work guards the fields below, because only one step, reload or command may run at a time. It is held while scaler and balancer are
-	// called, so other goroutines read the copy in shown instead.
+// core is what all parts share.
+type core struct {
+	opts    Options
+	now     func() time.Time
+	log     *slog.Logger
+	gather  *gather
+	shown   shown
+	publish func() // updates shown
+
+	// work guards the fields below and those of the parts, because only one step, reload or command may run at a time. It is held while
+	// scaler and balancer are called, so other goroutines read the copy in shown instead.
 	work sync.Mutex
 	compiled
 	standing
-	cutting
 	mem memory
 	stored
-	instances
-	misses
-	nights
+	fleet *life.Fleet // what is known of the instances; its memory is in mem
 	reporting
-	settings settingsActuator
-	outside  agentless.View // of instances without an agent
 
 	background sync.WaitGroup // goroutines that outlive a step
-	beat       tick.Beat      // of the loop in Run
 }
 
-// standing is whether this controller may act, and what it knows of the time before it.
+// standing is whether this controller may act.
 type standing struct {
 	leading bool
 	behind  error // why this controller is not the leader
@@ -131,47 +142,15 @@ type standing struct {
 	first   bool  // the memory was empty: this is a first start, unless own instances are found
 }
 
-// cutting is what a fast policy does.
-type cutting struct {
-	fastReasons []quell.Reason // of the fast policy's last plan
-	composed    outcome        // of the last plan between two decisions
-}
-
 // stored is what is known of the memory in the store.
 type stored struct {
-	originals [2]changes // what the main and the fast policy had changed when keepOriginals last stored the memory
-	marked    int        // orders counted in the stored mark
-	unsaved   error      // why the memory could not be stored
-}
-
-// instances is what this process knows of the group's instances, beside the memory.
-type instances struct {
-	fleet    *life.Fleet
-	begun    bool                 // the group has had instances
-	trained  map[string]time.Time // those that were trained on, and until when their readings are not used
-	training map[string]bool      // those that are out of rotation for a training, as of the last look
-	finished []string             // those that have drained, and are stopped when the step is over
-}
-
-// misses is how long the objective has been missed.
-type misses struct {
-	missed      map[string]time.Time // instances that are above the objective, and since when
-	missedSince time.Time            // since when some instance is
-	accounted   time.Time            // when the last period was entered into the budget
-}
-
-// nights is what red-line tests by night need.
-type nights struct {
-	night       *nightTest // a test in progress in this process
-	nightWaits  string     // why there is none, in its window
-	stepped     time.Time  // when the last step began
-	clockWasSet bool       // during the present window of such tests
+	marked  int   // orders counted in the stored mark
+	unsaved error // why the memory could not be stored
 }
 
 // reporting is what people and metrics are told.
 type reporting struct {
 	status Status // as of the last decision
-	told   string // the last decision that was logged
 	counts counts
 	totals totals    // what metrics sum up
 	born   time.Time // when this process made the controller
@@ -194,15 +173,29 @@ func New(opts Options) (*Controller, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		instances: instances{trained: map[string]time.Time{}}, reporting: reporting{born: opts.Now()}, mem: newMemory()}
-	c.fleet = life.NewFleet(&c.mem.Memory)
-	c.settings = settingsActuator{agents: opts.Agents, now: c.now, sampling: c.samplingNow}
+	c := assemble(&core{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
+		reporting: reporting{born: opts.Now()}, mem: newMemory()})
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err
 	}
-	c.show()
+	c.publish()
 	return c, nil
+}
+
+// assemble makes the parts of a controller.
+func assemble(shared *core) *Controller {
+	shared.fleet = life.NewFleet(&shared.mem.Memory)
+	c := &Controller{core: shared, group: &group{core: shared, trained: map[string]time.Time{}}}
+	c.endings = &endings{c.group}
+	c.nights = &nights{endings: c.endings}
+	c.board = &board{nights: c.nights}
+	c.deciding = &deciding{board: c.board}
+	c.settings = settingsActuator{agents: shared.opts.Agents, now: shared.now, sampling: shared.samplingNow}
+	c.orders = &orders{c.endings}
+	c.trainings, c.releases = &trainings{c.orders}, &releases{c.orders}
+	c.leadership = &leadership{c.releases}
+	shared.publish = c.show
+	return c
 }
 
 // configure prepares a configuration for use. If the policy's models are missing, weights are equal until the models are there.
@@ -275,15 +268,15 @@ func (c *Controller) Observe(r quell.Reading, received time.Time) { c.gather.add
 func (c *Controller) Reject(err error) { c.gather.reject(err) }
 
 // samplingNow returns the sampling period in force. The caller holds c.work.
-func (c *Controller) samplingNow() time.Duration { return c.opts.Service.Sampling }
+func (c *core) samplingNow() time.Duration { return c.opts.Service.Sampling }
 
 // limit returns a context with the time limit of a step.
-func (c *Controller) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
 // release unlocks c.work and publishes the status.
-func (c *Controller) release() {
-	c.show()
+func (c *core) release() {
+	c.publish()
 	c.work.Unlock()
 }

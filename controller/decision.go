@@ -15,7 +15,7 @@ type outcome struct {
 }
 
 // idle returns why plans are not carried out at present, "" if they are.
-func (c *Controller) idle() string {
+func (c *core) idle() string {
 	_, text := c.idleness()
 	return text
 }
@@ -24,7 +24,7 @@ func (c *Controller) idle() string {
 var idleReasons = []string{"standing_by", "refused", "first_start", "memory_lost", "released", "paused", "advise"}
 
 // idleness returns one of idleReasons, and the same in words.
-func (c *Controller) idleness() (code, text string) {
+func (c *core) idleness() (code, text string) {
 	switch {
 	case !c.leading:
 		return "standing_by", "standing by"
@@ -45,7 +45,7 @@ func (c *Controller) idleness() (code, text string) {
 }
 
 // tell logs a decision and its reasons if it changed something, or would have. A decision that equals the previous one is not logged again.
-func (c *Controller) tell(plan *quell.Plan, o outcome) {
+func (c *board) tell(plan *quell.Plan, o outcome) {
 	text := strings.Join(o.changes, "; ")
 	if len(o.would) > 0 {
 		text = o.why + ": would " + strings.Join(o.would, "; ")
@@ -69,4 +69,4 @@ func reasonsText(reasons []quell.Reason) string {
 }
 
 // acting returns whether plans are carried out at present.
-func (c *Controller) acting() bool { return c.idle() == "" }
+func (c *core) acting() bool { return c.idle() == "" }

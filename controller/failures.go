@@ -10,7 +10,7 @@ import (
 
 // failed counts an error of one part of the controller. It logs the error only when it is new, because the same error would repeat each
 // period.
-func (c *Controller) failed(part string, err error) {
+func (c *core) failed(part string, err error) {
 	if c.counts.failures == nil {
 		c.counts.failures, c.counts.last = map[string]int{}, map[string]failure{}
 	}
@@ -27,7 +27,7 @@ func (c *Controller) failed(part string, err error) {
 }
 
 // forgive logs which failures have ended, and forgets them.
-func (c *Controller) forgive() {
+func (c *core) forgive() {
 	for _, part := range slices.Sorted(maps.Keys(c.counts.last)) {
 		if f := c.counts.last[part]; c.over(f) {
 			c.recovered(part, f)
@@ -35,13 +35,13 @@ func (c *Controller) forgive() {
 	}
 }
 
-func (c *Controller) recovered(part string, f failure) {
+func (c *core) recovered(part string, f failure) {
 	c.log.Info("part works again", "part", part, "last_failure", f.at, "failures", c.counts.failures[part])
 	delete(c.counts.last, part)
 }
 
 // over returns whether a failure last occurred so long ago that it is no longer a problem.
-func (c *Controller) over(f failure) bool {
+func (c *core) over(f failure) bool {
 	return c.now().Sub(f.at) > max(10*time.Second, 3*c.opts.Service.Sampling)
 }
 
@@ -58,7 +58,7 @@ type failure struct {
 }
 
 // watchMeter counts a period in which not all requests were measured.
-func (c *Controller) watchMeter() {
+func (c *core) watchMeter() {
 	if c.opts.Measured == nil {
 		return
 	}

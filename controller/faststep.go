@@ -27,8 +27,8 @@ func (c *Controller) nextFastStep(last time.Time) (time.Time, bool) {
 
 // compose applies the cuts and the server parameters that the fast policy asks for. It records what changed, what would have been changed,
 // and what failed, if that is news.
-func (c *Controller) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
-	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) {
+func (c *deciding) compose(ctx, limited context.Context, view *view, wanted *quell.Plan, news bool) {
+	plan, state := c.mem.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) {
 		return c.engine.ComposeCuts(view.snapshot, state, wanted)
 	})
 	c.mem.State = state
@@ -62,7 +62,7 @@ func differ(before, after cuts) bool {
 }
 
 // showCuts updates the status after a change of the cuts.
-func (c *Controller) showCuts(plan *quell.Plan, o outcome) {
+func (c *board) showCuts(plan *quell.Plan, o outcome) {
 	reasons := reasonsByInstance(plan.Reasons, plan.At)
 	rows := make([]InstanceStatus, len(c.status.Instances))
 	for i, row := range c.status.Instances {

@@ -18,7 +18,7 @@ type Releaser interface {
 }
 
 // note logs an event, and records it in the journal if this controller leads.
-func (c *Controller) note(ctx context.Context, text string) {
+func (c *core) note(ctx context.Context, text string) {
 	if c.leading {
 		c.event(ctx, text)
 	} else {
@@ -27,7 +27,7 @@ func (c *Controller) note(ctx context.Context, text string) {
 }
 
 // forgetHolds forgets the ends of holds of instances that are gone.
-func (c *Controller) forgetHolds() {
+func (c *group) forgetHolds() {
 	for id := range c.mem.Temporary.Holds {
 		if !slices.ContainsFunc(c.fleet.Members, func(m quell.Member) bool { return m.ID == id }) {
 			c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, id)
@@ -37,7 +37,7 @@ func (c *Controller) forgetHolds() {
 
 // drain takes an instance out of rotation until undrain. Its open requests may take any time, and the instance is neither stopped nor
 // replaced. The reply says what was done; the status shows when no request is open any more.
-func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *orders) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd)), func() error {
 		if cmd.ForS > 0 && c.mem.Released != nil {
 			return fmt.Errorf("it can be taken out for a time only while Quell may put it back: it was released, and quell resume ends that")
@@ -60,7 +60,7 @@ func (c *Controller) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 }
 
 // drainable returns why an instance cannot be taken out of rotation, nil if it can.
-func (c *Controller) drainable(v view, cmd bus.Command) error {
+func (c *orders) drainable(v view, cmd bus.Command) error {
 	others := 0
 	found := false
 	for _, m := range v.Members {
@@ -99,7 +99,7 @@ func (c *Controller) drainable(v view, cmd bus.Command) error {
 }
 
 // undrain puts an instance back in rotation, whoever took it out. The instance gets its share with the next decision.
-func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *orders) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s put back by %s", cmd.Instance, cmd.By), func() error {
 		_, held := c.mem.Held[cmd.Instance]
 		byHand, atBalancer := c.mem.ByHand[cmd.Instance]
@@ -121,7 +121,7 @@ func (c *Controller) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 	return c.enforced(ctx, cmd, reply)
 }
 
-func (c *Controller) releaseAt(ctx context.Context, id, by string) error {
+func (c *orders) releaseAt(ctx context.Context, id, by string) error {
 	releaser, ok := c.opts.Balancer.(Releaser)
 	if !ok {
 		return fmt.Errorf("%s was taken out at %s: put it back there", id, by)
@@ -134,7 +134,7 @@ func (c *Controller) releaseAt(ctx context.Context, id, by string) error {
 
 // enforced applies a hold that began or ended to the balancer. It does so at once, and even during a pause, because a person asked for it.
 // If it fails, it is tried again regularly.
-func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply) bus.Reply {
+func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply) bus.Reply {
 	if reply.Error != "" {
 		return reply
 	}
@@ -163,7 +163,7 @@ func (c *Controller) enforced(ctx context.Context, cmd bus.Command, reply bus.Re
 }
 
 // setOne changes one backend and leaves the others as the balancer has them.
-func (c *Controller) setOne(ctx context.Context, v view, id string) error {
+func (c *endings) setOne(ctx context.Context, v view, id string) error {
 	return c.setBackends(ctx, v.altered(func(b *quell.Backend) {
 		if b.ID != id {
 			return
@@ -188,7 +188,7 @@ func (v *view) altered(change func(*quell.Backend)) (backends []quell.Backend) {
 }
 
 // setBackends puts backends in force.
-func (c *Controller) setBackends(ctx context.Context, backends []quell.Backend) error {
+func (c *group) setBackends(ctx context.Context, backends []quell.Backend) error {
 	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
 		return fmt.Errorf("setting the balancer: %w", err)
 	}
@@ -211,7 +211,7 @@ func likeOthers(v view, id string) float64 {
 }
 
 // showLook updates a status's rows with what scaler and balancer reported last.
-func (c *Controller) showLook(rows []InstanceStatus) []InstanceStatus {
+func (c *board) showLook(rows []InstanceStatus) []InstanceStatus {
 	rows = slices.Clone(rows) // other goroutines may be reading the old rows
 	for i := range rows {
 		row := &rows[i]

@@ -13,7 +13,7 @@ type Informed interface {
 }
 
 // inform renews what is in force at the balancer. It does so in a pause and in advise mode, too, because then what is in force stays.
-func (c *Controller) inform(ctx context.Context, view *view, plan *quell.Plan) {
+func (c *deciding) inform(ctx context.Context, view *view, plan *quell.Plan) {
 	b, ok := c.opts.Balancer.(Informed)
 	if !ok {
 		return

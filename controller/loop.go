@@ -76,7 +76,7 @@ func (c *Controller) nextStep(last time.Time) time.Time {
 
 // enter tries to become the leader. If the stored memory is damaged, enter fails for good, because a controller without its memory would
 // not know of a pause.
-func (c *Controller) enter(ctx context.Context) error {
+func (c *leadership) enter(ctx context.Context) error {
 	c.work.Lock()
 	defer c.release()
 	limited, cancel := c.limit(ctx)
@@ -88,7 +88,7 @@ func (c *Controller) enter(ctx context.Context) error {
 }
 
 // finish carries out a plan within the time limit, and records the outcome.
-func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
+func (c *deciding) finish(ctx, limited context.Context, view *view, plan *quell.Plan) {
 	pending := c.pending(view)
 	o := c.carryOut(limited, view, plan)
 	c.tell(plan, o)
@@ -97,7 +97,7 @@ func (c *Controller) finish(ctx, limited context.Context, view *view, plan *quel
 }
 
 // lead checks whether this controller may act. When it becomes the leader, it continues from what the previous leader stored.
-func (c *Controller) lead(ctx context.Context) error {
+func (c *leadership) lead(ctx context.Context) error {
 	leading, err := true, error(nil)
 	if c.opts.Lead != nil {
 		leading, err = c.opts.Lead(ctx)
@@ -120,19 +120,23 @@ func (c *Controller) lead(ctx context.Context) error {
 }
 
 // decide computes a plan with the policy, the weights that people set and the fast policy's cuts.
-func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
-	s.Set(c.overrides())
-	c.inherit(&c.mem.State, c.opts.Service.Policy.Name)
+func (c *deciding) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
+	s.Set(c.mem.overrides())
+	c.mem.inherit(c.now(), &c.mem.State, c.opts.Service.Policy.Name)
 	if c.fast == nil { // the configuration no longer has a fast policy
-		c.inherit(&c.mem.Fast, "")
+		c.mem.inherit(c.now(), &c.mem.Fast, "")
 		c.mem.Fast, c.mem.Factors, c.fastReasons = policy.State{}, nil, nil
 	}
 	if s.Turn = c.comparedTurn(); c.handedBack() {
 		c.mem.Factors, c.mem.Cutting = nil, false
 	}
 	s.Cut(c.mem.Factors)
-	plan, state := c.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
-	c.takeBack(s, &plan)
+	plan, state := c.mem.lent(c.mem.State, func(state policy.State) (quell.Plan, policy.State) { return c.engine.Decide(s, state) })
+	lasts := time.Duration(0)
+	if c.acting() {
+		lasts = c.samplingNow()
+	}
+	c.mem.takeBack(s, &plan, lasts)
 	if s.Turn != nil && s.Turn.Back {
 		switchback.HandBack(&plan, s)
 	}
@@ -143,7 +147,7 @@ func (c *Controller) decide(s *quell.Snapshot) (quell.Plan, policy.State) {
 }
 
 // carryOut applies the plan if this controller may act.
-func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
+func (c *deciding) carryOut(ctx context.Context, view *view, plan *quell.Plan) outcome {
 	defer c.inform(ctx, view, plan)
 	if why := c.idle(); why != "" {
 		c.adopt = true // another controller decides: its weights are adopted when this one acts again
@@ -163,7 +167,7 @@ func (c *Controller) carryOut(ctx context.Context, view *view, plan *quell.Plan)
 
 // keepOriginals stores the memory before parameters of servers are ordered, if their values of before are not stored yet: after a kill the
 // changed values would count as those.
-func (c *Controller) keepOriginals(ctx context.Context, plan *quell.Plan) {
+func (c *deciding) keepOriginals(ctx context.Context, plan *quell.Plan) {
 	if len(plan.Settings) == 0 {
 		return
 	}

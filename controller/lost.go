@@ -37,7 +37,7 @@ type Marker interface {
 const unmarked = -1
 
 // remembered loads the stored memory. It returns why the memory is not the latest one, "" if it is.
-func (c *Controller) remembered(m *memory, found bool, damage error) (lost string) {
+func (c *leadership) remembered(m *memory, found bool, damage error) (lost string) {
 	c.marked, c.first = unmarked, false
 	if c.opts.Marker == nil {
 		return m.Lost
@@ -61,7 +61,7 @@ func (c *Controller) remembered(m *memory, found bool, damage error) (lost strin
 }
 
 // judge decides whether a controller without memory starts for the first time. It does so once scaler and balancer have answered.
-func (c *Controller) judge(ctx context.Context, v view) {
+func (c *leadership) judge(ctx context.Context, v view) {
 	if !c.first {
 		return
 	}
@@ -75,7 +75,7 @@ func (c *Controller) judge(ctx context.Context, v view) {
 }
 
 // trace describes instances or backends that only an earlier run can have left, "" if there are none.
-func (c *Controller) trace(v view) string {
+func (c *leadership) trace(v view) string {
 	if c.opts.OwnMembers && len(v.Members) > 0 {
 		return fmt.Sprintf("%d instances run that it started", len(v.Members))
 	}
@@ -95,14 +95,14 @@ func (c *Controller) trace(v view) string {
 }
 
 // lose makes the controller only advise until an operator resumes it.
-func (c *Controller) lose(ctx context.Context, why string) {
+func (c *leadership) lose(ctx context.Context, why string) {
 	c.mem.Lost = why
 	c.log.Error("nothing is changed until `quell resume`: a pause, overrides and drains may be forgotten", "because", why)
 	c.event(ctx, why+"; a pause, overrides and drains may be forgotten, so nothing is changed until quell resume")
 }
 
 // saved records that the memory was stored, and stores the mark.
-func (c *Controller) saved() error {
+func (c *core) saved() error {
 	if c.opts.Marker == nil || c.marked == c.mem.Orders {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (c *Controller) saved() error {
 
 // watchFolder notices if the data folder was emptied while the controller runs. The controller still has everything in memory: it reopens
 // the store, and the next save writes the memory and the mark again.
-func (c *Controller) watchFolder(ctx context.Context) {
+func (c *core) watchFolder(ctx context.Context) {
 	if c.opts.Marker == nil || c.marked == unmarked || !c.leading {
 		return
 	}

@@ -47,7 +47,7 @@ func (e *damagedError) Error() string {
 func (e *damagedError) Unwrap() error { return e.err }
 
 // restore reads the memory back.
-func (c *Controller) restore(ctx context.Context) error {
+func (c *leadership) restore(ctx context.Context) error {
 	data, err := c.opts.Memory.Get(ctx, memoryKey)
 	found := err == nil
 	if !found && !errors.Is(err, quell.ErrNoData) && (c.opts.Marker == nil || notThere(err)) {
@@ -108,14 +108,14 @@ func (m *memory) read(policies policy.Table, data []byte) error {
 }
 
 // keepOwner stores the owner's id before the id is sent to a balancer. It stores nothing while it is unknown whether this is a first start.
-func (c *Controller) keepOwner(ctx context.Context) error {
+func (c *leadership) keepOwner(ctx context.Context) error {
 	if c.first {
 		return nil
 	}
 	return c.save(ctx)
 }
 
-func (c *Controller) save(ctx context.Context) error {
+func (c *core) save(ctx context.Context) error {
 	c.mem.Temporary = c.mem.Temporary.retimed(func(t Term) Term { return t.measured(c.now()) })
 	data, err := json.Marshal(c.mem)
 	if err != nil {

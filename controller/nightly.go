@@ -12,6 +12,15 @@ import (
 	"github.com/quellhq/quell/redline"
 )
 
+// nights makes red-line tests by night.
+type nights struct {
+	*endings
+	night       *nightTest // a test in progress in this process
+	nightWaits  string     // why there is none, in its window
+	stepped     time.Time  // when the last step began
+	clockWasSet bool       // during the present window of such tests
+}
+
 // byNight is who sets the shares of a test that the configuration asks for.
 const byNight = "the nightly red-line test"
 
@@ -52,18 +61,18 @@ type nightTest struct {
 }
 
 // testByNight begins, continues or ends the test of an instance that the configuration asks for.
-func (c *Controller) testByNight(r *round) {
+func (c *nights) testByNight(r *round) {
 	if c.nightWaits = ""; !c.leading {
 		c.night = nil // the leader ends the share
 		return
 	}
 	s := *r.view.snapshot
 	s.Instances = slices.Clone(s.Instances)
-	s.Set(c.overrides())
-	c.forgetTested(&s)
+	s.Set(c.mem.overrides())
+	c.mem.forgetTested(c.now(), &s)
 	if c.night == nil {
 		if c.endShareByNight(r.limited) {
-			c.foundByNight("interrupted: its controller ended")
+			c.mem.foundByNight("interrupted: its controller ended")
 		}
 		c.beginByNight(r.limited, &s)
 		return
@@ -84,7 +93,7 @@ func (c *Controller) testByNight(r *round) {
 }
 
 // hinders returns what is in the way of a test, "" if nothing is. tested is the instance whose test is in progress, "" if there is none.
-func (c *Controller) hinders(s *quell.Snapshot, tested string) string {
+func (c *nights) hinders(s *quell.Snapshot, tested string) string {
 	cfg := c.opts.Service.Redline
 	_, inside := cfg.Nightly.Left(c.now())
 	switch t := &c.mem.Temporary; {
@@ -103,7 +112,7 @@ func (c *Controller) hinders(s *quell.Snapshot, tested string) string {
 	case s.Coming > 0:
 		return fmt.Sprintf("%d instance(s) are coming", s.Coming)
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.overrides())) {
+	for _, id := range slices.Sorted(maps.Keys(c.mem.overrides())) {
 		if id != tested {
 			return "the share of " + id + " is set by hand"
 		}
@@ -137,7 +146,7 @@ func unfit(in *quell.Instance, row *InstanceStatus, tested string) string {
 	return ""
 }
 
-func (c *Controller) severityOf(id string) *float64 {
+func (c *nights) severityOf(id string) *float64 {
 	for i := range c.status.Instances {
 		if c.status.Instances[i].ID == id {
 			return c.status.Instances[i].Severity
@@ -147,7 +156,7 @@ func (c *Controller) severityOf(id string) *float64 {
 }
 
 // beginByNight begins a test if it is time and nothing is in the way.
-func (c *Controller) beginByNight(ctx context.Context, s *quell.Snapshot) {
+func (c *nights) beginByNight(ctx context.Context, s *quell.Snapshot) {
 	cfg := c.opts.Service.Redline
 	left, inside := cfg.Nightly.Left(c.now())
 	if !inside {
@@ -183,13 +192,13 @@ func (c *Controller) beginByNight(ctx context.Context, s *quell.Snapshot) {
 		return
 	}
 	c.night = &nightTest{test: test, id: id, orders: c.mem.Orders}
-	c.enterTested(Tested{Instance: id, At: c.now(), Rest: newTerm(c.now(), rest)})
+	c.mem.enterTested(Tested{Instance: id, At: c.now(), Rest: newTerm(c.now(), rest)})
 	c.remember(ctx) // before the first share is set: a controller that is killed does not begin again
 	c.event(ctx, fmt.Sprintf("a red-line test of %s begins, as redline.nightly allows from %s", id, cfg.Nightly))
 }
 
 // turnOf returns the instance whose turn it is, or why nobody's is: those that were never tested first, then the one whose test is oldest.
-func (c *Controller) turnOf(s *quell.Snapshot) (id, why string) {
+func (c *nights) turnOf(s *quell.Snapshot) (id, why string) {
 	cfg, now := c.opts.Service.Redline, c.now()
 	places, tonight := map[string]int{}, 0
 	for i, t := range c.mem.Temporary.Tested {
@@ -217,47 +226,46 @@ func (c *Controller) turnOf(s *quell.Snapshot) (id, why string) {
 }
 
 // enterTested replaces what is known of an instance's tests by this one.
-func (c *Controller) enterTested(t Tested) {
-	others := slices.DeleteFunc(slices.Clone(c.mem.Temporary.Tested), func(x Tested) bool { return x.Instance == t.Instance })
-	c.mem.Temporary.Tested = append(others, t)
+func (m *memory) enterTested(t Tested) {
+	others := slices.DeleteFunc(slices.Clone(m.Temporary.Tested), func(x Tested) bool { return x.Instance == t.Instance })
+	m.Temporary.Tested = append(others, t)
 }
 
 // forgetTested forgets instances that are gone, when their night is over.
-func (c *Controller) forgetTested(s *quell.Snapshot) {
-	now := c.now()
-	c.mem.Temporary.Tested = slices.DeleteFunc(slices.Clone(c.mem.Temporary.Tested), func(t Tested) bool {
+func (m *memory) forgetTested(now time.Time, s *quell.Snapshot) {
+	m.Temporary.Tested = slices.DeleteFunc(slices.Clone(m.Temporary.Tested), func(t Tested) bool {
 		return t.Rest.over(now) && !slices.ContainsFunc(s.Instances, func(in quell.Instance) bool { return in.ID == t.Instance })
 	})
 }
 
 // shareByNight sets or renews the share of the test in progress. It ends by itself if the controller is killed.
-func (c *Controller) shareByNight(share float64) {
-	c.setFor(c.night.id, TemporaryOverride{newTerm(c.now(), redline.Lasts(c.opts.Service.Sampling)), share, byNight})
+func (c *nights) shareByNight(share float64) {
+	c.mem.setFor(c.night.id, TemporaryOverride{newTerm(c.now(), redline.Lasts(c.opts.Service.Sampling)), share, byNight})
 }
 
 // endByNight ends the test in progress, puts the shares of before back, and records what was found.
-func (c *Controller) endByNight(ctx context.Context) {
+func (c *nights) endByNight(ctx context.Context) {
 	t := c.night
 	c.night = nil
 	result := t.test.Result()
 	text := result.Text(c.opts.Service.SLO)
-	c.foundByNight(text)
+	c.mem.foundByNight(text)
 	c.endShareByNight(ctx)
 	c.remember(ctx)
 	c.event(ctx, "red-line test by night: "+text)
 }
 
 // foundByNight notes what the last test found.
-func (c *Controller) foundByNight(text string) {
-	tested := slices.Clone(c.mem.Temporary.Tested)
+func (m *memory) foundByNight(text string) {
+	tested := slices.Clone(m.Temporary.Tested)
 	if n := len(tested); n > 0 {
 		tested[n-1].Text = text
 	}
-	c.mem.Temporary.Tested = tested
+	m.Temporary.Tested = tested
 }
 
 // endShareByNight ends the share that a test set, and puts those of before back at once. It returns whether there was one.
-func (c *Controller) endShareByNight(ctx context.Context) (was bool) {
+func (c *nights) endShareByNight(ctx context.Context) (was bool) {
 	t := &c.mem.Temporary
 	for _, id := range slices.Sorted(maps.Keys(t.Overrides)) {
 		if t.Overrides[id].By == byNight {
@@ -270,7 +278,7 @@ func (c *Controller) endShareByNight(ctx context.Context) (was bool) {
 }
 
 // keepRows stores a level's training rows.
-func (c *Controller) keepRows(level *redline.Level) {
+func (c *nights) keepRows(level *redline.Level) {
 	if level == nil || c.opts.Rows == nil {
 		return
 	}
@@ -280,7 +288,7 @@ func (c *Controller) keepRows(level *redline.Level) {
 }
 
 // nightly is what the status says of tests by night, nil if there are none.
-func (c *Controller) nightly() *NightlyStatus {
+func (c *nights) nightly() *NightlyStatus {
 	cfg := c.opts.Service.Redline
 	if cfg.Nightly.Length() == 0 {
 		return nil

@@ -4,7 +4,7 @@ import "time"
 
 // markMissed notes since when the service and each of its instances have been above the objective in each period. A controller that was
 // restarted does not know of earlier periods.
-func (c *Controller) markMissed(s *Status) {
+func (c *board) markMissed(s *Status) {
 	threshold, before := c.opts.Service.SLO.ThresholdMS(), c.missed
 	c.missed = map[string]time.Time{}
 	for i := range s.Instances {

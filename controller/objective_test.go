@@ -9,7 +9,7 @@ import (
 
 // Status says since when an instance, and the service, have been above the objective without a break.
 func TestSinceWhenTheObjectiveIsMissed(t *testing.T) {
-	c := &Controller{opts: Options{Service: testService()}} // 75 ms
+	c := assemble(&core{opts: Options{Service: testService()}}) // 75 ms
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for k, tc := range []struct {
 		a, b          float64 // response times; 0: none

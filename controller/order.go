@@ -11,7 +11,7 @@ import (
 // order makes the scaler start n instances, and returns a description of them, "" if none was started. It stores the order first: if the
 // controller is killed in between, the next one would otherwise order them a second time. If the order fails and may have been carried out
 // all the same, an event says so. inPlaceOf is the instance that the new one will replace, if any.
-func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
+func (c *group) order(ctx context.Context, n int, inPlaceOf string) (started string, err error) {
 	c.mem.Inventory.Order(c.now(), n, inPlaceOf)
 	if c.unsaved = c.save(ctx); c.unsaved != nil { // the disk may be full, which must not prevent a replacement
 		c.failed("memory", c.unsaved)
@@ -31,7 +31,7 @@ func (c *Controller) order(ctx context.Context, n int, inPlaceOf string) (starte
 }
 
 // noteUnsure records that an order failed and may have been carried out. The scaler may have used up the time of ctx.
-func (c *Controller) noteUnsure(ctx context.Context, n int, err error) {
+func (c *group) noteUnsure(ctx context.Context, n int, err error) {
 	ctx, cancel := c.limit(context.WithoutCancel(ctx))
 	defer cancel()
 	startup := c.opts.Service.Group.Startup

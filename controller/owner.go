@@ -8,6 +8,9 @@ import (
 	"github.com/quellhq/quell"
 )
 
+// leadership is whether this controller leads, and what it continues from.
+type leadership struct{ *releases }
+
 // Ownable is a balancer that obeys one controller at a time. Controllers on the same bus share one owner's id, which is in their memory.
 // Controllers on different buses learn of each other only through the balancer.
 type Ownable interface {
@@ -20,7 +23,7 @@ type Ownable interface {
 
 // own renews the balancer's lease while this controller is the leader and may act. If the balancer cannot be reached, that is reported when
 // it is next asked for its state.
-func (c *Controller) own(ctx context.Context) {
+func (c *leadership) own(ctx context.Context) {
 	balancer, ok := c.opts.Balancer.(Ownable)
 	if !ok || !c.leading || c.opts.Service.Mode != quell.Act || c.mem.Released != nil {
 		c.refused = nil
@@ -40,7 +43,7 @@ func (c *Controller) own(ctx context.Context) {
 }
 
 // disown ends the balancer's lease when this controller stops.
-func (c *Controller) disown() {
+func (c *leadership) disown() {
 	c.work.Lock()
 	defer c.release()
 	balancer, ok := c.opts.Balancer.(Ownable)

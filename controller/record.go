@@ -10,7 +10,7 @@ import (
 
 // record stores the plan, the snapshot and the memory. It completes this even if the controller is told to end meanwhile. If the journal
 // fails, control continues.
-func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
+func (c *deciding) record(ctx context.Context, s *quell.Snapshot, plan *quell.Plan, o outcome) {
 	if !c.leading {
 		return
 	}
@@ -25,13 +25,13 @@ func (c *Controller) record(ctx context.Context, s *quell.Snapshot, plan *quell.
 }
 
 // entry returns a plan as an entry of the journal.
-func (c *Controller) entry(plan *quell.Plan, o outcome) bus.Entry {
+func (c *core) entry(plan *quell.Plan, o outcome) bus.Entry {
 	return bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: plan, Applied: o.applied, Why: o.why, Would: o.would, Mode: c.opts.Service.Mode,
 		Changes: o.changes}
 }
 
 // remember stores the memory.
-func (c *Controller) remember(ctx context.Context) {
+func (c *core) remember(ctx context.Context) {
 	c.watchFolder(ctx)
 	if c.unsaved = c.save(ctx); c.unsaved != nil {
 		c.failed("memory", c.unsaved)
@@ -39,7 +39,7 @@ func (c *Controller) remember(ctx context.Context) {
 }
 
 // event records something that happened outside a plan.
-func (c *Controller) event(ctx context.Context, text string) {
+func (c *core) event(ctx context.Context, text string) {
 	c.log.Info(text)
 	entry := bus.Entry{At: c.now(), Kind: bus.EventEntry, Text: text, Mode: c.opts.Service.Mode}
 	err := c.opts.Journal.Append(ctx, entry)

@@ -16,6 +16,9 @@ import (
 	"github.com/quellhq/quell/life"
 )
 
+// releases put everything back as it was before Quell.
+type releases struct{ *orders }
+
 // Restorer is a balancer that can put back what it had before Quell.
 type Restorer interface {
 	// Restore puts back weights, and takes away what Quell added. It returns, for people, what it cannot know.
@@ -57,14 +60,14 @@ const theBalancer = "balancer"
 
 // releaseAll puts everything back as it was before Quell, and changes nothing from then on, until an operator resumes. What cannot be
 // reached is tried again in each period.
-func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *releases) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
 	var shares map[string]float64
 	reply := c.change(ctx, "released by "+cmd.By, func() error {
 		if c.refused != nil {
 			return c.refused
 		}
 		shares = c.mem.Temporary.due()
-		c.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}})
+		c.mem.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}}, c.adjusted())
 		return nil
 	})
 	if reply.Error != "" {
@@ -83,21 +86,21 @@ func (c *Controller) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply 
 	return withRelease(reply, c.mem.Released)
 }
 
-// isReleased changes the memory for a release. What agents may have changed is left to be put back.
-func (c *Controller) isReleased(r *Released) {
-	for _, id := range c.adjusted() {
+// isReleased changes the memory for a release. What agents may have changed, at the adjusted instances, is left to be put back.
+func (m *memory) isReleased(r *Released, adjusted []string) {
+	for _, id := range adjusted {
 		r.Left[id] = "not yet"
 	}
-	c.mem.Released = r
-	c.mem.Paused, c.mem.PausedBy = true, r.By
-	c.mem.Overrides, c.mem.Weights, c.mem.Factors, c.mem.Temporary = nil, nil, nil, temporary{}
-	c.mem.Held, c.mem.PendingReverts = maps.Clone(c.mem.Held), nil
-	clear(c.mem.Held)
+	m.Released = r
+	m.Paused, m.PausedBy = true, r.By
+	m.Overrides, m.Weights, m.Factors, m.Temporary = nil, nil, nil, temporary{}
+	m.Held, m.PendingReverts = maps.Clone(m.Held), nil
+	clear(m.Held)
 }
 
 // releasedEarlier takes over a release that was carried out while no controller ran. One that cannot be read is one, too: it says that an
 // operator wanted nothing to be changed.
-func (c *Controller) releasedEarlier(ctx context.Context) {
+func (c *releases) releasedEarlier(ctx context.Context) {
 	if c.opts.Earlier == nil {
 		return
 	}
@@ -110,7 +113,7 @@ func (c *Controller) releasedEarlier(ctx context.Context) {
 		return
 	}
 	r.Left = map[string]string{}
-	c.isReleased(r)
+	c.mem.isReleased(r, c.adjusted())
 	c.mem.Orders++
 	c.event(ctx, "released by "+r.By+" while no controller ran: nothing is changed until quell resume")
 	if err = c.save(ctx); err == nil {
@@ -135,7 +138,7 @@ func withRelease(reply bus.Reply, r *Released) bus.Reply {
 }
 
 // adjusted lists the instances whose agents may have changed settings: those that report any, and those that a policy changed.
-func (c *Controller) adjusted() []string {
+func (c *releases) adjusted() []string {
 	if c.opts.Agents == nil {
 		return nil
 	}
@@ -157,7 +160,7 @@ func (c *Controller) adjusted() []string {
 }
 
 // putBack puts back what a release has left. The caller holds c.work.
-func (c *Controller) putBack(ctx context.Context) {
+func (c *releases) putBack(ctx context.Context) {
 	r := c.mem.Released
 	if r == nil || len(r.Left) == 0 || !c.leading {
 		return
@@ -188,7 +191,7 @@ func (c *Controller) putBack(ctx context.Context) {
 	c.remember(ctx)
 }
 
-func (c *Controller) restoreBalancer(ctx context.Context) (unknown []string, err error) {
+func (c *releases) restoreBalancer(ctx context.Context) (unknown []string, err error) {
 	restorer, ok := c.opts.Balancer.(Restorer)
 	if !ok {
 		return []string{"this balancer has no weights but those that Quell sets: they stay"}, c.endHolds(ctx)
@@ -204,7 +207,7 @@ func (c *Controller) restoreBalancer(ctx context.Context) (unknown []string, err
 }
 
 // endHolds puts instances back in rotation that quell drain or a training took out, at a balancer that restores nothing by itself.
-func (c *Controller) endHolds(ctx context.Context) error {
+func (c *releases) endHolds(ctx context.Context) error {
 	v, err := c.look(ctx)
 	if err != nil {
 		return err
@@ -221,7 +224,7 @@ func (c *Controller) endHolds(ctx context.Context) error {
 }
 
 // restoreInside lets agents put back settings, all at once. An instance that is gone is forgotten.
-func (c *Controller) restoreInside(ctx context.Context, r, next *Released) {
+func (c *releases) restoreInside(ctx context.Context, r, next *Released) {
 	ctx, cancel := context.WithTimeout(ctx, agentWait(c.samplingNow()))
 	defer cancel()
 	var all sync.WaitGroup

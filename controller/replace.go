@@ -11,7 +11,7 @@ import (
 
 // replaceNext makes the next step of the present replacement, and orders an instance for it. It stores the end of a replacement before the
 // balancer is changed.
-func (c *Controller) replaceNext(ctx context.Context, v *view) {
+func (c *group) replaceNext(ctx context.Context, v *view) {
 	if !c.acting() {
 		c.fleet.Waits = ""
 		return
@@ -31,7 +31,7 @@ func (c *Controller) replaceNext(ctx context.Context, v *view) {
 }
 
 // renew orders a new instance in place of another one.
-func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string) {
+func (c *group) renew(ctx context.Context, r *life.Replacement, why string) {
 	started, err := c.order(ctx, 1, r.Old)
 	if err != nil {
 		c.failed("apply", fmt.Errorf("starting an instance in place of %s: %w", r.Old, err))
@@ -42,7 +42,7 @@ func (c *Controller) renew(ctx context.Context, r *life.Replacement, why string)
 }
 
 // replace accepts a person's order to replace an instance. The replacement begins with the next decision that is carried out.
-func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *orders) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 	text := fmt.Sprintf("replacement of %s asked for by %s", cmd.Instance, cmd.By)
 	if c.shown.read().status.Paused {
 		text += ": it begins when the pause ends"
@@ -71,7 +71,7 @@ func (c *Controller) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 }
 
 // replaceActuator starts the replacements that plans ask for.
-type replaceActuator struct{ c *Controller }
+type replaceActuator struct{ c *deciding }
 
 func (a replaceActuator) differs(v *view, plan *quell.Plan) []string {
 	return a.c.fleet.WouldReplace(&v.View, plan, &a.c.opts.Service.Group, a.c.opts.Fixed)

@@ -28,7 +28,7 @@ const (
 
 // inherit remembers which parameters of servers a policy has changed, if it is not the configured one. The first decision of that one drops
 // the memory of the one before.
-func (c *Controller) inherit(state *policy.State, configured string) {
+func (m *memory) inherit(now time.Time, state *policy.State, configured string) {
 	if state.Policy == configured {
 		return
 	}
@@ -37,24 +37,24 @@ func (c *Controller) inherit(state *policy.State, configured string) {
 		return
 	}
 	all := map[string]map[string]pendingRevert{}
-	maps.Copy(all, c.mem.PendingReverts)
+	maps.Copy(all, m.PendingReverts)
 	for id, values := range changed {
 		of := map[string]pendingRevert{}
 		maps.Copy(of, all[id])
 		for name, changed := range values {
 			if _, known := of[name]; !known {
-				of[name] = pendingRevert{Value: changed.Before, Ours: changed.Ours, Since: c.now()}
+				of[name] = pendingRevert{Value: changed.Before, Ours: changed.Ours, Since: now}
 			}
 		}
 		all[id] = of
 	}
-	c.mem.PendingReverts = all
+	m.PendingReverts = all
 }
 
 // takeBack adds the orders to a plan that bring such parameters back. It forgets those that are back, that somebody else has set since, or
-// that were ordered for a day.
-func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
-	if len(c.mem.PendingReverts) == 0 {
+// that were ordered for a day. lasts is for how long this plan's orders are sent, 0 if they are not.
+func (m *memory) takeBack(s *quell.Snapshot, plan *quell.Plan, lasts time.Duration) {
+	if len(m.PendingReverts) == 0 {
 		return
 	}
 	instances := make(map[string]*quell.Instance, len(s.Instances))
@@ -62,14 +62,14 @@ func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
 		instances[s.Instances[i].ID] = &s.Instances[i]
 	}
 	left := map[string]map[string]pendingRevert{}
-	for _, id := range slices.Sorted(maps.Keys(c.mem.PendingReverts)) {
-		for _, key := range slices.Sorted(maps.Keys(c.mem.PendingReverts[id])) {
-			old := c.mem.PendingReverts[id][key]
+	for _, id := range slices.Sorted(maps.Keys(m.PendingReverts)) {
+		for _, key := range slices.Sorted(maps.Keys(m.PendingReverts[id])) {
+			old := m.PendingReverts[id][key]
 			if in := instances[id]; in != nil {
 				tell := func(format string, args ...any) {
 					plan.Reasons = append(plan.Reasons, quell.Reason{Code: "setting", Instance: id, Text: fmt.Sprintf(format, args...)})
 				}
-				if !c.bringBack(in, plan, key, &old, tell) {
+				if !bringBack(in, plan, key, &old, lasts, tell) {
 					continue
 				}
 			}
@@ -79,12 +79,12 @@ func (c *Controller) takeBack(s *quell.Snapshot, plan *quell.Plan) {
 			left[id][key] = old
 		}
 	}
-	c.mem.PendingReverts = left
+	m.PendingReverts = left
 }
 
-// bringBack orders a value of before, instead of what the plan may order for the same parameter. It returns false if there is nothing left
-// to do.
-func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string, old *pendingRevert, tell func(string, ...any)) bool {
+// bringBack orders a value of before, instead of what the plan may order for the same parameter. lasts is that of takeBack. It returns
+// false if there is nothing left to do.
+func bringBack(in *quell.Instance, plan *quell.Plan, key string, old *pendingRevert, lasts time.Duration, tell func(string, ...any)) bool {
 	if now, reported := in.Settings[key]; reported && in.Observation != nil && in.Observation.At.After(old.Since) {
 		switch {
 		case same(now, old.Value):
@@ -102,10 +102,7 @@ func (c *Controller) bringBack(in *quell.Instance, plan *quell.Plan, key string,
 	if old.Foreign > 0 {
 		return true // ordered now, the value would be replaced before it is sure whose it is
 	}
-	if c.acting() {
-		old.Ordered += c.samplingNow()
-	}
-	if old.Ordered > revertFor {
+	if old.Ordered += lasts; old.Ordered > revertFor {
 		tell("%s is not back after a day: it is left as it is", key)
 		return false
 	}

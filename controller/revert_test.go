@@ -26,10 +26,12 @@ func changedState(t *testing.T) (st policy.State) {
 	return st
 }
 
-// leaving is a controller whose policy ice is no longer configured, and what agents report to it.
+// leaving is the memory of a controller whose policy ice is no longer configured, and what agents report to it.
 type leaving struct {
-	*Controller
 	t        *testing.T
+	mem      memory
+	sampling time.Duration
+	paused   bool
 	at       time.Time
 	reported map[string]map[string]float64 // by instance; an instance that is not in it does not exist
 	silent   bool                          // agents send no new readings
@@ -39,23 +41,21 @@ type leaving struct {
 
 func newLeaving(t *testing.T) *leaving {
 	t.Helper()
-	l := &leaving{t: t, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), reported: map[string]map[string]float64{
+	l := &leaving{t: t, sampling: 10 * time.Second, at: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), reported: map[string]map[string]float64{
 		"i1": {"apache.MaxRequestWorkers": 90, "php-fpm.pm.max_children": 20}, "i2": {"apache.MaxRequestWorkers": 90}, "i3": nil}}
-	l.Controller = &Controller{now: func() time.Time { return l.at }, standing: standing{leading: true}}
-	l.opts.Service.Sampling, l.opts.Service.Mode = 10*time.Second, quell.Act
 	st := changedState(t)
-	l.inherit(&st, "ice")
+	l.mem.inherit(l.at, &st, "ice")
 	if len(l.mem.PendingReverts) > 0 {
 		t.Fatalf("while ice is configured: %v", l.mem.PendingReverts)
 	}
-	l.inherit(&st, "outlier")
+	l.mem.inherit(l.at, &st, "outlier")
 	return l
 }
 
 // expect makes one step, and compares the orders of its plan.
 func (l *leaving) expect(when string, want ...string) {
 	l.t.Helper()
-	l.at = l.at.Add(l.opts.Service.Sampling)
+	l.at = l.at.Add(l.sampling)
 	if !l.silent {
 		l.read = l.at
 	}
@@ -66,7 +66,11 @@ func (l *leaving) expect(when string, want ...string) {
 		}
 	}
 	l.last = quell.Plan{}
-	l.takeBack(s, &l.last)
+	lasts := l.sampling
+	if l.paused {
+		lasts = 0
+	}
+	l.mem.takeBack(s, &l.last, lasts)
 	if got := fmt.Sprint(l.last.Settings); got != "["+strings.Join(want, " ")+"]" {
 		l.t.Errorf("%s: %s, want %s", when, got, want)
 	}
@@ -133,12 +137,12 @@ func TestAForeignValueStays(t *testing.T) {
 // What could not be brought back is given up after a day of orders. A pause does not count.
 func TestWhatIsNotBackAfterADay(t *testing.T) {
 	l := newLeaving(t)
-	l.opts.Service.Sampling = 12 * time.Hour
-	l.mem.Paused = true
+	l.sampling = 12 * time.Hour
+	l.paused = true
 	for range 5 {
 		l.expect("during a pause", workers, children, second)
 	}
-	l.mem.Paused = false
+	l.paused = false
 	l.expect("after half a day", workers, children, second)
 	l.expect("after a day", workers, children, second)
 	l.expect("later")

@@ -7,14 +7,14 @@ import (
 )
 
 // serves returns whether this controller gives Quell's own balancer the group's instances although it only advises.
-func (c *Controller) serves() bool {
+func (c *group) serves() bool {
 	code, _ := c.idleness()
 	return c.opts.OwnBalancer && code == "advise" && len(c.mem.Draining) == 0
 }
 
 // serve gives Quell's own balancer the instances that are there, because it has none without a controller: nobody could send requests
 // through it, and there would be nothing to judge. It changes no share for another reason, and stops nothing.
-func (c *Controller) serve(ctx context.Context, v view) {
+func (c *group) serve(ctx context.Context, v view) {
 	group := v.Group()
 	steps := life.Follow(c.now(), group, life.Present(group), c.opts.Drain)
 	if len(v.Members) == 0 || !life.Differs(steps.Backends, v.Backends) {

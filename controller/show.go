@@ -13,6 +13,16 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
+// board keeps what people are told: the status, since when the objective is missed, and the error budget.
+type board struct {
+	*nights
+	told        string               // the last decision that was logged
+	missed      map[string]time.Time // instances that are above the objective, and since when
+	missedSince time.Time            // since when some instance is
+	accounted   time.Time            // when the last period was entered into the budget
+	fastReasons []quell.Reason       // of the fast policy's last plan
+}
+
 // Status returns the state after the last step. It never waits for scaler or balancer.
 func (c *Controller) Status() Status {
 	s := c.shown.read().status
@@ -25,20 +35,20 @@ func (c *Controller) Status() Status {
 	return s
 }
 
-func (c *Controller) busErr() error {
+func (c *board) busErr() error {
 	if c.opts.Bus == nil {
 		return nil
 	}
 	return c.opts.Bus()
 }
 
-func (c *Controller) show() {
+func (c *board) show() {
 	s := c.status
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.fastReasons
 	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
 	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
-	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.overrides()
+	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders
 	s.Comparison, s.HandedBack = c.mem.Temporary.Comparison, c.handedBack()
 	s.Nightly = c.nightly()
@@ -60,7 +70,7 @@ func (c *Controller) show() {
 		s.Models = modelsLearned
 		s.Learned = c.learned()
 	}
-	trust := c.trust()
+	trust := c.mem.trust()
 	s.Authority, s.TakenBack, s.TakenBackAt = trust.Level, trust.Harm, trust.HarmAt
 	s.Doubtful = trust.Doubt.Text()
 	if c.noModels != nil {
@@ -89,7 +99,7 @@ func (c *Controller) show() {
 }
 
 // report stores for the status what the last decision was based on and what it wants.
-func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []string) {
+func (c *board) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	snapshot := v.snapshot
 	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Pending: pending}
 	s.Reasons = withTimes(plan.Reasons, c.status.Reasons, snapshot.At)
@@ -140,7 +150,7 @@ func (c *Controller) report(v *view, plan *quell.Plan, o outcome, pending []stri
 const leastTold = 100
 
 // learned says how well each resource is known on each type of instance, and how many readings stayed within the predicted margin.
-func (c *Controller) learned() (texts []string) {
+func (c *board) learned() (texts []string) {
 	learned := c.mem.State.Learned
 	live := learned.Live()
 	for _, r := range slices.Sorted(maps.Keys(live)) {
@@ -192,7 +202,7 @@ func reasonsByInstance(all []quell.Reason, at time.Time) map[string]string {
 	return reasons
 }
 
-func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
+func (c *board) row(in *quell.Instance, plan *quell.Plan, reasons map[string]string) InstanceStatus {
 	row := InstanceStatus{ID: in.ID, State: in.State, Health: in.Health, Reason: reasons[in.ID], Settings: in.Settings,
 		Replaces: in.Replaces}
 	if row.Health != "" {
@@ -232,7 +242,7 @@ func (c *Controller) row(in *quell.Instance, plan *quell.Plan, reasons map[strin
 }
 
 // resource returns the resource whose utilisation is shown as load and capacity.
-func (c *Controller) resource() quell.Resource {
+func (c *board) resource() quell.Resource {
 	if c.noModels != nil {
 		return c.opts.Policies.Resource(c.opts.Service.Policy)
 	}
@@ -247,7 +257,7 @@ func entry[K comparable](m map[K]float64, key K) *float64 {
 }
 
 // missing returns what the configured policy waits for.
-func (c *Controller) missing() string {
+func (c *board) missing() string {
 	if c.opts.Models == nil {
 		return "no models yet: weights are equal and interference is not judged. Set `models:` to a file, or to learn (docs/guide.md#train)"
 	}

@@ -115,7 +115,7 @@ func (c *Controller) endIfIdle(r *round) {
 	}
 }
 
-func (c *Controller) lookAtGroup(r *round) {
+func (c *deciding) lookAtGroup(r *round) {
 	var err error
 	if r.view, err = c.look(r.limited); err != nil {
 		c.failed("look", err)
@@ -123,12 +123,12 @@ func (c *Controller) lookAtGroup(r *round) {
 	}
 }
 
-func (c *Controller) judgeMissing(r *round) {
+func (c *deciding) judgeMissing(r *round) {
 	c.askScaler()
 	c.tellEvents(r.limited, c.fleet.JudgeMissing(c.now(), &r.view.View, c.opts.Service.Sampling, c.acting()))
 }
 
-func (c *Controller) takeSnapshot(r *round) {
+func (c *deciding) takeSnapshot(r *round) {
 	snapshot := c.gather.snapshot(c.now(), r.view)
 	if c.opts.Shared != nil {
 		c.opts.Shared.Enter(&snapshot)
@@ -141,12 +141,12 @@ func (c *Controller) takeSnapshot(r *round) {
 }
 
 // cutShares applies the fast policy's cuts. If there are none, it keeps the last plan in force.
-func (c *Controller) cutShares(r *round) {
+func (c *deciding) cutShares(r *round) {
 	snapshot := c.gather.fastSnapshot(c.now(), r.view)
 	c.leaveOutTrainings(&snapshot)
 	r.view.snapshot = &snapshot
-	snapshot.Set(c.overrides())
-	c.inherit(&c.mem.Fast, c.opts.Service.Policy.Fast.Name)
+	snapshot.Set(c.mem.overrides())
+	c.mem.inherit(c.now(), &c.mem.Fast, c.opts.Service.Policy.Fast.Name)
 	before := c.mem.Factors
 	wanted, act := c.fast.Step(&snapshot, &c.mem.Cuts)
 	if c.fastReasons = withTimes(wanted.Reasons, c.fastReasons, snapshot.At); !act {

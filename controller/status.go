@@ -173,7 +173,7 @@ func (s *shown) write(now outside) {
 	s.now = now
 }
 
-func (c *Controller) sampling() time.Duration { return c.shown.read().sampling }
+func (c *core) sampling() time.Duration { return c.shown.read().sampling }
 
 // Ask asks the controller of a service for its status over the bus.
 func Ask(ctx context.Context, conn *bus.Conn, service string) (Status, error) {

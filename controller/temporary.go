@@ -13,6 +13,9 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
+// endings ends what is in force for a time, and puts back what was before.
+type endings struct{ *group }
+
 // temporary is what is in force for a time and then ends by itself, also if the command that asked for it is gone or another controller has
 // taken over. Maps and what pointers lead to are never changed.
 type temporary struct {
@@ -90,20 +93,20 @@ func without[T any](m map[string]T, id string) map[string]T {
 }
 
 // overrides returns the shares that people set, with an end or without.
-func (c *Controller) overrides() map[string]float64 {
-	if len(c.mem.Temporary.Overrides) == 0 {
-		return c.mem.Overrides
+func (m *memory) overrides() map[string]float64 {
+	if len(m.Temporary.Overrides) == 0 {
+		return m.Overrides
 	}
 	all := map[string]float64{}
-	maps.Copy(all, c.mem.Overrides)
-	for id, o := range c.mem.Temporary.Overrides {
+	maps.Copy(all, m.Overrides)
+	for id, o := range m.Temporary.Overrides {
 		all[id] = o.Weight
 	}
 	return all
 }
 
 // overrideFor sets a share for a time. If it is the first, the shares of before are kept, to be put back at its end.
-func (c *Controller) overrideFor(cmd bus.Command) error {
+func (c *orders) overrideFor(cmd bus.Command) error {
 	if why := c.idle(); why != "" {
 		return fmt.Errorf("a share can be set for a time only while Quell acts, and nothing is changed now: %s", why)
 	}
@@ -112,15 +115,15 @@ func (c *Controller) overrideFor(cmd bus.Command) error {
 		return fmt.Errorf("a comparison is in progress until %s UTC, and needs the same shares in all its turns: quell compare stop ends it",
 			t.Comparison.Until.UTC().Format(time.DateTime))
 	}
-	c.setFor(cmd.Instance, TemporaryOverride{newTerm(c.now(), cmd.For()), *cmd.Weight, cmd.By})
+	c.mem.setFor(cmd.Instance, TemporaryOverride{newTerm(c.now(), cmd.For()), *cmd.Weight, cmd.By})
 	return nil
 }
 
 // setFor sets a share for a time.
-func (c *Controller) setFor(id string, o TemporaryOverride) {
-	t := &c.mem.Temporary
+func (m *memory) setFor(id string, o TemporaryOverride) {
+	t := &m.Temporary
 	if len(t.Overrides) == 0 && !t.GoBack {
-		t.Before = c.mem.Weights
+		t.Before = m.Weights
 	}
 	t.Overrides, t.GoBack = with(t.Overrides, id, o), false
 }
@@ -164,7 +167,7 @@ func (t *temporary) due() map[string]float64 {
 }
 
 // expire ends what has been in force for its time. The caller holds c.work.
-func (c *Controller) expire(ctx context.Context) {
+func (c *endings) expire(ctx context.Context) {
 	if !c.leading {
 		return
 	}
@@ -198,13 +201,13 @@ func (c *Controller) expire(ctx context.Context) {
 }
 
 // mayGoBack returns whether this controller may undo what it did itself, also in a pause or in advise mode.
-func (c *Controller) mayGoBack() bool {
+func (c *core) mayGoBack() bool {
 	return c.leading && c.refused == nil && !c.first && c.mem.Lost == "" && c.mem.Released == nil
 }
 
 // goBack puts back the shares of before, after the last temporary override. It does so at once and also in a pause, because a pause must
 // not make a temporary share a lasting one. If it fails, it is tried again.
-func (c *Controller) goBack(ctx context.Context) {
+func (c *endings) goBack(ctx context.Context) {
 	t := &c.mem.Temporary
 	if !t.GoBack || !c.mayGoBack() {
 		return
@@ -220,7 +223,7 @@ func (c *Controller) goBack(ctx context.Context) {
 }
 
 // putShares sets the weights of backends that are in rotation, and leaves everything else as the balancer has it.
-func (c *Controller) putShares(ctx context.Context, shares map[string]float64) error {
+func (c *endings) putShares(ctx context.Context, shares map[string]float64) error {
 	v, err := c.look(ctx)
 	if err != nil {
 		return err
@@ -237,7 +240,7 @@ func (c *Controller) putShares(ctx context.Context, shares map[string]float64) e
 }
 
 // endHold puts an instance back in rotation whose time is over. It returns false if that must be tried again.
-func (c *Controller) endHold(ctx context.Context, id string) bool {
+func (c *endings) endHold(ctx context.Context, id string) bool {
 	held, was := c.mem.Held[id]
 	if was && !c.mayGoBack() {
 		return false
@@ -261,16 +264,15 @@ func (c *Controller) endHold(ctx context.Context, id string) bool {
 }
 
 // authorizeFor sets for a time how far the policy may go.
-func (c *Controller) authorizeFor(cmd bus.Command) error {
-	c.mem.Temporary.Authority = &TemporaryAuthority{newTerm(c.now(), cmd.For()),
-		policy.Trust{Level: cmd.Level, ByHand: cmd.By, Doubt: c.mem.State.Trust.Doubt}}
-	return nil
+func (m *memory) authorizeFor(now time.Time, cmd bus.Command) {
+	m.Temporary.Authority = &TemporaryAuthority{newTerm(now, cmd.For()),
+		policy.Trust{Level: cmd.Level, ByHand: cmd.By, Doubt: m.State.Trust.Doubt}}
 }
 
 // lent decides with the authority that is in force for a time. What the policy has earned is in the state before and after. If a change is
 // taken back, the temporary authority ends, and what that costs the policy stays.
-func (c *Controller) lent(s policy.State, decide func(policy.State) (quell.Plan, policy.State)) (quell.Plan, policy.State) {
-	t := c.mem.Temporary.Authority
+func (m *memory) lent(s policy.State, decide func(policy.State) (quell.Plan, policy.State)) (quell.Plan, policy.State) {
+	t := m.Temporary.Authority
 	if t == nil {
 		return decide(s)
 	}
@@ -278,19 +280,19 @@ func (c *Controller) lent(s policy.State, decide func(policy.State) (quell.Plan,
 	s.Trust = t.Trust
 	plan, next := decide(s)
 	if next.Trust.ByHand == "" {
-		c.mem.Temporary.Authority = nil
+		m.Temporary.Authority = nil
 		return plan, next
 	}
-	c.mem.Temporary.Authority = &TemporaryAuthority{t.Term, next.Trust}
+	m.Temporary.Authority = &TemporaryAuthority{t.Term, next.Trust}
 	own.Measure, own.Doubt = next.Trust.Measure, next.Trust.Doubt
 	next.Trust = own
 	return plan, next
 }
 
 // trust returns the authority in force.
-func (c *Controller) trust() *policy.Trust {
-	if t := c.mem.Temporary.Authority; t != nil {
+func (m *memory) trust() *policy.Trust {
+	if t := m.Temporary.Authority; t != nil {
 		return &t.Trust
 	}
-	return &c.mem.State.Trust
+	return &m.State.Trust
 }

@@ -14,12 +14,15 @@ import (
 	"github.com/quellhq/quell/bus"
 )
 
+// trainings are on instances that are out of rotation.
+type trainings struct{ *orders }
+
 // forTraining is Held.Why of an instance that is out of rotation for a training.
 const forTraining = "training"
 
 // train begins, continues or ends a training on an instance. It is out of rotation for a time that each part of the training extends, so it
 // is put back however the training ends.
-func (c *Controller) train(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *trainings) train(ctx context.Context, cmd bus.Command) bus.Reply {
 	switch {
 	case c.opts.Agents == nil:
 		return bus.Reply{Error: "this controller has no agents: a training needs that of the instance"}
@@ -33,7 +36,7 @@ func (c *Controller) train(ctx context.Context, cmd bus.Command) bus.Reply {
 
 // beginTraining takes an instance out of rotation, if its agent agrees and the others suffice. The agent is asked first: without its
 // consent nothing else matters.
-func (c *Controller) beginTraining(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *trainings) beginTraining(ctx context.Context, cmd bus.Command) bus.Reply {
 	if reply := c.ifLeading(func() error { return c.untrained(cmd.Instance) }); reply.Error != "" {
 		return reply
 	}
@@ -60,7 +63,7 @@ func (c *Controller) beginTraining(ctx context.Context, cmd bus.Command) bus.Rep
 }
 
 // notTaken tells an agent that has agreed to a training that there will be none. Somebody else's may have begun there meanwhile.
-func (c *Controller) notTaken(ctx context.Context, instance string) {
+func (c *trainings) notTaken(ctx context.Context, instance string) {
 	c.work.Lock()
 	defer c.release()
 	if c.mem.Held[instance].Why != forTraining {
@@ -69,7 +72,7 @@ func (c *Controller) notTaken(ctx context.Context, instance string) {
 }
 
 // ifLeading calls check with the lock held.
-func (c *Controller) ifLeading(check func() error) bus.Reply {
+func (c *orders) ifLeading(check func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
 	if !c.leading {
@@ -83,12 +86,12 @@ func (c *Controller) ifLeading(check func() error) bus.Reply {
 
 // trainable returns why no training may begin on an instance, nil if it may. With Force it may even if it is not known what the others can
 // take.
-func (c *Controller) trainable(cmd bus.Command) error {
+func (c *trainings) trainable(cmd bus.Command) error {
 	return cmp.Or(c.untrained(cmd.Instance), c.spared(cmd))
 }
 
 // untrained returns an error if an instance is out of rotation, or another one is trained on.
-func (c *Controller) untrained(instance string) error {
+func (c *trainings) untrained(instance string) error {
 	if held, out := c.fleet.Out[instance]; out {
 		return fmt.Errorf("%s is out of rotation already, by %s: quell undrain %s puts it back", instance, held.By, instance)
 	}
@@ -101,7 +104,7 @@ func (c *Controller) untrained(instance string) error {
 }
 
 // spared returns why an instance cannot be done without now, nil if it can.
-func (c *Controller) spared(cmd bus.Command) error {
+func (c *trainings) spared(cmd bus.Command) error {
 	if why := c.idle(); why != "" {
 		return fmt.Errorf("a training needs a controller that acts, so that the others get the instance's share: %s", why)
 	}
@@ -170,7 +173,7 @@ func (o Others) suffice(least int, unsure bool) error {
 }
 
 // trainOn does a part of a training, and extends the time for which the instance is out of rotation.
-func (c *Controller) trainOn(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *trainings) trainOn(ctx context.Context, cmd bus.Command) bus.Reply {
 	if reply := c.ifLeading(func() error { return c.renewTraining(cmd) }); reply.Error != "" {
 		return reply
 	}
@@ -182,7 +185,7 @@ func (c *Controller) trainOn(ctx context.Context, cmd bus.Command) bus.Reply {
 }
 
 // renewTraining extends a training, or says why it must end.
-func (c *Controller) renewTraining(cmd bus.Command) error {
+func (c *trainings) renewTraining(cmd bus.Command) error {
 	if err := c.ownTraining(cmd); err != nil {
 		return err
 	}
@@ -199,7 +202,7 @@ func (c *Controller) renewTraining(cmd bus.Command) error {
 }
 
 // ownTraining returns an error unless an instance is out of rotation for a training of the sender.
-func (c *Controller) ownTraining(cmd bus.Command) error {
+func (c *trainings) ownTraining(cmd bus.Command) error {
 	switch held, out := c.mem.Held[cmd.Instance]; {
 	case !out || held.Why != forTraining:
 		return fmt.Errorf("%s is not out of rotation for a training: its time was over, or an operator put it back", cmd.Instance)
@@ -210,7 +213,7 @@ func (c *Controller) ownTraining(cmd bus.Command) error {
 }
 
 // askTrainee asks an instance's agent to do a part of a training.
-func (c *Controller) askTrainee(ctx context.Context, instance string, t bus.Training) (bus.Trained, error) {
+func (c *group) askTrainee(ctx context.Context, instance string, t bus.Training) (bus.Trained, error) {
 	ctx, cancel := context.WithTimeout(ctx, traineeWait)
 	defer cancel()
 	return c.opts.Agents.Train(ctx, instance, t)
@@ -220,7 +223,7 @@ func (c *Controller) askTrainee(ctx context.Context, instance string, t bus.Trai
 const traineeWait = 5 * time.Second
 
 // endTraining ends the interferers and puts the instance back.
-func (c *Controller) endTraining(ctx context.Context, cmd bus.Command) bus.Reply {
+func (c *trainings) endTraining(ctx context.Context, cmd bus.Command) bus.Reply {
 	reply := c.change(ctx, fmt.Sprintf("%s put back by %s: the training is over", cmd.Instance, cmd.By), func() error {
 		if err := c.ownTraining(cmd); err != nil {
 			return err
@@ -233,7 +236,7 @@ func (c *Controller) endTraining(ctx context.Context, cmd bus.Command) bus.Reply
 
 // endedTrainings tells the agents of instances that are no longer out of rotation for a training, for whatever reason, to end it. An agent
 // that cannot be told ends it when it is not renewed.
-func (c *Controller) endedTrainings(ctx context.Context) {
+func (c *group) endedTrainings(ctx context.Context) {
 	before := c.training
 	c.training = map[string]bool{}
 	for id, h := range c.fleet.Out {
@@ -253,7 +256,7 @@ func (c *Controller) endedTrainings(ctx context.Context) {
 }
 
 // tellEnded tells an agent that its training is over, without waiting for the answer.
-func (c *Controller) tellEnded(ctx context.Context, instance string) {
+func (c *group) tellEnded(ctx context.Context, instance string) {
 	wait := agentWait(c.opts.Service.Sampling)
 	c.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
@@ -265,7 +268,7 @@ func (c *Controller) tellEnded(ctx context.Context, instance string) {
 }
 
 // leaveOutTrainings removes what was measured of instances during a training: the load and the neighbours are made up.
-func (c *Controller) leaveOutTrainings(s *quell.Snapshot) {
+func (c *group) leaveOutTrainings(s *quell.Snapshot) {
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		until, was := c.trained[in.ID]

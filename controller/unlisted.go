@@ -6,7 +6,7 @@ type Reporter interface {
 }
 
 // askScaler asks the scaler for problems that it reports, counts them and shows them.
-func (c *Controller) askScaler() {
+func (c *group) askScaler() {
 	if r, ok := c.opts.Scaler.(Reporter); ok {
 		if err := r.Report(); err != nil {
 			c.failed("scaler", err)
