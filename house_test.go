@@ -33,8 +33,8 @@ const (
 var manyMethods = map[string]int{
 	"bus.Conn": 63, "policy/prima.plan": 61, "middleware.Driver": 53, "balancer/haproxy.Driver": 49,
 	"balancer/builtin.Server": 41, "policy.Table": 40, "scaler/kubernetes.Driver": 40, "scaler/process.Driver": 36, "policy/ice.plan": 35,
-	"policy.Member": 34, "bus/auth.Keyring": 31, "config.File": 30, "balancer/lvs.Driver": 27, "policy/acs.hostCaps": 26,
-	"policy.guarded": 26, "policy.Group": 26, "cmd/quell.labRun": 29,
+	"policy.Member":    34,
+	"cmd/quell.labRun": 29,
 }
 
 // goPackage is what `go list` says of a package.

@@ -67,7 +67,7 @@ func TestAnExternalNATSGrantsTheSame(t *testing.T) {
 // external starts a NATS server that accepts a keyring's credentials.
 func external(t *testing.T, ring auth.Keyring, more string) *server.Server {
 	t.Helper()
-	text, err := ring.NATSConfig()
+	text, err := auth.NATSConfig(ring)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestALeafNodeTakesTheSameCredentials(t *testing.T) {
 	if err := ring.Make(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := ring.NATSConfig()
+	text, err := auth.NATSConfig(ring)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func joinable(t *testing.T) (c *controlled, token []byte, h auth.Holding) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	if token, err = c.ring.MakeToken(auth.Token{Name: "web", Service: "video", LifetimeS: 60}, time.Hour); err != nil {
+	if token, err = c.ring.Tokens().Make(auth.Token{Name: "web", Service: "video", LifetimeS: 60}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	h = auth.Holding{Path: t.TempDir() + "/own.creds"}
@@ -176,7 +176,7 @@ func TestAJoinedSensor(t *testing.T) {
 // TestAFloodOfJoins sends 10,000 requests with one token. Renewals, commands and another token are answered meanwhile.
 func TestAFloodOfJoins(t *testing.T) {
 	c, token, h := joinable(t)
-	other, err := c.ring.MakeToken(auth.Token{Name: "other", Service: "video", LifetimeS: 60}, 0)
+	other, err := c.ring.Tokens().Make(auth.Token{Name: "other", Service: "video", LifetimeS: 60}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

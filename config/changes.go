@@ -134,12 +134,12 @@ func (f *File) ownerOf(key string) owner {
 }
 
 // Reloads picks the keys that a process reads again at SIGHUP.
-func (f *File) Reloads(process string, changed []string) []string {
+func Reloads(f *File, process string, changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).hangUp, process) })
 }
 
 // Restarts picks the keys for which a process must be restarted.
-func (f *File) Restarts(process string, changed []string) []string {
+func Restarts(f *File, process string, changed []string) []string {
 	return slices.DeleteFunc(slices.Clone(changed), func(key string) bool { return !slices.Contains(f.ownerOf(key).restart, process) })
 }
 
@@ -162,7 +162,7 @@ func (o owner) needs(back bool) string {
 // send SIGHUP to the balancer to apply it." It is empty if a reload of the controller applies everything. sinceStart are the keys that
 // changed since the controller started: those for which it must be restarted itself are repeated until then. now are the keys that changed
 // in this reload: what other processes need is said once, because the controller does not know what they have read since.
-func (f *File) NeedsRestart(sinceStart, now []string) string {
+func NeedsRestart(f *File, sinceStart, now []string) string {
 	byNeed := map[string][]string{}
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(sinceStart, now)))) {
 		o := f.ownerOf(key)

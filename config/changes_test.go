@@ -69,7 +69,7 @@ func TestChangedKeysAndWhatTheyNeed(t *testing.T) {
 		if got := strings.Join(changed, ", "); got != c.changed {
 			t.Errorf("%s: changed %s, want %s", name, got, c.changed)
 		}
-		if got := after.NeedsRestart(changed, changed); got != c.needs {
+		if got := NeedsRestart(after, changed, changed); got != c.needs {
 			t.Errorf("%s: %s, want %s", name, got, c.needs)
 		}
 		if back := Changed(after, before); !slices.Equal(back, changed) {
@@ -96,7 +96,7 @@ func TestWhatAReloadRepeats(t *testing.T) {
 		{[]string{"agent.interface", "bus.url"}, []string{"probe.count"}, "bus.url changed: restart the controller to apply it. " +
 			"probe.count changed: send SIGHUP to the balancer to apply it."},
 	} {
-		if got := f.NeedsRestart(c.sinceStart, c.now); got != c.want {
+		if got := NeedsRestart(f, c.sinceStart, c.now); got != c.want {
 			t.Errorf("since the start %v, now %v: %q, want %q", c.sinceStart, c.now, got, c.want)
 		}
 	}

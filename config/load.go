@@ -79,7 +79,7 @@ func (t Drivers) parseOf(shared *File, name string, data []byte) (f *File, d *se
 // Problem makes a problem of the value of a key. Its place is the key's place in the file, or that of the nearest section around
 // it.
 func (f *File) Problem(key, text string) setting.Problem {
-	if f.shared != nil && f.isShared(key) {
+	if f.shared != nil && isShared(key) {
 		return f.shared.Problem(key, text)
 	}
 	at := f.places.PlaceOf(key)

@@ -313,11 +313,11 @@ func (f *File) inherit(shared *File) {
 }
 
 // RestartsOwn is Restarts without keys of the shared sections.
-func (f *File) RestartsOwn(process string, changed []string) []string {
-	return slices.DeleteFunc(f.Restarts(process, changed), f.isShared)
+func RestartsOwn(f *File, process string, changed []string) []string {
+	return slices.DeleteFunc(Restarts(f, process, changed), isShared)
 }
 
 // isShared returns whether a key is in one of the shared sections.
-func (f *File) isShared(key string) bool {
+func isShared(key string) bool {
 	return slices.ContainsFunc(sharedSections, func(section string) bool { return setting.Within(key, section) })
 }

@@ -535,7 +535,7 @@ func (r *runner) apply(ctx context.Context, running, file *config.File, models *
 func reloadText(started, running, file *config.File) string {
 	changed := config.Changed(running, file)
 	text := "reloaded the configuration and the models"
-	switch needs := file.NeedsRestart(config.Changed(started, file), changed); {
+	switch needs := config.NeedsRestart(file, config.Changed(started, file), changed); {
 	case needs != "":
 		text += ". " + needs + " Everything else was reloaded."
 	case len(changed) == 0:

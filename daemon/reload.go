@@ -9,8 +9,8 @@ import (
 
 // logReload logs which changes a reload applied, and which changes since the process's start it could not apply.
 func logReload(log *slog.Logger, process string, started, before, now *config.File, advice string) {
-	applied := now.Reloads(process, config.Changed(before, now))
-	remaining := now.Restarts(process, config.Changed(started, now))
+	applied := config.Reloads(now, process, config.Changed(before, now))
+	remaining := config.Restarts(now, process, config.Changed(started, now))
 	if len(remaining) > 0 {
 		log.Warn(strings.Join(remaining, ", ")+" changed since the start: "+advice, "keys", remaining)
 	}

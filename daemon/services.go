@@ -265,7 +265,7 @@ func (s *services) readAgain() ([]reread, error) {
 		return nil, err
 	}
 	if changed := config.Changed(s.shared, fleet.Shared); len(changed) > 0 {
-		if needs := fleet.Shared.NeedsRestart(changed, nil); needs != "" {
+		if needs := config.NeedsRestart(fleet.Shared, changed, nil); needs != "" {
 			s.log.Warn(needs)
 		}
 	}
@@ -297,7 +297,7 @@ func (s *services) check(file *config.File, models *model.Models) error {
 
 // restarts returns whether a service must be started again to apply a changed configuration.
 func restarts(running, file *config.File) bool {
-	return len(file.RestartsOwn(config.ControllerProcess, config.Changed(running, file))) > 0
+	return len(config.RestartsOwn(file, config.ControllerProcess, config.Changed(running, file))) > 0
 }
 
 // renew applies what was read of one service, and starts the service if it does not run. It returns whether the service is a new one.

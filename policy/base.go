@@ -39,10 +39,6 @@ func evenly(list []*Member) {
 	}
 }
 
-// relative turns shares into multiples of even ones, scaled so that they sum to 1; absolute does the reverse.
-func (g *Group) relative() { g.scale(func(m *Member) float64 { return 1 / m.BaseWeight() }) }
-func (g *Group) absolute() { g.scale(func(m *Member) float64 { return m.BaseWeight() }) }
-
 // scale multiplies shares by factors, and keeps their sum.
 func (g *Group) scale(factor func(*Member) float64) {
 	var before, after float64

@@ -404,14 +404,20 @@ func (gd *guarded) cut() {
 	}
 }
 
+// bounded is a plan whose group the guard bounds.
+type bounded struct {
+	in    *Input
+	group *Group
+	plan  *quell.Plan
+}
+
+// guarded is a plan whose shares the guard bounds.
 type guarded struct {
-	in      *Input
-	group   *Group
-	plan    *quell.Plan
+	bounded
 	staying []*Member // ready, and not removed
 	base    []float64 // shares of staying from which guard.step counts; nil if no instance has a share yet
 }
 
-func (gd *guarded) reason(code, instance, format string, args ...any) {
+func (gd *bounded) reason(code, instance, format string, args ...any) {
 	AddReason(gd.plan, code, instance, format, args...)
 }

@@ -15,7 +15,7 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	g := perceive(in, prev.Instances, prev.Probed)
 	g.present(prev.HandingOver, prev.HandingOver && prev.Policy == e.service.Policy.Name)
 	plan := quell.Plan{At: s.At, Service: s.Service, Policy: e.service.Policy.Name}
-	gd := &guarded{in: in, group: g, plan: &plan}
+	gd := &guarded{bounded: bounded{in, g, &plan}}
 	gd.findStaying()
 	if len(gd.staying) > 0 {
 		gd.setShares()

@@ -103,8 +103,8 @@ func (e *Engine) decideRelative(in *Input, g *Group, st *State) quell.Plan {
 	if in.byCapacity || !g.based() {
 		return e.decides(in, g, st)
 	}
-	g.relative()
+	g.scale(func(m *Member) float64 { return 1 / m.BaseWeight() })
 	plan := e.decides(in, g, st)
-	g.absolute()
+	g.scale((*Member).BaseWeight)
 	return plan
 }

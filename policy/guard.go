@@ -15,7 +15,7 @@ const failedFor = 2
 // guard bounds a plan of any policy: first the changes of the group, then the shares. Of all shares within the bounds of
 // its rules, the plan gets those that are nearest to the policy's. guard is pure, and reports what it changed.
 func guard(in *Input, g *Group, plan *quell.Plan) {
-	gd := &guarded{in: in, group: g, plan: plan}
+	gd := &guarded{bounded: bounded{in, g, plan}}
 	gd.boundGroup()
 	gd.findStaying()
 	if len(gd.staying) > 0 {
@@ -25,7 +25,7 @@ func guard(in *Input, g *Group, plan *quell.Plan) {
 
 // boundGroup keeps the group within its bounds, gives up failed instances and never removes protected ones. A failed
 // instance that may still recover counts against group.max.
-func (gd *guarded) boundGroup() {
+func (gd *bounded) boundGroup() {
 	change := quell.GroupChange{}
 	if gd.plan.Group != nil {
 		change = *gd.plan.Group
@@ -90,7 +90,7 @@ func (m *Member) readiness() int {
 }
 
 // failed lists the failed instances that are given up, and counts those that may still recover.
-func (gd *guarded) failed() (givenUp []string, recovering int) {
+func (gd *bounded) failed() (givenUp []string, recovering int) {
 	// other: failed without a health check, for example because the process exited before it was in the balancer
 	var sick, gone, other []string
 	for i := range gd.group.Members {
@@ -125,7 +125,7 @@ func (gd *guarded) failed() (givenUp []string, recovering int) {
 }
 
 // tellFailed reports what happens to failed instances, and the requests and answers of their last health checks.
-func (gd *guarded) tellFailed(what string, ids []string) {
+func (gd *bounded) tellFailed(what string, ids []string) {
 	var parts []string
 	for i := range gd.group.Members {
 		m := &gd.group.Members[i]

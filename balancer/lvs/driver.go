@@ -234,7 +234,7 @@ func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
 		}
 		e.Address, e.Numeric, e.In = b.Address, numeric[0], nil // a name is resolved once, when an instance's address is new
 		if !managed.Fixed(d.opts.Members, b.ID) {
-			d.unborn(e)
+			e.unborn(d.services)
 		}
 	}
 	e.Ask(b)
@@ -268,8 +268,8 @@ func index(views []*service, instances []*entry) {
 }
 
 // unborn marks the real servers of an instance that has just started. Whoever added them may have given them the weight 0.
-func (d *Driver) unborn(e *entry) {
-	for _, v := range d.services {
+func (e *entry) unborn(services []virtual) {
+	for _, v := range services {
 		*e.trace(v) = trace{Out: true}
 	}
 }
@@ -345,7 +345,7 @@ func (d *Driver) notice(targets []target, views []*service) {
 			tr.follow(r.weight, t.idle(), t.leaves())
 			switch {
 			case tr.ByHand && !before.ByHand:
-				d.opts.Logger.Warn("somebody set the weight of a real server to 0: "+d.zeroText(), "instance", t.ID, "service",
+				d.opts.Logger.Warn("somebody set the weight of a real server to 0: "+d.opts.Zero.text(), "instance", t.ID, "service",
 					d.services[i].String())
 			case before.ByHand && !tr.ByHand:
 				d.opts.Logger.Info("a real server that somebody took out has a weight again", "instance", t.ID, "service", d.services[i].String())

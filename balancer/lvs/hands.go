@@ -39,9 +39,9 @@ const (
 	ZeroFailed ZeroMeans = "failed"
 )
 
-// zeroText says what becomes of an instance whose weight somebody else set to 0.
-func (d *Driver) zeroText() string {
-	if d.opts.Zero == ZeroFailed {
+// text says what becomes of an instance whose weight somebody else set to 0.
+func (z ZeroMeans) text() string {
+	if z == ZeroFailed {
 		return "the instance has failed until the weight is another one (balancer.lvs.zero: failed)"
 	}
 	return "the instance is held until the weight is another one, and neither replaced nor stopped. If a checker did it, as keepalived with " +

@@ -164,7 +164,7 @@ func (a *Admissions) check(instance, key string) error {
 
 // token returns a token with which an instance may join.
 func (a *Admissions) token(name string, now time.Time) (Token, error) {
-	list, err := a.ring.Tokens()
+	list, err := a.ring.Tokens().List()
 	if err != nil {
 		return Token{}, err
 	}
@@ -177,7 +177,7 @@ func (a *Admissions) token(name string, now time.Time) (Token, error) {
 		return *t, nil
 	}
 	if !t.Revoked && !t.Ended {
-		if err := a.ring.changeToken(a.service, name, func(t *Token) { t.Ended = true }); err != nil {
+		if err := a.ring.Tokens().change(a.service, name, func(t *Token) { t.Ended = true }); err != nil {
 			return Token{}, err
 		}
 	}
@@ -255,12 +255,12 @@ func (a *Admissions) look() (fileStamp, error) {
 // use records that an instance joined with a token. If the process is killed before the instance gets its credential, a use of the token
 // is lost, or the instance asks again with the same key.
 func (a *Admissions) use(t Token, instance, key string, now time.Time) error {
-	if err := a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used++ }); err != nil {
+	if err := a.ring.Tokens().change(a.service, t.Name, func(t *Token) { t.Used++ }); err != nil {
 		return err
 	}
 	err := a.note(Issued{Token: t.Name, ID: instance, Key: key}, now)
 	if err != nil { // as on a full disk: asking again must not use the token up
-		err = errors.Join(err, a.ring.changeToken(a.service, t.Name, func(t *Token) { t.Used-- }))
+		err = errors.Join(err, a.ring.Tokens().change(a.service, t.Name, func(t *Token) { t.Used-- }))
 	}
 	return err
 }
@@ -294,7 +294,7 @@ func (a *Admissions) note(made Issued, now time.Time) error {
 
 // lifetime returns how long the credentials are valid that an instance gets.
 func (a *Admissions) lifetime(instance, key string) (time.Duration, error) {
-	list, err := a.ring.Tokens()
+	list, err := a.ring.Tokens().List()
 	if err != nil {
 		return 0, err
 	}

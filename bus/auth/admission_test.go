@@ -26,7 +26,7 @@ func newDoor(t *testing.T, token Token, good time.Duration) *door {
 		t.Fatal(err)
 	}
 	token.Service, token.Name, token.LifetimeS = "video", "web", 3600
-	if _, err := ring.MakeToken(token, good); err != nil {
+	if _, err := ring.Tokens().Make(token, good); err != nil {
 		t.Fatal(err)
 	}
 	return &door{NewAdmissions(ring, "video"), t, time.Now()}
@@ -72,7 +72,7 @@ func (d *door) check(err error, refusal string) {
 
 func (d *door) used() int {
 	d.t.Helper()
-	list, err := d.ring.Tokens()
+	list, err := d.ring.Tokens().List()
 	if err != nil || len(list) != 1 {
 		d.t.Fatal(list, err)
 	}
@@ -150,17 +150,17 @@ func TestATokenEnds(t *testing.T) {
 
 	d = newDoor(t, Token{}, 0)
 	d.wants("i1", own, "")
-	if err := d.ring.RevokeToken("video", "web"); err != nil {
+	if err := d.ring.Tokens().Revoke("video", "web"); err != nil {
 		t.Fatal(err)
 	}
 	d.wants("i2", newKey(t), "revoked")
 	if _, err := d.Renew("i1", own, d.now); err != nil {
 		t.Errorf("those that joined are not affected: %v", err)
 	}
-	if err := d.ring.RevokeToken("video", "wbe"); err == nil {
+	if err := d.ring.Tokens().Revoke("video", "wbe"); err == nil {
 		t.Error("a token that does not exist was revoked")
 	}
-	if _, err := d.ring.MakeToken(Token{Name: "web", Service: "video", LifetimeS: 3600}, 0); err == nil {
+	if _, err := d.ring.Tokens().Make(Token{Name: "web", Service: "video", LifetimeS: 3600}, 0); err == nil {
 		t.Error("a name was used twice")
 	}
 }
@@ -195,7 +195,7 @@ func TestBadTokens(t *testing.T) {
 		{Name: "long", LifetimeS: 1e9}, {Name: "uses", LifetimeS: 3600, Uses: -1},
 	} {
 		bad.Service = "video"
-		if _, err := d.ring.MakeToken(bad, 0); err == nil {
+		if _, err := d.ring.Tokens().Make(bad, 0); err == nil {
 			t.Errorf("%+v was made", bad)
 		}
 	}

@@ -373,7 +373,7 @@ func (k Keyring) External() bool {
 
 // NATSConfig returns the part of an external NATS server's configuration that makes it accept this keyring's credentials
 // and grant the same rights as the embedded bus.
-func (k Keyring) NATSConfig() (string, error) {
+func NATSConfig(k Keyring) (string, error) {
 	operator, err := k.seed(operatorFile, nkeys.CreateOperator)
 	if err != nil {
 		return "", err
@@ -386,7 +386,7 @@ func (k Keyring) NATSConfig() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	revocations, err := k.revocations()
+	revocations, err := revocations(k)
 	if err != nil {
 		return "", err
 	}
@@ -394,7 +394,7 @@ func (k Keyring) NATSConfig() (string, error) {
 }
 
 // revocations returns the revocations in NATS's own form, which is by key and time.
-func (k Keyring) revocations() (jwt.RevocationList, error) {
+func revocations(k Keyring) (jwt.RevocationList, error) {
 	list, err := k.List()
 	if err != nil {
 		return nil, err
@@ -406,7 +406,7 @@ func (k Keyring) revocations() (jwt.RevocationList, error) {
 			revoked.Revoke(i.Key, time.Now())
 		}
 	}
-	tokens, err := k.Tokens()
+	tokens, err := k.Tokens().List()
 	for _, t := range tokens {
 		if t.Revoked {
 			revoked.Revoke(t.Key, time.Now())

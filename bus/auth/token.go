@@ -70,9 +70,15 @@ const (
 	mostTokens    = 1000
 )
 
-// MakeToken makes a join token and returns its text. Its name, service, uses and lifetime are given; good is how long it is valid, 0 for
+// Tokens are the join tokens of a keyring.
+type Tokens struct{ ring Keyring }
+
+// Tokens returns the join tokens of a keyring.
+func (k Keyring) Tokens() Tokens { return Tokens{k} }
+
+// Make makes a join token and returns its text. Its name, service, uses and lifetime are given; good is how long it is valid, 0 for
 // ever. A name is never used twice, not even after the token was revoked.
-func (k Keyring) MakeToken(t Token, good time.Duration) ([]byte, error) {
+func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 	if err := t.grant().check(); err != nil {
 		return nil, err
 	}
@@ -82,16 +88,16 @@ func (k Keyring) MakeToken(t Token, good time.Duration) ([]byte, error) {
 	if t.Uses < 0 || good < 0 {
 		return nil, fault("neither the uses nor the time of a join token can be negative")
 	}
-	signer, err := k.key(accountFile)
+	signer, err := k.ring.key(accountFile)
 	if err != nil {
 		return nil, err
 	}
-	release, err := k.lock()
+	release, err := k.ring.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = release() }()
-	list, err := k.Tokens()
+	list, err := k.List()
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +106,9 @@ func (k Keyring) MakeToken(t Token, good time.Duration) ([]byte, error) {
 	}
 	if len(list) >= mostTokens {
 		return nil, fault("there are %d join tokens, and no more are possible: remove old ones from %s", len(list),
-			filepath.Join(k.Dir, tokensFile))
+			filepath.Join(k.ring.Dir, tokensFile))
 	}
-	revoked, err := k.revoked()
+	revoked, err := k.ring.revoked()
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +121,12 @@ func (k Keyring) MakeToken(t Token, good time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("make the join token %s: %w", t.Name, err)
 	}
 	t.Key = public
-	return text, k.writeTokens(append(list, t))
+	return text, k.write(append(list, t))
 }
 
-// Tokens returns the join tokens, oldest first.
-func (k Keyring) Tokens() (list []Token, err error) {
-	path := filepath.Join(k.Dir, tokensFile)
+// List returns the join tokens, oldest first.
+func (k Tokens) List() (list []Token, err error) {
+	path := filepath.Join(k.ring.Dir, tokensFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -134,29 +140,29 @@ func (k Keyring) Tokens() (list []Token, err error) {
 	return list, nil
 }
 
-// RevokeToken ends a join token. Instances that joined with it keep their credentials.
-func (k Keyring) RevokeToken(service, name string) error {
-	list, err := k.Tokens()
+// Revoke ends a join token. Instances that joined with it keep their credentials.
+func (k Tokens) Revoke(service, name string) error {
+	list, err := k.List()
 	if err != nil {
 		return err
 	}
 	if findToken(list, service, name) == nil {
 		return fault("there is no join token %s of service %s: see `quell join-token list`", name, service)
 	}
-	if err := k.changeToken(service, name, func(t *Token) { t.Revoked = true }); err != nil {
+	if err := k.change(service, name, func(t *Token) { t.Revoked = true }); err != nil {
 		return err
 	}
-	return k.Revoke(Grant{Join, service, name})
+	return k.ring.Revoke(Grant{Join, service, name})
 }
 
-// changeToken changes the record of a token.
-func (k Keyring) changeToken(service, name string, change func(*Token)) error {
-	release, err := k.lock()
+// change changes the record of a token.
+func (k Tokens) change(service, name string, alter func(*Token)) error {
+	release, err := k.ring.lock()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = release() }()
-	list, err := k.Tokens()
+	list, err := k.List()
 	if err != nil {
 		return err
 	}
@@ -164,8 +170,8 @@ func (k Keyring) changeToken(service, name string, change func(*Token)) error {
 	if t == nil {
 		return fs.ErrNotExist
 	}
-	change(t)
-	return k.writeTokens(list)
+	alter(t)
+	return k.write(list)
 }
 
 func findToken(list []Token, service, name string) *Token {
@@ -176,10 +182,10 @@ func findToken(list []Token, service, name string) *Token {
 	return &list[i]
 }
 
-func (k Keyring) writeTokens(list []Token) error {
+func (k Tokens) write(list []Token) error {
 	data, err := json.MarshalIndent(list, "", "  ")
 	if err != nil {
 		return err
 	}
-	return k.write(tokensFile, append(data, '\n'))
+	return k.ring.write(tokensFile, append(data, '\n'))
 }

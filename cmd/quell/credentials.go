@@ -223,7 +223,7 @@ func natsCredentials() *cobra.Command {
 			if err := ring.Make(); err != nil {
 				return err
 			}
-			text, err := ring.NATSConfig()
+			text, err := auth.NATSConfig(ring)
 			if err != nil {
 				return err
 			}

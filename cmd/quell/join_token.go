@@ -62,7 +62,7 @@ func createJoinToken() *cobra.Command {
 					return err
 				}
 			}
-			text, err := ring.MakeToken(token, good)
+			text, err := ring.Tokens().Make(token, good)
 			if out == "-" {
 				if err == nil {
 					_, err = cmd.OutOrStdout().Write(text)
@@ -111,7 +111,7 @@ func listJoinTokens() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := ring.Tokens()
+			list, err := ring.Tokens().List()
 			if err != nil {
 				return err
 			}
@@ -142,7 +142,7 @@ func revokeJoinToken() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := ring.RevokeToken(file.Service.Name, args[0]); err != nil {
+			if err := ring.Tokens().Revoke(file.Service.Name, args[0]); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "revoked the join token %s. Instances that joined with it keep their credentials: "+

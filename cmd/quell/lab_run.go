@@ -248,10 +248,10 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 	if err := kernel.Check(o.programs()...); err != nil {
 		return err
 	}
-	if err := o.checkPrograms(); err != nil {
+	if err := checkPrograms(o.scenario); err != nil {
 		return err
 	}
-	if o.needsEnvoy() {
+	if slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == scenario.Envoy }) {
 		if _, err := experiment.FindProgram("envoy"); err != nil {
 			return err
 		}
@@ -273,25 +273,26 @@ func (o *labRun) own(ctx context.Context, errs io.Writer) error {
 			"The hosts have %g cores in all, and this machine has %d: when all are busy they slow each other down as neighbours would. Give "+
 				"them fewer.\n", cores, runtime.NumCPU())
 	}
-	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts, Programs: o.neighbours(),
+	return ownLab(ctx, kernel.Options{Prefix: o.prefix, Dir: filepath.Join(o.out, "lab-"+o.prefix), Hosts: hosts,
+		Programs:   neighboursOf(o.scenario),
 		DiskWrites: o.scenario.Workload.Application != ""}, errs)
 }
 
-// neighbours are the programs that neighbours run.
-func (o *labRun) neighbours() (programs []kernel.Program) {
-	for _, p := range o.scenario.Programs() {
+// neighboursOf are the programs that neighbours run.
+func neighboursOf(sc *scenario.Scenario) (programs []kernel.Program) {
+	for _, p := range sc.Programs() {
 		programs = append(programs, kernel.Program(p))
 	}
 	return programs
 }
 
 // checkPrograms returns what the application, or a program of a neighbour, needs and this machine lacks.
-func (o *labRun) checkPrograms() error {
+func checkPrograms(sc *scenario.Scenario) error {
 	var errs []error
-	if o.scenario.Workload.Application == scenario.Calendar {
+	if sc.Workload.Application == scenario.Calendar {
 		errs = append(errs, kernel.CheckCalendar())
 	}
-	for _, p := range o.neighbours() {
+	for _, p := range neighboursOf(sc) {
 		errs = append(errs, kernel.CheckProgram(p))
 	}
 	return errors.Join(errs...)
@@ -326,10 +327,6 @@ func (o *labRun) programs() []string {
 	}
 	slices.Sort(programs)
 	return slices.Compact(programs)
-}
-
-func (o *labRun) needsEnvoy() bool {
-	return slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == scenario.Envoy })
 }
 
 // play is the player's part: train, then play run after run.

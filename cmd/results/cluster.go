@@ -129,7 +129,7 @@ func (c *clusterRun) configure() error {
 	if err := ring.Make(); err != nil {
 		return err
 	}
-	common, err := ring.NATSConfig()
+	common, err := auth.NATSConfig(ring)
 	if err != nil {
 		return err
 	}

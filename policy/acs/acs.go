@@ -233,7 +233,7 @@ func (t *tenant) compare(limits map[quell.Resource]float64, total float64) {
 // judge decides whether caps are needed, and whether they change.
 func (d *hostCaps) judge() (why quell.Reason) {
 	mem, tolerance := d.mem, d.set.Tolerance
-	least, most := d.spread()
+	least, most := spread(d.active)
 	uneven := len(d.active) > 1 && most > least*(1+tolerance)
 	switch {
 	case d.full && (mem.Capping || uneven):
@@ -264,12 +264,12 @@ func (d *hostCaps) wants() string {
 }
 
 // spread returns the smallest and the largest level of the active groups; 1 and 1 if there are none.
-func (d *hostCaps) spread() (least, most float64) {
-	if len(d.active) == 0 {
+func spread(active []*tenant) (least, most float64) {
+	if len(active) == 0 {
 		return 1, 1
 	}
 	least, most = math.Inf(1), 0
-	for _, t := range d.active {
+	for _, t := range active {
 		least, most = min(least, t.level()), max(most, t.level())
 	}
 	return least, most
