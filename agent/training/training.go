@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -57,6 +58,7 @@ type Machine struct {
 	counted    float64                    // what of its use is in interfering already
 	own        map[quell.Resource]float64 // used by the service, in seconds of the whole resource
 	inter      map[quell.Resource]float64 // likewise, by interferers
+	before     map[quell.Resource]float64 // what inter was at the last reading
 }
 
 // New returns the machine, which does nothing yet.
@@ -126,7 +128,7 @@ func (m *Machine) begin(lasts time.Duration) error {
 		}
 	})
 	m.meter, m.stop = &meter, func() { cancel(); running.Wait() }
-	m.own, m.inter = map[quell.Resource]float64{}, map[quell.Resource]float64{}
+	m.own, m.inter, m.before = map[quell.Resource]float64{}, map[quell.Resource]float64{}, nil
 	meter.Sample(m.o.Now()) // sets the starting point
 	m.serial++
 	serial := m.serial
@@ -188,14 +190,16 @@ func (m *Machine) read(done *bus.Trained) {
 		}
 	}
 	for r, use := range obs.Utilization {
-		m.own[r] += use * obs.WindowS
-	}
-	done.Own, done.Interfering = map[quell.Resource]float64{}, map[quell.Resource]float64{}
-	for r, seconds := range m.own {
+		seconds := use * obs.WindowS
 		if m.meter.Counts(r) {
-			seconds = max(0, seconds-m.inter[r])
+			seconds -= m.inter[r] - m.before[r]
 		}
-		done.Own[r], done.Interfering[r] = seconds, m.inter[r]
+		m.own[r] += max(0, seconds)
+	}
+	m.before = maps.Clone(m.inter) // also if a sensor failed: what it did not count in this window is not taken from the next
+	done.Own, done.Interfering = maps.Clone(m.own), map[quell.Resource]float64{}
+	for r := range m.own {
+		done.Interfering[r] = m.inter[r]
 	}
 	done.Observation = &obs
 }

@@ -19,6 +19,7 @@ type machine struct {
 	refused error
 	broken  error // of the interferer
 	last    time.Time
+	blind   bool    // the processors' sensor fails
 	use     float64 // of the interferer that runs; 0: none does
 	since   time.Time
 	probing bool
@@ -54,6 +55,9 @@ func (m *machine) sample(now time.Time) (o quell.Observation, _ []sensor.Failure
 	if !m.last.IsZero() {
 		o.WindowS = now.Sub(m.last).Seconds()
 		o.Utilization = map[quell.Resource]float64{quell.CPU: 0.25 + m.use, quell.Network: 0.1}
+		if m.blind {
+			delete(o.Utilization, quell.CPU)
+		}
 	}
 	m.last = now
 	return o, nil
@@ -96,6 +100,25 @@ func TestOwnAndInterferingUse(t *testing.T) {
 		done = m.order(t, bus.Training{Read: true, ForS: 20})
 		if !near(done.Own[quell.CPU], 3.5) || !near(done.Interfering[quell.CPU], 5) || done.Observation.WindowS != 4 {
 			t.Errorf("after 4 s more without it: own %v, interfering %v, %v s", done.Own, done.Interfering, done.Observation.WindowS)
+		}
+	})
+}
+
+// What an interferer used in a window that a sensor did not measure is not taken from the service's use in others.
+func TestOwnUseAfterAFailedReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine()
+		defer m.Close()
+		m.order(t, bus.Training{Resource: quell.CPU, Use: 0.5, ForS: 60})
+		for _, blind := range []bool{false, true, false} {
+			m.blind = blind
+			time.Sleep(10 * time.Second)
+			if done := m.order(t, bus.Training{Read: true, ForS: 60}); blind && !near(done.Own[quell.CPU], 2.5) {
+				t.Errorf("without a reading: own %v", done.Own)
+			}
+		}
+		if done := m.order(t, bus.Training{Read: true, ForS: 60}); !near(done.Own[quell.CPU], 5) || !near(done.Interfering[quell.CPU], 15) {
+			t.Errorf("after two windows and one without a reading: own %v, interfering %v", done.Own, done.Interfering)
 		}
 	})
 }

@@ -366,8 +366,11 @@ func (t *ownTarget) Interfere(r quell.Resource, use float64) error {
 
 // Carried implements train.Target.
 func (t *ownTarget) Carried(r quell.Resource) (c train.Carried, err error) {
-	var done bus.Trained
-	if err := t.part(bus.Training{Read: true}, &done); err != nil {
+	done, err := firstReading(t.on.cmd.Context(), r, func() (done bus.Trained, err error) {
+		err = t.part(bus.Training{Read: true}, &done)
+		return done, err
+	})
+	if err != nil {
 		return c, err
 	}
 	own, known := done.Own[r]
@@ -387,6 +390,20 @@ func (t *ownTarget) Carried(r quell.Resource) (c train.Carried, err error) {
 		c.Sensed = *done.Observation
 	}
 	return c, nil
+}
+
+// firstReading reads until something is known of a resource, three times at most: the first window of a training may hold the making of the
+// probes' files, which can look like more than a disk can do.
+func firstReading(ctx context.Context, r quell.Resource, read func() (bus.Trained, error)) (done bus.Trained, err error) {
+	for range 3 {
+		if done, err = read(); err != nil {
+			return done, err
+		}
+		if _, known := done.Own[r]; known || !tick.Sleep(ctx, time.Second) {
+			return done, nil
+		}
+	}
+	return done, nil
 }
 
 // part does a part of the training, also when the command was told to stop: the interferer must end then. While no controller answers, it

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/model/modelfile"
 )
 
@@ -87,4 +90,22 @@ func checkWhole(t *testing.T, path string) {
 	if len(rows) != 4 || len(seeds) != 4 {
 		t.Errorf("%d rows of %d runs, want 4", len(rows), len(seeds))
 	}
+}
+
+// A first window that says nothing of the resource is read again; one that never does is told, not waited for.
+func TestFirstReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for known, want := range map[int]int{1: 1, 2: 2, 4: 3} {
+			reads := 0
+			done, err := firstReading(t.Context(), quell.Disk, func() (bus.Trained, error) {
+				if reads++; reads < known {
+					return bus.Trained{Failures: []string{"disk: more than it can do"}}, nil
+				}
+				return bus.Trained{Own: map[quell.Resource]float64{quell.Disk: 0.5}}, nil
+			})
+			if err != nil || reads != want || (done.Own == nil) != (known > want) {
+				t.Errorf("known at reading %d: %d readings, %+v, %v", known, reads, done, err)
+			}
+		}
+	})
 }
