@@ -535,6 +535,25 @@ func TestDialOtherRules(t *testing.T) {
 	}
 }
 
+// Over rules that judge response times dial names what disturbs an instance, and leaves the shares equal.
+func TestDialOverRulesThatJudgeTime(t *testing.T) {
+	for _, rule := range quell.Schedulings {
+		f := newFarm(t, 3, nothing)
+		f.arrivals = 900
+		service := dialService(3, nothing)
+		service.Scheduling = rule
+		f.engine = engine(t, service, dialModels(func(*model.Dial) {}))
+		f.periods(5)
+		f.disturb(0, quell.CPU, 0.5)
+		f.periods(5)
+		plan := f.period()
+		equal := math.Abs(plan.Weights["i1"]-1./3) < 1e-9 && math.Abs(plan.Weights["i2"]-1./3) < 1e-9
+		if rule.JudgesTime() != equal || f.st.Instances["i1"].Memory.(*instance).Cause != quell.CPU {
+			t.Errorf("%s: shares %v, %+v", rule, plan.Weights, f.st.Instances["i1"].Memory)
+		}
+	}
+}
+
 func TestDialNeedsItsSection(t *testing.T) {
 	for want, models := range map[string]*model.Models{
 		"policy dial needs models: the models lack dial:": {},
