@@ -66,6 +66,26 @@ func (p labPart) detector(f *partFigures) error {
 	return nil
 }
 
+// detectorRow are the runs beside neighbours of one strength, which differ in the load of the service. Shares are in percent.
+type detectorRow struct {
+	Use                  float64
+	Windows              int
+	Right, Missed, False []float64
+}
+
+// ByStrength puts the runs beside neighbours of the same strength together.
+func (d *detectorFigures) ByStrength() (rows []detectorRow) {
+	for _, a := range d.Accuracies {
+		if len(rows) == 0 || rows[len(rows)-1].Use != a.Use {
+			rows = append(rows, detectorRow{Use: a.Use})
+		}
+		r := &rows[len(rows)-1]
+		r.Windows += a.Windows
+		r.Right, r.Missed, r.False = append(r.Right, 100*a.Right), append(r.Missed, 100*a.Missed), append(r.False, 100*a.False)
+	}
+	return rows
+}
+
 // withoutProbes removes probe times from windows, because agents' readings for a fast policy have none.
 func withoutProbes(windows []model.TrainingWindow) {
 	for i := range windows {

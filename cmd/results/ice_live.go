@@ -12,7 +12,6 @@ import (
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/policy/ice"
-	"github.com/quellhq/quell/policy/table"
 )
 
 // iceLab has the page's experiments on the lab's machines. They are played one at a time, because neighbours on the processors of one lab
@@ -21,11 +20,12 @@ import (
 func iceLab() labPage {
 	return labPage{name: "ice", labs: 1, parts: []labPart{
 		{name: "live-onsets", of: "ice-onsets", trains: true, seeds: 3, title: "How soon ICE acts beside PRIMA", sum: iceOnsetsLive},
-		{name: "live-table", of: "ice-table", trains: true, seeds: 3, title: "Table I: a neighbour that computes", sum: iceTableLive},
+		{name: "live-table", of: "ice-table", seeds: 3, title: "Table I: a neighbour that computes", sum: iceTableLive},
+		{name: "live-parameters", of: "ice-parameters", seeds: 3, title: "Table I: server parameters", sum: iceTableLive},
 		{name: "live-table-compile", of: "ice-table-compile", seeds: 5, title: "Table I: a neighbour that compiles", sum: iceTableLive},
-		{name: "live-timeline", of: "ice-timeline", seeds: 5, title: "PRIMA with and without ICE", sum: iceTimelineLive},
 		{name: "live-detector", of: "ice-onsets", command: "alternate", title: "The detector, second by second"},
-		{name: "live-streaming", of: "streaming", command: "streaming", title: "Streams"},
+		{name: "live-streaming", of: "streaming", command: "streaming", seeds: 3, title: "Streams",
+			args: []string{"--workers", "1,2,3,10", "--weights", "100,80,70,60", "--run", "8s"}},
 		{name: "live-calm", of: "ice-calm", seeds: 14, alone: 2, title: "How often ICE cuts for nothing", sum: iceCalmLive},
 	}}
 }
@@ -123,6 +123,7 @@ type iceTableRow struct {
 	Seeds          int
 	CalmMS         float64 // at the disturbed instance before the neighbour comes
 	DisturbedMS    float64 // there while the neighbour is there
+	Range          string  // DisturbedMS with the smallest and the largest of the seeds
 	AllMS          float64 // of all requests meanwhile
 	TailMS         float64 // 99th percentile of all requests meanwhile
 	Versus         string  // DisturbedMS against that of static under the same scheduling
@@ -139,7 +140,7 @@ func iceTableLive(f *partFigures, plots string, sc *scenario.Scenario, plays [][
 			continue
 		}
 		row.Title, row.Scheduling = iceRunTitle(run), run.Scheduling
-		if run.Policy.Name == table.All.Plain() && run.Policy.Fast.Name == "" {
+		if run.Policy.Fast.Name == "" {
 			still[run.Scheduling] = row.DisturbedMS
 		}
 		row.Versus = against(row.DisturbedMS, still[run.Scheduling])
@@ -179,7 +180,7 @@ func newIceTableRow(n presence, records []*experiment.Record) iceTableRow {
 		row.Orders, row.Failed = row.Orders+len(r.Settings), row.Failed+int(r.Result.Errors)
 	}
 	row.CalmMS, row.DisturbedMS, row.AllMS = middle(calm), middle(disturbed), middle(all)
-	row.TailMS, row.ChangedS = middle(tail), middle(changed)
+	row.TailMS, row.ChangedS, row.Range = middle(tail), middle(changed), spreadOf(disturbed, "%.1f")
 	return row
 }
 
@@ -218,52 +219,14 @@ func iceRunTitle(run scenario.Run) string {
 	switch {
 	case tunes && settings.Floor == 1:
 		return "server parameters alone (IC²)"
-	case run.Policy.Name == table.All.Plain() && tunes && settings.Floor < iceFloor():
+	case tunes && settings.Floor < iceFloor():
 		return fmt.Sprintf("ICE, floor %.0f%%", 100*settings.Floor)
 	case tunes && settings.Parameters != (ice.Parameters{}):
 		return "ICE and server parameters"
-	case run.Policy.Fast.Name == "outlier":
-		return "outlier"
-	case run.Policy.Name == table.All.Plain() && run.Policy.Fast.Name != "":
+	case tunes:
 		return "ICE"
-	case run.Policy.Fast.Name != "":
-		return "PRIMA with ICE"
-	case run.Policy.Name == table.All.Plain():
-		return "static"
 	}
-	return "PRIMA"
-}
-
-// iceTimelineRow is a run of the changing timeline, over all seeds.
-type iceTimelineRow struct {
-	Title                               string
-	Seeds                               int
-	Over                                float64 // share of requests over the threshold
-	Early                               float64 // the same in the two periods after an onset
-	Violation, Cost                     float64 // seconds and instance-seconds, mean of the seeds
-	VersusOver, VersusEarly, VersusCost string  // against the first run
-	Reaction                            string
-	Failed                              int64
-}
-
-// iceTimelineLive compares PRIMA with and without ICE, by the seeds with which all runs were played.
-func iceTimelineLive(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
-	plays = slices.DeleteFunc(slices.Clone(plays), func(records []*experiment.Record) bool { return slices.Contains(records, nil) })
-	for i, run := range sc.Runs {
-		if len(plays) == 0 {
-			break
-		}
-		row := newIceTimelineRow(sc, recordsOf(plays, i))
-		row.Title = fmt.Sprintf("%s, %s", iceRunTitle(run), run.Scheduling)
-		first := row
-		if i > 0 {
-			first = f.Timeline[0]
-		}
-		row.VersusOver, row.VersusEarly = against(row.Over, first.Over), against(row.Early, first.Early)
-		row.VersusCost = against(row.Cost, first.Cost)
-		f.Timeline = append(f.Timeline, row)
-	}
-	return nil
+	return "static"
 }
 
 // against says by which part a differs from b.
@@ -272,35 +235,4 @@ func against(a, b float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%+.0f%%", 100*(a/b-1))
-}
-
-func newIceTimelineRow(sc *scenario.Scenario, records []*experiment.Record) iceTimelineRow {
-	row := iceTimelineRow{Seeds: len(records)}
-	var over, requests, early, after int64
-	var reactions []float64
-	part := 1 / float64(len(records))
-	for _, r := range records {
-		over, requests = over+r.Result.SLO.RequestsOver, requests+r.Result.Requests
-		row.Violation, row.Cost = row.Violation+part*r.Result.SLO.ViolationS, row.Cost+part*r.Result.InstanceSeconds
-		row.Failed += r.Result.Errors
-		if r.Result.ReactionS != nil {
-			reactions = append(reactions, r.Result.ReactionS.Median)
-		}
-		for _, s := range r.Samples {
-			if !earlyAfterOnset(sc, s.AtS) {
-				continue
-			}
-			if after++; s.Failed || s.LatencyMS > sc.Service.SLO.ThresholdMS() {
-				early++
-			}
-		}
-	}
-	row.Over, row.Early = float64(over)/float64(max(1, requests)), float64(early)/float64(max(1, after))
-	row.Reaction = spreadOf(reactions, "%.1f")
-	return row
-}
-
-// earlyAfterOnset returns whether a time, in seconds, is in the two periods of the main policy after a neighbour came.
-func earlyAfterOnset(sc *scenario.Scenario, at float64) bool {
-	return slices.ContainsFunc(presences(sc), func(n presence) bool { return at >= n.from && at < n.from+2*sc.Service.Sampling.Seconds() })
 }

@@ -59,37 +59,9 @@ func TestReactionsOfLiveRuns(t *testing.T) {
 	}
 }
 
-// Runs are compared by the seeds with which all were played.
-func TestLiveTimelineComparesSeeds(t *testing.T) {
-	sc, err := labPart{name: "ice-timeline"}.load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	record := func(over int64, cost float64, early ...float64) *experiment.Record {
-		r := &experiment.Record{Result: scenario.Result{Requests: 100, SLO: scenario.SLOResult{RequestsOver: over}, InstanceSeconds: cost}}
-		for _, ms := range early {
-			r.Samples = append(r.Samples, experiment.RecordedSample{AtS: sc.Timeline[1].At.Seconds() + 1, LatencyMS: ms})
-		}
-		return r
-	}
-	var f partFigures
-	plays := [][]*experiment.Record{{record(20, 100, 50, 50), record(10, 103, 50, 1)}, {record(30, 200, 1), nil}}
-	if err := iceTimelineLive(&f, "", sc, plays); err != nil {
-		t.Fatal(err)
-	}
-	row := f.Timeline[1]
-	if len(f.Timeline) != 2 || row.Seeds != 1 || row.VersusOver != "-50%" || row.VersusEarly != "-50%" || row.VersusCost != "+3%" {
-		t.Errorf("%+v", f.Timeline)
-	}
-	f = partFigures{}
-	if err := iceTimelineLive(&f, "", sc, plays[1:]); err != nil || len(f.Timeline) != 0 {
-		t.Errorf("%+v, %v", f.Timeline, err)
-	}
-}
-
 // The runs of Table I are named, and their medians are compared with the first run under the same scheduling.
 func TestLiveTableOfICE(t *testing.T) {
-	sc, err := labPart{name: "ice-table"}.load()
+	sc, err := labPart{name: "ice-parameters"}.load()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,10 +92,9 @@ func TestLiveTableOfICE(t *testing.T) {
 	if n := presences(sc)[0]; f.Table[1].ChangedS != 12+5+n.to-n.from-60 {
 		t.Errorf("parameters were changed for %g s of %+v", f.Table[1].ChangedS, n)
 	}
-	titles := []string{"static", "server parameters alone (IC²)", "ICE", "ICE, floor 20%", "ICE and server parameters", "PRIMA",
-		"PRIMA with ICE", "outlier"}
+	titles := []string{"static", "server parameters alone (IC²)", "ICE", "ICE and server parameters"}
 	for i, want := range titles {
-		for k, scheduling := range []quell.Scheduling{quell.RoundRobin, quell.LeastConn} {
+		for k, scheduling := range []quell.Scheduling{quell.LeastConn, quell.RoundRobin} {
 			row, first := f.Table[i+len(titles)*k], len(titles)*k+1
 			versus := against(float64(first), float64(first+i))
 			if row.Title != want || row.Scheduling != scheduling || row.CalmMS != 10 || row.Versus != versus {

@@ -135,10 +135,16 @@ type streamFigures struct {
 	Plot    string
 }
 
-// streamRow is a row of a table of delays. A cell that was not measured is nil.
+// streamRow is a row of a table of delays. A cell that was not measured is empty.
 type streamRow struct {
 	At    int
-	Cells []*experiment.StreamResult
+	Cells []streamCell
+}
+
+// streamCell has what each play measured.
+type streamCell struct {
+	MS     []float64 // mean delay
+	Unsent []float64 // share of the frames that were due and not sent
 }
 
 // wholeWeight is the weight of an undisturbed host.
@@ -146,14 +152,26 @@ const wholeWeight = 100
 
 // streams reads the frame delays that the lab measured, and draws them (Figures 8 and 9).
 func (p labPart) streams(f *partFigures, plots string) error {
-	var results []experiment.StreamResult
-	if ok, err := p.measured("streaming.json", &results); err != nil || !ok {
+	results, err := p.streamResults()
+	if err != nil || len(results) == 0 {
 		f.Missing = p.name
 		return err
 	}
 	f.Streams = newStreamFigures(results)
 	f.Streams.Plot = "streaming.png"
 	return plotStreams(filepath.Join(plots, f.Streams.Plot), f.Streams)
+}
+
+// streamResults are the delays that were measured, of all seeds.
+func (p labPart) streamResults() (all []experiment.StreamResult, err error) {
+	for seed := range p.seeds {
+		var results []experiment.StreamResult
+		if _, err := readJSON(filepath.Join(seedDir(p.scenario(), seed), "streaming.json"), &results); err != nil {
+			return nil, err
+		}
+		all = append(all, results...)
+	}
+	return all, nil
 }
 
 func newStreamFigures(results []experiment.StreamResult) *streamFigures {
@@ -182,28 +200,27 @@ func newStreamFigures(results []experiment.StreamResult) *streamFigures {
 	return s
 }
 
-// put puts a result into a column of the row that begins with at.
+// put adds a result to a column of the row that begins with at.
 func put(rows []streamRow, at, column, columns int, r *experiment.StreamResult) []streamRow {
 	i := slices.IndexFunc(rows, func(row streamRow) bool { return row.At == at })
 	if i < 0 {
-		i, rows = len(rows), append(rows, streamRow{at, make([]*experiment.StreamResult, columns)})
+		i, rows = len(rows), append(rows, streamRow{at, make([]streamCell, columns)})
 	}
-	rows[i].Cells[column] = r
+	if ms, ok := r.DelayMS.Of(quell.Mean); ok {
+		c := &rows[i].Cells[column]
+		c.MS, c.Unsent = append(c.MS, ms), append(c.Unsent, r.Unsent)
+	}
 	return rows
 }
 
-// Texts are the row's mean delays in milliseconds, with the share of frames that were due and not sent.
+// Texts are the row's delays in milliseconds, with the share of frames that were due and not sent: the medians of the plays, and of the
+// delays the range.
 func (r streamRow) Texts() []string {
 	texts := make([]string, len(r.Cells))
 	for i, c := range r.Cells {
-		if c == nil {
-			texts[i] = "-"
-			continue
-		}
-		ms, _ := c.DelayMS.Of(quell.Mean)
-		texts[i] = fmt.Sprintf("%.0f", ms)
-		if c.Unsent >= 0.005 {
-			texts[i] += fmt.Sprintf(" (%.0f%% not sent)", 100*c.Unsent)
+		texts[i] = spreadOf(c.MS, "%.0f")
+		if unsent := middle(c.Unsent); unsent >= 0.005 {
+			texts[i] += fmt.Sprintf(" (%.0f%% not sent)", 100*unsent)
 		}
 	}
 	return texts
@@ -255,12 +272,8 @@ func shortest(rows []streamRow, column int, format string) string {
 // delaysOf are the measured mean delays of a column, in the order of their rows' numbers.
 func delaysOf(rows []streamRow, column int) (line plotter.XYs) {
 	for _, row := range rows {
-		c := row.Cells[column]
-		if c == nil {
-			continue
-		}
-		if ms, ok := c.DelayMS.Of(quell.Mean); ok && ms > 0 {
-			line = append(line, plotter.XY{X: float64(row.At), Y: ms})
+		if c := row.Cells[column]; len(c.MS) > 0 {
+			line = append(line, plotter.XY{X: float64(row.At), Y: middle(c.MS)})
 		}
 	}
 	slices.SortFunc(line, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })

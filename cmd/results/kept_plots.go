@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/policy/table"
 )
 
@@ -171,9 +170,7 @@ func keptStreams(tables []keptTable) (*streamFigures, error) {
 		for _, row := range rows {
 			one := streamRow{At: int(row[0])}
 			for _, ms := range row[1:] {
-				cell := &experiment.StreamResult{}
-				cell.DelayMS.Set(quell.Mean, ms)
-				one.Cells = append(one.Cells, cell)
+				one.Cells = append(one.Cells, streamCell{MS: []float64{ms}})
 			}
 			*into = append(*into, one)
 		}

@@ -80,7 +80,7 @@ func TestKeptTables(t *testing.T) {
 	if err != nil || !slices.Equal(s.Counts, []int{2}) || s.Weights[0].At != 90 {
 		t.Fatalf("got %+v, %v", s, err)
 	}
-	if ms, _ := s.Weights[0].Cells[0].DelayMS.Of(quell.Mean); ms != 356 {
+	if ms := s.Weights[0].Cells[0].MS; !slices.Equal(ms, []float64{356}) {
 		t.Errorf("delay %v", ms)
 	}
 	for text, fails := range map[string]string{

@@ -30,6 +30,7 @@ var functions = template.FuncMap{
 	"percent":  percent,
 	"ratio":    func(a, b float64) float64 { return a / b },
 	"phase":    newPhase,
+	"spread":   func(values []float64) string { return spreadOf(values, "%.1f") },
 	"share":    func(digits int, v float64) string { return fmt.Sprintf("%.*f%%", digits, 100*v) },
 }
 

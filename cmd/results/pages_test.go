@@ -220,7 +220,7 @@ func TestPagesOfTheLab(t *testing.T) {
 				keepRecords(t, p, 2)
 			case "fig-3", "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
-			case "changing-interference", "changing-disk", "learn-steady", "live-onsets", "live-calm", "live-table", "live-timeline":
+			case "changing-interference", "changing-disk", "learn-steady", "live-onsets", "live-calm", "live-table", "live-parameters":
 				keepRecords(t, p, 2)
 			case "live-streaming":
 				keep(t, "streaming/streaming.json", someStreams())

@@ -37,11 +37,12 @@ func (p labPart) jobs() ([]labJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.seeds == 0 {
-		return []labJob{{part: p, seed: 1, takes: sc.Duration * time.Duration(len(sc.Runs))}}, nil
-	}
 	var jobs []labJob
-	for seed := range p.seeds {
+	for seed := range max(1, p.seeds) {
+		if p.seeds == 0 || p.command != "" { // all runs of the scenario at once, or what the command plays
+			jobs = append(jobs, labJob{part: p, seed: seed + 1, takes: sc.Duration * time.Duration(len(sc.Runs))})
+			continue
+		}
 		for i := range sc.Runs {
 			jobs = append(jobs, labJob{p, i + 1, seed + 1, sc.Duration})
 		}
@@ -145,6 +146,7 @@ func (j labJob) play(ctx context.Context, lab int, again bool) error {
 	if j.seed > 1 {
 		args = append(args, "--seed", fmt.Sprint(j.seed))
 	}
+	args = append(args, j.part.args...)
 	for _, what := range slices.Sorted(maps.Keys(j.part.uses)) {
 		args = append(args, "--use", fmt.Sprintf("%s=%g", what, j.part.uses[what]))
 	}
@@ -167,6 +169,7 @@ type labPart struct {
 	piece   string             // the name under which it is measured, if that is not its own
 	seeds   uint64             // number of seeds for each run; 0: one
 	alone   int                // labs at the same time if only this part is played; 0: those of the page
+	args    []string           // more arguments of the command
 	uses    map[string]float64 // what neighbours use instead of what the scenario says, by resource or program
 	// sum computes the part's figures from the records; nil: each run has figures of its own.
 	sum func(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error
@@ -183,14 +186,20 @@ func (p labPart) load() (*scenario.Scenario, error) {
 	return scenario.Parse(p.scenario(), examples.Lab()[p.scenario()])
 }
 
+// seedDir is where the lab keeps what it measured with a seed, counted from 0.
+func seedDir(scenario string, seed uint64) string {
+	dir := filepath.Join(labDir, scenario)
+	if seed > 0 {
+		dir += fmt.Sprintf("-seed%d", seed+1)
+	}
+	return dir
+}
+
 // records are the records of a scenario's runs, by seed; nil for a run that has not been played.
 func (p labPart) records(sc *scenario.Scenario) ([][]*experiment.Record, error) {
 	plays := make([][]*experiment.Record, max(1, p.seeds))
 	for n := range plays {
-		dir := filepath.Join(labDir, sc.Name)
-		if n > 0 {
-			dir += fmt.Sprintf("-seed%d", n+1)
-		}
+		dir := seedDir(sc.Name, uint64(n))
 		plays[n] = make([]*experiment.Record, len(sc.Runs))
 		for i, run := range sc.Runs {
 			r, err := experiment.LoadRecord(experiment.RecordPath(dir, i, run))

@@ -62,7 +62,6 @@ type partFigures struct {
 	Tails      []tailTable
 	Calm       *calmFigures
 	Table      []iceTableRow
-	Timeline   []iceTimelineRow
 	Detector   *detectorFigures
 	Learned    *learnedFigures
 	Streams    *streamFigures

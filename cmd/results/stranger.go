@@ -35,6 +35,19 @@ type strangerSettings struct {
 	Threshold time.Duration `json:"threshold"`         // of the response time
 	Balance   string        `json:"balance,omitempty"` // HAProxy's rule; empty: leastconn
 	Metric    quell.Metric  `json:"metric,omitempty"`  // of the objective; empty: the mean
+
+	// Work is the query of each request to the lab's service of dynamic work, which then runs instead of nginx; empty: nginx runs.
+	Work     string  `json:"work,omitempty"`
+	Cores    float64 `json:"cores,omitempty"`    // of each machine; 0: no limit
+	DiskIOPS float64 `json:"diskIOPS,omitempty"` // likewise
+}
+
+// path is what each request asks for.
+func (s strangerSettings) path() string {
+	if s.Work != "" {
+		return "/work?" + s.Work
+	}
+	return "/file"
 }
 
 // strangerRuns are the runs of the page, by their names.

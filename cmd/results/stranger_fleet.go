@@ -74,7 +74,7 @@ func newStrangerFleet(program string, with front, set strangerSettings) (f *stra
 	var hosts []kernel.Host
 	for n := range strangerMachines {
 		f.names = append(f.names, fmt.Sprintf("web-%d", n+1))
-		hosts = append(hosts, kernel.Host{ID: hostOf(n), Network: set.Link})
+		hosts = append(hosts, kernel.Host{ID: hostOf(n), Network: set.Link, Cores: set.Cores, DiskIOPS: set.DiskIOPS})
 	}
 	f.lab, err = kernel.New(kernel.Options{Prefix: fmt.Sprintf("qs%d", os.Getpid()), Dir: filepath.Join(f.dir, "lab"), Hosts: hosts})
 	if err == nil {
@@ -140,7 +140,7 @@ func (f *strangerFleet) keep(name, text string) (path string, err error) {
 // frontProgram is the name under which the front runs.
 const frontProgram = "front"
 
-// serve starts nginx on each machine and the front, as they were before Quell came.
+// serve starts the service on each machine and the front, as they were before Quell came.
 func (f *strangerFleet) serve() error {
 	var servers []frontServer
 	for n, name := range f.names {
@@ -152,23 +152,40 @@ func (f *strangerFleet) serve() error {
 		if err := os.MkdirAll(filepath.Join(f.dir, name), 0o755); err != nil {
 			return err
 		}
-		content := make([]byte, f.set.File)
-		_, _ = rand.Read(content) // it never fails
-		if _, err := f.keep(filepath.Join(name, "file"), string(content)); err != nil {
-			return err
-		}
-		text := strings.NewReplacer("ADDRESS", place.Address().String(), "DIR", filepath.Join(f.dir, name), "NAME", name).Replace(strangerNginx)
-		path, err := f.keep(filepath.Join(name, "nginx.conf"), text)
-		if err != nil {
-			return err
-		}
-		if err := f.launch(place, "nginx-"+name, "nginx", "-c", path); err != nil {
+		if err := f.serveFrom(place, name); err != nil {
 			return err
 		}
 	}
 	f.servers = servers
 	return f.front.serve(f, servers)
 }
+
+// serveFrom starts nginx, or the service of dynamic work, on a machine.
+func (f *strangerFleet) serveFrom(place kernel.Place, name string) error {
+	size := f.set.File
+	if f.set.Work != "" {
+		size = strangerDisk
+	}
+	content := make([]byte, size)
+	_, _ = rand.Read(content) // it never fails
+	file, err := f.keep(filepath.Join(name, "file"), string(content))
+	if err != nil {
+		return err
+	}
+	if f.set.Work != "" {
+		return f.launch(place, "work-"+name, f.program, "lab", "work", "--listen", fmt.Sprintf("%v:80", place.Address()), "--disk", file,
+			"--memory")
+	}
+	text := strings.NewReplacer("ADDRESS", place.Address().String(), "DIR", filepath.Join(f.dir, name), "NAME", name).Replace(strangerNginx)
+	path, err := f.keep(filepath.Join(name, "nginx.conf"), text)
+	if err != nil {
+		return err
+	}
+	return f.launch(place, "nginx-"+name, "nginx", "-c", path)
+}
+
+// strangerDisk is how many bytes the file has that the service of dynamic work reads.
+const strangerDisk = 16 << 20
 
 func (f *strangerFleet) socket() string { return filepath.Join(f.dir, "haproxy.sock") }
 
@@ -241,7 +258,19 @@ func (f *strangerFleet) quellConfig(name string) (path string, err error) {
 	}
 	set, in := f.set, func(name string) string { return filepath.Join(f.dir, "quell", name) }
 	return f.keep(own+".yaml", fmt.Sprintf(strangerQuell, cmp.Or(set.Metric, quell.Mean), set.Threshold, set.Sampling, policy,
-		in(name+"-data"), f.edge.Address(), in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.Link/1e6, agent))
+		in(name+"-data"), f.edge.Address(), in(name+".creds"), f.front.quell(f), instances.String(), probe, in("token"), set.capacity(), agent))
+}
+
+// capacity is what Quell is told of each machine.
+func (s strangerSettings) capacity() string {
+	text := fmt.Sprintf("network: %gMbps", s.Link/1e6)
+	if s.Cores > 0 {
+		text += fmt.Sprintf(", cpu: %g", s.Cores)
+	}
+	if s.DiskIOPS > 0 {
+		text += fmt.Sprintf(", disk: %g", s.DiskIOPS)
+	}
+	return text
 }
 
 const strangerQuell = `service: shop
@@ -257,7 +286,7 @@ balancer:
 %sprobe: {listen: %q, token_file: %s}
 agent:
   interface: eth0
-  capacity: {network: %gMbps}
+  capacity: {%s}
 %s`
 
 // watch starts Quell beside the fleet.
@@ -371,7 +400,7 @@ func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 	random := mathrand.New(mathrand.NewPCG(max(1, load.seed), 1))
 	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 200, DialContext: f.client.Dial}}
 	defer client.CloseIdleConnections()
-	url, began, due := fmt.Sprintf("http://%v:8080/file", f.edge.Address()), time.Now(), time.Duration(0)
+	url, began, due := f.url(), time.Now(), time.Duration(0)
 	for {
 		due += time.Duration(random.ExpFloat64() / f.set.rate(len(f.names), due) * float64(time.Second))
 		sent := began.Add(due)
@@ -396,6 +425,10 @@ func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 	load.all.Wait()
 }
 
+func (f *strangerFleet) url() string {
+	return fmt.Sprintf("http://%v:8080%s", f.edge.Address(), f.set.path())
+}
+
 // download fetches the file, and returns which server answered.
 func (f *strangerFleet) download(client *http.Client, url string) (by string, err error) {
 	answer, err := client.Get(url)
@@ -416,7 +449,7 @@ func (f *strangerFleet) awaitFront(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		_, err := f.download(client, fmt.Sprintf("http://%v:8080/file", f.edge.Address()))
+		_, err := f.download(client, f.url())
 		if err == nil {
 			return wait(ctx, 3*time.Second)
 		}
