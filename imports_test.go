@@ -37,17 +37,18 @@ var mayImport = map[string][]string{
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
-	"policy":         {".", "setting", "credit", "model", "stats"},
+	"policy":         {".", "setting", "credit", "model", "policy/guard", "stats"},
 
 	// A policy imports the core and small packages that several policies share, but no other policy. The core imports no policy. Only the
 	// table imports them all.
 	"policy/divide": {},
 	"policy/bands":  {".", "policy"},
+	"policy/guard":  {"."},
 	"policy/*":      {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
 	"policy/table": {"policy", "policy/acs", "policy/dial", "policy/ice", "policy/mrburst", "policy/outlier", "policy/prima",
 		"policy/rivals", "policy/waits"},
 	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
-	"policy/policytest": {".", "model", "model/modelfile", "policy", "stats", "internal/strictjson"},
+	"policy/policytest": {".", "model", "model/modelfile", "policy", "policy/guard", "stats", "internal/strictjson"},
 	"life":              {"."},
 	"share":             {"."},
 	"route":             {"."},

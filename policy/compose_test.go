@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/guard"
 )
 
 // cutTo writes into a snapshot that a fast policy has cut an instance's share to a factor.
@@ -110,7 +111,7 @@ func TestComposedWeightsAreWhole(t *testing.T) {
 		plan, _ := engine(t, guarding("static", func(*quell.Service) {}), nil).Compose(in, policy.State{Policy: "static"})
 		var sum float64
 		for _, i := range in.Instances {
-			if w := plan.Weights[i.ID]; i.Factor != nil && i.Factor.Value == 0 && w > 0 && w < policy.Exactly {
+			if w := plan.Weights[i.ID]; i.Factor != nil && i.Factor.Value == 0 && w > 0 && w < guard.Exactly {
 				rt.Fatalf("%s has a share of %g, which is rounding", i.ID, w)
 			}
 			sum += plan.Weights[i.ID]

@@ -74,7 +74,7 @@ func (e *Engine) decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	plan := e.decideRelative(in, g, &st)
 	plan.At, plan.Service, plan.Policy = s.At, s.Service, e.service.Policy.Name
 	w.Restrict(&plan)
-	guard(in, g, &plan)
+	applyGuard(in, g, &plan)
 	st.Trust = w.Follow(&plan)
 	noteHeld(g, &plan)
 	noteLate(in, g, &plan)

@@ -8,25 +8,21 @@ const (
 	ApartFor      = apartFor
 	BarredFor     = barredFor
 	DoubtWindows  = doubtWindows
-	Exactly       = exactly
 	FailedFor     = failedFor
 	ForgivenAfter = forgivenAfter
-	MinScale      = minScale
 	MutedFor      = mutedFor
 	SmallGroup    = smallGroup
 	UnmeasuredFor = unmeasuredFor
 )
 
 type (
-	Decide   = decide
-	Fraction = fraction
-	Watched  = watched
+	Decide  = decide
+	Watched = watched
 )
 
 var (
 	IsFresh   = isFresh
 	Objective = objective
-	Nearest   = nearest
 	Perceive  = perceive
 	Watch     = watch
 )

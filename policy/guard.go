@@ -12,9 +12,9 @@ import (
 // check is not enough.
 const failedFor = 2
 
-// guard bounds a plan of any policy: first the changes of the group, then the shares. Of all shares within the bounds of
-// its rules, the plan gets those that are nearest to the policy's. guard is pure, and reports what it changed.
-func guard(in *Input, g *Group, plan *quell.Plan) {
+// applyGuard bounds a plan of any policy: first the changes of the group, then the shares. Of all shares within the bounds of
+// its rules, the plan gets those that are nearest to the policy's. It is pure, and reports what it changed.
+func applyGuard(in *Input, g *Group, plan *quell.Plan) {
 	gd := &guarded{bounded: bounded{in, g, plan}}
 	gd.boundGroup()
 	gd.findStaying()

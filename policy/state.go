@@ -8,6 +8,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
+	"github.com/quellhq/quell/policy/guard"
 )
 
 // State is the memory of an engine between snapshots. It holds the last readings of the instances, the guard's records of
@@ -48,7 +49,7 @@ func (s *State) HasSeverity(id string) bool { return s.Instances[id].Severity !=
 // Wanted returns the shares that a plan leads to, nil if those are its own. They differ while the guard lets shares move only part of the
 // way at once.
 func (s State) Wanted(plan *quell.Plan) map[string]float64 {
-	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == stepReason }) {
+	if !slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == guard.StepReason }) {
 		return nil
 	}
 	wanted := maps.Clone(plan.Weights)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/guard"
+	"github.com/quellhq/quell/policy/policytest"
 )
 
 // This sequence once caused an outage: under lr and lsf, shares that were assigned in reverse order sent one of two instances 49%, 96% and
@@ -202,7 +204,7 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 // limits are the documented limits, computed from input and output.
 type limits struct {
 	ids       []string
-	fractions []policy.Fraction // the policy's share and its bounds
+	fractions []guard.Fraction // the policy's share and its bounds
 	// the remaining shares cannot compensate for the instances that are new, leave or have a share set by a person
 	impossible bool
 }
@@ -230,7 +232,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after policy.State, 
 	if l.impossible = others == 0; l.impossible {
 		return l // all set by people: scaled to 1
 	}
-	bases := make([]policy.Fraction, len(l.ids))
+	bases := make([]guard.Fraction, len(l.ids))
 	for i, id := range l.ids {
 		in, mem := staying[id], after.Instances[id]
 		weight := 0.0
@@ -242,7 +244,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after policy.State, 
 		if free > 0 {
 			want = wanted[i] / free * (1 - fixed)
 		}
-		f, base := policy.Fraction{want, s.Guard.Floor * equal, 1}, policy.Fraction{weight, 0, 1}
+		f, base := guard.Fraction{Want: want, Low: s.Guard.Floor * equal, High: 1}, guard.Fraction{Want: weight, Low: 0, High: 1}
 		ramp := 1.0
 		if age := time.Duration(*in.AgeS * float64(time.Second)); age < s.Guard.SlowStart && mem.StaleFor == 0 {
 			ramp = want * max(.1, float64(age)/float64(s.Guard.SlowStart))
@@ -259,17 +261,18 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after policy.State, 
 				moved = min(1, float64(mem.StaleFor)/float64(s.Guard.Fade))
 			}
 			kept := (1-moved)**mem.StaleWeight + moved*equal
-			f, base = policy.Fraction{kept, kept, kept}, policy.Fraction{weight, weight, weight}
+			f, base = guard.Fraction{Want: kept, Low: kept, High: kept}, guard.Fraction{Want: weight, Low: weight, High: weight}
 		}
 		if weight == 0 && !before.Instances[id].Joined {
 			w := min(f.Want, equal, ramp)
 			if fails {
 				w = 0
 			}
-			base = policy.Fraction{w, w, w}
+			base = guard.Fraction{Want: w, Low: w, High: w}
 		}
 		if in.Override != nil {
-			f, base = policy.Fraction{*in.Override, *in.Override, *in.Override}, policy.Fraction{*in.Override, *in.Override, *in.Override}
+			f = guard.Fraction{Want: *in.Override, Low: *in.Override, High: *in.Override}
+			base = f
 		}
 		l.fractions, bases[i] = append(l.fractions, f), base
 	}
@@ -285,7 +288,7 @@ func limitsOf(s *quell.Service, in *quell.Snapshot, before, after policy.State, 
 }
 
 // inProportion multiplies the shares wanted for the variable instances by one factor, within their upper bounds.
-func inProportion(fractions []policy.Fraction) ([]float64, bool) {
+func inProportion(fractions []guard.Fraction) ([]float64, bool) {
 	x := make([]float64, len(fractions))
 	full := make([]bool, len(fractions))
 	for i, f := range fractions {
@@ -333,21 +336,21 @@ func (l *limits) step(base []float64, step float64, staying map[string]*quell.In
 }
 
 // sums returns the sums of the lower and of the upper bounds.
-func sums(fractions []policy.Fraction) (low, high float64) {
+func sums(fractions []guard.Fraction) (low, high float64) {
 	for _, f := range fractions {
 		low, high = low+f.Low, high+f.High
 	}
 	return low, high
 }
 
-func possible(fractions []policy.Fraction) bool {
+func possible(fractions []guard.Fraction) bool {
 	low, high := sums(fractions)
-	crossed := slices.ContainsFunc(fractions, func(f policy.Fraction) bool { return f.Low > f.High+1e-9 })
+	crossed := slices.ContainsFunc(fractions, func(f guard.Fraction) bool { return f.Low > f.High+1e-9 })
 	return !crossed && low <= 1+1e-9 && high >= 1-1e-9
 }
 
 // barely returns whether rounding decides if shares within the limits exist.
-func barely(fractions []policy.Fraction) bool {
+func barely(fractions []guard.Fraction) bool {
 	low, high := sums(fractions)
 	return math.Abs(low-1) <= 1e-9 || math.Abs(high-1) <= 1e-9
 }
@@ -370,14 +373,14 @@ func (l *limits) check(t *rapid.T, plan quell.Plan) bool {
 	if yields {
 		t.Fatalf("there are shares within all limits, and the plan says there are none: %v\n%+v", plan.Reasons, l.fractions)
 	}
-	nearest := byExchange(l.fractions)
+	nearest := policytest.ByExchange(l.fractions)
 	var distance, least float64
 	for i, f := range l.fractions {
 		x := plan.Weights[l.ids[i]]
 		if x < f.Low-1e-6 || x > f.High+1e-6 {
 			t.Fatalf("%s has %v, beyond %+v", l.ids[i], x, f)
 		}
-		scale := math.Max(f.Want, policy.MinScale/float64(len(l.ids)))
+		scale := math.Max(f.Want, guard.MinScale/float64(len(l.ids)))
 		distance += (x - f.Want) * (x - f.Want) / scale
 		least += (nearest[i] - f.Want) * (nearest[i] - f.Want) / scale
 	}
