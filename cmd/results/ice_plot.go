@@ -176,9 +176,16 @@ func (p labPart) streamResults() (all []experiment.StreamResult, err error) {
 
 func newStreamFigures(results []experiment.StreamResult) *streamFigures {
 	s := &streamFigures{}
+	measured, most := map[int]int{}, 0 // other weights with this number of workers, in all plays: each play chooses the best numbers
 	for i := range results {
-		if r := &results[i]; r.Weight != wholeWeight && !slices.Contains(s.Counts, r.Workers) {
-			s.Counts = append(s.Counts, r.Workers)
+		if r := &results[i]; r.Weight != wholeWeight {
+			measured[r.Workers]++
+			most = max(most, measured[r.Workers])
+		}
+	}
+	for workers, n := range measured {
+		if n == most { // in every play
+			s.Counts = append(s.Counts, workers)
 		}
 	}
 	slices.Sort(s.Counts)
