@@ -48,7 +48,7 @@ func (s *simulation) changeGroup(change *quell.GroupChange) (changed bool) {
 		return false
 	}
 	for _, id := range change.Remove {
-		changed = s.fleet.Remove(s.clock(s.w.now), id) || changed
+		changed = s.byID[id] != nil && s.fleet.Remove(s.clock(s.w.now), id) || changed
 	}
 	return s.order(change.Add, "") > 0 || changed
 }
