@@ -108,7 +108,7 @@ func tryFeatures() error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.QdiscAdd(shaper(link, 100e6)); err != nil {
+	if err := netlink.QdiscAdd(shaper(link, 100e6, fullWindow)); err != nil {
 		return lacks("the token bucket filter", "CONFIG_NET_SCH_TBF", "sch_tbf", err)
 	}
 	return nil

@@ -130,7 +130,7 @@ func (m *linkMeter) used() (float64, error) {
 }
 
 func (m *linkMeter) limit(amount float64) error {
-	return m.handle.QdiscChange(shaper(m.uplink, amount))
+	return m.handle.QdiscChange(shaper(m.uplink, amount, fullWindow))
 }
 
 func (m *linkMeter) close() error {

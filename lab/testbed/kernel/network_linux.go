@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -59,7 +60,7 @@ func (l *Lab) layNetwork() error {
 	}
 	defer outer.close()
 	for _, role := range []Role{Client, Balancer} {
-		if err := l.attach(outer, string(role), "", role); err != nil {
+		if err := l.attach(outer, string(role), "", role, 0); err != nil {
 			return err
 		}
 	}
@@ -88,16 +89,16 @@ func (l *Lab) layHost(outer *space, h Host) error {
 		return err
 	}
 	if h.Network > 0 {
-		if err := inner.handle.QdiscAdd(shaper(uplink, h.Network)); err != nil {
+		if err := inner.handle.QdiscAdd(shaper(uplink, h.Network, window(h.Network))); err != nil {
 			return fmt.Errorf("shaping its link: %w", err)
 		}
 	}
 	for _, role := range []Role{Instance, Neighbour} {
-		if err := l.attach(inner, string(role), h.ID, role); err != nil {
+		if err := l.attach(inner, string(role), h.ID, role, window(h.Network)); err != nil {
 			return err
 		}
 	}
-	if err := l.attach(outer, h.ID+"-"+string(Sink), h.ID, Sink); err != nil {
+	if err := l.attach(outer, h.ID+"-"+string(Sink), h.ID, Sink, 0); err != nil {
 		return err
 	}
 	return l.settle(h.ID)
@@ -168,8 +169,8 @@ func up(s *space, name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// attach makes a place's namespace and connects it to a switch.
-func (l *Lab) attach(to *space, port, host string, role Role) error {
+// attach makes a place's namespace and connects it to a switch. Its connections have a congestion window of that many packets; 0: the kernel's.
+func (l *Lab) attach(to *space, port, host string, role Role, packets uint32) error {
 	p, err := PlaceOf(l.options.Prefix, host, role)
 	if err != nil {
 		return err
@@ -194,8 +195,8 @@ func (l *Lab) attach(to *space, port, host string, role Role) error {
 	if err := s.handle.RouteAdd(&netlink.Route{LinkIndex: card.Attrs().Index, Dst: everywhere(), Scope: netlink.SCOPE_LINK}); err != nil {
 		return fmt.Errorf("giving %s a default route: %w", p.namespace, err)
 	}
-	if role == Instance || role == Neighbour {
-		return steady(p, card)
+	if packets > 0 {
+		return steady(p, card, packets)
 	}
 	return nil
 }
@@ -208,18 +209,20 @@ func named(name string) netlink.LinkAttrs {
 	return a
 }
 
-// shaper is a token bucket that lets rate bit/s pass.
-func shaper(link netlink.Link, rate float64) *netlink.Tbf {
+// shaper is a token bucket that lets rate bit/s pass, for connections that have a congestion window of so many packets.
+func shaper(link netlink.Link, rate float64, packets uint32) *netlink.Tbf {
 	bytes := uint64(rate / 8)
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		Rate:       bytes, Buffer: netlink.Xmittime(bytes, burst(rate)), Limit: queueBytes,
+		Rate:       bytes, Buffer: netlink.Xmittime(bytes, burst(rate, packets)), Limit: queueBytes,
 	}
 }
 
 // burst is how many bytes may pass at once: the bytes of one millisecond, but at least one congestion window with its headers, which the
 // card sends in one piece.
-func burst(rate float64) uint32 { return uint32(max(window*1514, min(rate/8*0.001, 1<<20))) }
+func burst(rate float64, packets uint32) uint32 {
+	return uint32(max(float64(packets)*1514, min(rate/8*0.001, 1<<20)))
+}
 
 // How connections share the shaped link. The shaper has one queue, first come first served, and this kernel has no fair queue. In such a
 // queue the share of a connection is its share of the bytes that wait. If every connection may have the same few packets under way, and
@@ -228,17 +231,27 @@ func burst(rate float64) uint32 { return uint32(max(window*1514, min(rate/8*0.00
 // old connections before new ones; a much shorter one leaves the link idle between two windows; a short queue adds retransmission
 // time-outs of 200 ms. Figures are in docs/lab.md.
 const (
-	window     = 12      // packets; fills a link of 500 Mbit/s within a round trip of a quarter of a millisecond
+	fullWindow = 12      // packets; fills a link of 500 Mbit/s within a round trip of a quarter of a millisecond
+	fullFrom   = 40e6    // bit/s; slower links have a smaller window, because as many bytes pass an idle link at once
+	minWindow  = 4       // packets
 	queueBytes = 8 << 20 // the windows of 400 connections
 )
 
+// window returns the congestion window on a link, in packets. A rate of 0 is a link without a limit.
+func window(rate float64) uint32 {
+	if rate <= 0 || rate >= fullFrom {
+		return fullWindow
+	}
+	return uint32(max(minWindow, math.Round(fullWindow*rate/fullFrom)))
+}
+
 // steady gives the place's connections this congestion window from the first packet on.
-func steady(p Place, card netlink.Link) error {
+func steady(p Place, card netlink.Link, packets uint32) error {
 	// The netlink library can set the window, but not the lock, without which the kernel only takes the window as a hint.
 	metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
 	metrics.AddRtAttr(unix.RTAX_LOCK, nl.Uint32Attr(1<<unix.RTAX_CWND))
-	metrics.AddRtAttr(unix.RTAX_CWND, nl.Uint32Attr(window))
-	metrics.AddRtAttr(unix.RTAX_INITCWND, nl.Uint32Attr(window))
+	metrics.AddRtAttr(unix.RTAX_CWND, nl.Uint32Attr(packets))
+	metrics.AddRtAttr(unix.RTAX_INITCWND, nl.Uint32Attr(packets))
 	message := nl.NewRtMsg()
 	message.Family, message.Dst_len, message.Protocol, message.Scope = unix.AF_INET, 16, unix.RTPROT_KERNEL, unix.RT_SCOPE_LINK
 	network, self := [4]byte{10, 77}, p.address.As4()

@@ -10,15 +10,28 @@ import (
 
 // Every connection from a host has the same small congestion window, whichever process sends, from the first connection on.
 func TestWindowsHold(t *testing.T) {
-	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 1e9}}})
+	l := newLab(t, Options{Hosts: []Host{{ID: "h1", Network: 1e9}, {ID: "h2", Network: 20e6}}})
 	for _, pair := range []struct {
 		from Role
 		host string // of from
 		to   Role
-	}{{Client, "", Instance}, {Balancer, "", Instance}, {Sink, "h1", Neighbour}} {
-		from, to := place(t, l, pair.host, pair.from), place(t, l, "h1", pair.to)
-		if got := largestWindow(t, from, to); got != window {
-			t.Errorf("%s to %s: a congestion window of %d packets, want %d", to.Namespace(), from.Namespace(), got, window)
+		at   string
+		want uint32
+	}{
+		{Client, "", Instance, "h1", fullWindow}, {Balancer, "", Instance, "h1", fullWindow}, {Sink, "h1", Neighbour, "h1", fullWindow},
+		{Client, "", Instance, "h2", 6},
+	} {
+		from, to := place(t, l, pair.host, pair.from), place(t, l, pair.at, pair.to)
+		if got := largestWindow(t, from, to); got != pair.want {
+			t.Errorf("%s to %s: a congestion window of %d packets, want %d", to.Namespace(), from.Namespace(), got, pair.want)
+		}
+	}
+}
+
+func TestWindowOfALink(t *testing.T) {
+	for rate, want := range map[float64]uint32{0: 12, 1e9: 12, 40e6: 12, 20e6: 6, 10e6: 4, 1e6: 4} {
+		if got := window(rate); got != want {
+			t.Errorf("a link of %g bit/s: a window of %d packets, want %d", rate, got, want)
 		}
 	}
 }
