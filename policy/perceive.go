@@ -188,11 +188,14 @@ func (g *Group) place(m *Member) {
 			return
 		}
 		g.Unrated = append(g.Unrated, m)
-		if m.mem.StaleFor == 0 {
+		if Awaited(m) {
 			g.Outstanding++
 		}
 	}
 }
+
+// Awaited returns whether the first readings of a ready instance are still waited for.
+func Awaited(m *Member) bool { return m.State == quell.Ready && !m.rated() && m.mem.StaleFor == 0 }
 
 // addArrivals raises the load by the demand that saturated instances cannot carry, and computes the part of the load that
 // the rated instances must carry. Unrated instances for which the policy no longer waits carry their part of it.

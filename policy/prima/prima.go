@@ -243,6 +243,9 @@ func (p *plan) scaleOut() {
 	overload := min(wanted, p.lacking()-p.group.Outstanding) > room
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
 	carried := carriesWithoutReserve(p)
+	if p.stations != nil && !p.group.Weightless {
+		shareWithNewcomers(p)
+	}
 	switch {
 	case p.pooled: // shareByCredits divides the load
 	case stuck && carried:

@@ -2,6 +2,7 @@ package prima
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -212,4 +213,33 @@ func (p *plan) withinTogether(m *policy.Member, i int) bool {
 	var c model.Crowd = m.Sees(i, &p.group.Now, m.Senses[i].Use*m.Rates[i])
 	use := station.Pooling()*c.Use + (1-station.Pooling())*c.Own
 	return m.Able && use <= p.stations.limit(i, m.Type, max(len(p.sorted), 1), m.Senses[i].Waits)
+}
+
+// shareWithNewcomers gives each ready instance that has told nothing yet the share of one without neighbours. Only an overload needs it
+// so soon: each period of waiting for its first reading makes the others' queues longer.
+func shareWithNewcomers(p *plan) {
+	newcomers := slices.DeleteFunc(slices.Clone(p.group.Unrated), func(m *policy.Member) bool {
+		return !policy.Awaited(m) || m.Planned > 0 || !m.MayGain()
+	})
+	n := len(newcomers)
+	fresh := p.stations.fresh(len(p.sorted)+n, p.group.Rates)
+	if n == 0 || fresh == 0 || !saturated(p) {
+		return
+	}
+	_, carry := proportions(p.sorted)
+	share := p.rest() * fresh / (carry + float64(n)*fresh)
+	for _, m := range newcomers {
+		m.Planned = share
+	}
+	p.share(p.sorted, 0)
+	p.reason("join", "", "%d new instance(s) take a share before their first readings, because the others cannot carry the load", n)
+}
+
+// saturated returns whether the load takes nearly all that neighbours leave of the instances.
+func saturated(p *plan) bool {
+	var left float64
+	for _, m := range p.sorted {
+		left += m.Left
+	}
+	return p.group.Due > nearlyAll*left
 }

@@ -74,6 +74,33 @@ func TestShortTogether(t *testing.T) {
 	}
 }
 
+// TestNewcomersShareInAnOverload: a ready instance that has told nothing yet gets no share, unless the others cannot carry the load.
+func TestNewcomersShareInAnOverload(t *testing.T) {
+	for _, c := range []struct {
+		use, share float64
+		by         float64 // who set the newcomer's share by hand, if above 0
+	}{
+		{use: 0.6, share: 0},
+		{use: 0.9, share: 0}, // too much for the objective, but no overload
+		{use: 0.98, share: 0.25},
+		{use: 0.98, share: 0.1, by: 0.1},
+	} {
+		s := together(4, c.use)
+		newcomer := &s.Instances[3]
+		newcomer.Observation, newcomer.Weight = nil, new(0.0)
+		for i := range 3 {
+			s.Instances[i].Weight = new(1.0 / 3)
+		}
+		if c.by > 0 {
+			newcomer.Override = &c.by
+		}
+		plan := pooledPlan(t, pooledModels(0.9, 0.9), s)
+		if got := plan.Weights[newcomer.ID]; math.Abs(got-c.share) > 0.05 {
+			t.Errorf("at a use of %.2f the newcomer gets %.3f, want %.3f: %+v", c.use, got, c.share, plan.Reasons)
+		}
+	}
+}
+
 func BenchmarkTogether(b *testing.B) {
 	service := learningService(all.Default())
 	service.Group = quell.Group{Min: 1, Max: 20000}
