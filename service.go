@@ -19,6 +19,9 @@ type Service struct {
 	Redline  Redline
 	// Scheduling is the rule by which the balancer distributes requests; empty: unknown.
 	Scheduling Scheduling
+	// IdleFirst says that the balancer sends a request to an idle instance whatever its weight, so that only a weight of 0 keeps requests
+	// away while somebody is idle.
+	IdleFirst bool
 }
 
 // SLO is the response-time objective that every instance must meet.

@@ -140,6 +140,9 @@ func (f *File) derive(d *setting.Decoder) {
 	if s, ok := f.Balancer.Settings.(interface{ Distributes() quell.Scheduling }); ok {
 		f.Service.Scheduling = s.Distributes()
 	}
+	if s, ok := f.Balancer.Settings.(interface{ IdleFirst() bool }); ok {
+		f.Service.IdleFirst = s.IdleFirst()
+	}
 	if s, ok := f.Scaler.Settings.(interface{ Follow(quell.Service) }); ok {
 		s.Follow(f.Service)
 	}

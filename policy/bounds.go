@@ -16,7 +16,8 @@ func (gd *guarded) setShares() {
 	gd.cut()
 	gd.fix()
 	gd.fadeStale()
-	within := guard.Shares(gd.ruled(), guard.Rules{Guard: gd.in.Service.Guard, StepPart: gd.in.stepPart, Policy: gd.in.Service.Policy.Name,
+	rules := gd.ruled()
+	within := guard.Shares(rules, guard.Rules{Guard: gd.in.Service.Guard, StepPart: gd.in.stepPart, Policy: gd.in.Service.Policy.Name,
 		HandingOver: gd.group.HandingOver, Based: gd.group.based()})
 	gd.plan.Reasons = append(gd.plan.Reasons, within.Reasons...)
 	gd.plan.Weights = make(map[string]float64, len(gd.staying))
@@ -24,7 +25,7 @@ func (gd *guarded) setShares() {
 		if m.Settled = m.WeightNow(); within.Settled != nil {
 			m.Settled = within.Settled[i]
 		}
-		if m.Planned = within.Shares[i]; m.Uncut == 0 && m.Planned < guard.Exactly {
+		if m.Planned = within.Shares[i]; (m.Uncut == 0 || rules[i].Out) && m.Planned < quell.SumTolerance {
 			m.Planned = 0 // a share this small is rounding; a balancer with whole weights would give it the weight 1
 		}
 		gd.plan.Weights[m.ID] = m.Planned
@@ -39,7 +40,8 @@ func (gd *guarded) ruled() []guard.Member {
 	list := make([]guard.Member, len(gd.staying))
 	for i, m := range gd.staying {
 		list[i] = guard.Member{ID: m.ID, Want: m.Planned, Now: m.WeightNow(), Base: m.BaseWeight(), Uncut: m.Uncut, Fixed: m.Fixed, Age: m.Age(),
-			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Stale: m.kept, Share: m.Share}
+			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Out: gd.in.Service.IdleFirst && m.rated() && m.Planned == 0,
+			Stale: m.kept, Share: m.Share}
 		if m.Observation != nil {
 			list[i].Failed, list[i].Refused = failed(m.Observation), Refused(m.Observation)
 		}

@@ -21,6 +21,14 @@ func TestGuardOnce(t *testing.T) {
 			[]string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"}, "i1=0.2 i2=0.8 shift"},
 		{"floor 0: off", "prima", floor(0), []string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.29 cap=0.5"},
 			"i1=0.091 i2=0.909 shift"},
+		{"the floor: also for one that can carry nothing", "prima", func(s *quell.Service) { floor(.2)(s); s.Group.Min = 2 },
+			[]string{"i1 weight=0.5 use=0.25 cap=0", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0.1 i2=0.9 shift"},
+		{"unless only a weight of 0 keeps requests away", "prima", idleFirst(floor(.2)),
+			[]string{"i1 weight=0.5 use=0.25 cap=0", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0 i2=1 shift"},
+		{"then one that can carry a little keeps the floor", "prima", idleFirst(floor(.2)),
+			[]string{"i1 weight=0.5 use=0.25 cap=0.05", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0.1 i2=0.9 shift"},
+		{"and the step limits only what the others take over", "prima", idleFirst(maxStep(.2)),
+			[]string{"i1 weight=0.5 use=0.25 cap=0", "i2 weight=0.5 use=0.24 cap=0.5"}, "i1=0.4 i2=0.6 shift step"},
 		{"the floor waits for the first severity", "prima", floor(.2),
 			[]string{"i1 weight=1 use=0.4 cap=0.5", "i2 weight=0 silent"}, "i1=1 i2=0"},
 		{"step: at most 0.2 of an equal share of 0.5 at once", "prima", maxStep(.2),
@@ -141,6 +149,10 @@ func TestNothingGoesToTheUnknown(t *testing.T) {
 
 func fixedFleet(n int) func(*quell.Service) {
 	return func(s *quell.Service) { s.Group.Min, s.Group.Max, s.Group.Fixed = n, n, true }
+}
+
+func idleFirst(change func(*quell.Service)) func(*quell.Service) {
+	return func(s *quell.Service) { change(s); s.IdleFirst, s.Group.Min = true, 2 }
 }
 
 func floor(v float64) func(*quell.Service)   { return func(s *quell.Service) { s.Guard.Floor = v } }

@@ -20,7 +20,11 @@ func TestIndexedLeastConnPicksAsThePickerDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weight := rapid.SampledFrom([]float64{0, 0.1, 1, 1, 2.5})
 		b := twice(rapid.SliceOfN(weight, 1, 40).Draw(t, "weights"))
-		p, x := newLeastConn(), newIndexedLeastConn()
+		var p Picker = newLeastConn()
+		var x Indexed = newIndexedLeastConn()
+		if rapid.Bool().Draw(t, "idle first") {
+			p, x = NewIdleFirst(), NewIndexedIdleFirst()
+		}
 		x.Reset(b.indexed)
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			i := rapid.IntRange(0, len(b.linear)-1).Draw(t, "instance")

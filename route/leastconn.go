@@ -13,6 +13,20 @@ type LeastConn struct{ lowest }
 // newLeastConn returns weighted least connections.
 func newLeastConn() *LeastConn { return &LeastConn{newLowest((*Candidate).load)} }
 
+// NewIdleFirst returns least connections as HAProxy has it: an idle candidate is picked whatever its weight.
+func NewIdleFirst() Picker { return &LeastConn{newLowest((*Candidate).unlessIdle)} }
+
+// NewIndexedIdleFirst is like NewIdleFirst, but returns an Indexed.
+func NewIndexedIdleFirst() Indexed { return &indexedLowest{lowest: newLowest((*Candidate).unlessIdle)} }
+
+// unlessIdle is load, but 0 for a candidate without requests.
+func (c *Candidate) unlessIdle() float64 {
+	if c.InFlight == 0 {
+		return 0
+	}
+	return c.load()
+}
+
 // lowest picks the candidate with the lowest cost, and equal ones in turns.
 type lowest struct {
 	cost func(*Candidate) float64

@@ -200,6 +200,27 @@ func TestLeastConn(t *testing.T) {
 	}
 }
 
+func TestIdleFirst(t *testing.T) {
+	for _, c := range []struct {
+		why      string
+		weights  []float64
+		inFlight []int64
+		want     int
+	}{
+		{"an idle one, whatever its weight", []float64{1, 0.001}, []int64{1, 0}, 1},
+		{"nobody is idle: by weight", []float64{1, 0.001}, []int64{5, 1}, 0},
+		{"weight 0 is out", []float64{1, 0}, []int64{5, 0}, 0},
+	} {
+		candidates := group(c.weights...)
+		for i := range candidates {
+			candidates[i].InFlight = c.inFlight[i]
+		}
+		if i, _ := NewIdleFirst().Pick(candidates); i != c.want {
+			t.Errorf("%s: picked %d, want %d", c.why, i, c.want)
+		}
+	}
+}
+
 func TestLeastConnRotatesTies(t *testing.T) {
 	if got := counts(picks(t, newLeastConn(), group(0.1, 0.1, 0.1), 30), 3); got[0] != 10 || got[1] != 10 || got[2] != 10 {
 		t.Errorf("an idle group got %v, want 10 each", got)

@@ -87,6 +87,10 @@ var Balances = []quell.Scheduling{quell.LeastConn, quell.RoundRobin, quell.Rando
 // Distributes returns the rule by which requests are distributed; empty if it is unknown.
 func (s *Settings) Distributes() quell.Scheduling { return s.Balance }
 
+// IdleFirst returns whether an idle server gets the next request whatever its weight. In HAProxy's leastconn the key of a server without
+// requests is 0.
+func (s *Settings) IdleFirst() bool { return s.Balance == quell.LeastConn }
+
 // oneCommand checks text that becomes part of a command to HAProxy.
 func oneCommand(s string) string {
 	if strings.ContainsAny(s, ";\\\n\r") {

@@ -311,7 +311,7 @@ func (o *labRun) programs() []string {
 	if k := o.scenario.Workload.Kind; k == scenario.File || k == scenario.Video {
 		programs = append(programs, "nginx")
 	}
-	if slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == "" }) {
+	if slices.ContainsFunc(o.chosen(o.scenario), func(r scenario.Run) bool { return r.Balancer == "" || r.Balancer == scenario.HAProxy }) {
 		programs = append(programs, "haproxy")
 	}
 	byResource := map[quell.Resource]string{quell.Network: "iperf3", quell.CPU: "stress-ng", quell.Memory: "stress-ng", quell.Disk: "fio"}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
@@ -49,7 +50,12 @@ var contestFleets = []struct {
 	{"fleet-rolling", []int{8, 10, 12, 14}}, {"fleet-mixed", []int{8, 10, 12, 14}},
 	{"twelve-calm", []int{7, 8, 9, 10}}, {"twelve-moving", []int{7, 8, 9, 10}},
 	{"twelve-random", []int{8, 9, 10, 11}}, {"twelve-weak", []int{8, 9, 10, 11}},
+	{"twelve-moving" + byHAProxy, []int{7, 8, 9, 10}}, {"twelve-random" + byHAProxy, []int{8, 9, 10, 11}},
+	{"twelve-weak" + byHAProxy, []int{8, 9, 10, 11}},
 }
+
+// byHAProxy ends the name of a fleet whose least connections are those of HAProxy.
+const byHAProxy = " (HAProxy)"
 
 // targets are the utilisations that the autoscaler is told to keep, in percent.
 var targets = []int{40, 50, 60, 70}
@@ -83,7 +89,8 @@ func (f *contestFleet) play(ctx context.Context, sizes []int) error {
 }
 
 // contestScenario returns the fleet's scenario with all runs, and the family of each.
-func contestScenario(name string, sizes []int) (*scenario.Scenario, []string, error) {
+func contestScenario(fleet string, sizes []int) (*scenario.Scenario, []string, error) {
+	name, byRule := strings.CutSuffix(fleet, byHAProxy)
 	text, known := examples.Lab()[name]
 	if !known {
 		var err error
@@ -106,7 +113,15 @@ func contestScenario(name string, sizes []int) (*scenario.Scenario, []string, er
 		families = append(families, autoscale)
 	}
 	sc, err := scenario.Parse(name, runs.Bytes())
-	return sc, families, err
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range sc.Runs {
+		if byRule {
+			sc.Runs[i].Balancer = scenario.HAProxy
+		}
+	}
+	return sc, families, nil
 }
 
 func medians(title, family string, results []scenario.Result) contestRun {

@@ -30,7 +30,7 @@ func KernelPlayable(sc *scenario.Scenario, chosen ...scenario.Run) error {
 		if len(chosen) > 0 && !slices.Contains(chosen, r) {
 			continue
 		}
-		if r.Balancer == "" && slices.Contains(builtinOnly, r.Scheduling) {
+		if (r.Balancer == "" || r.Balancer == scenario.HAProxy) && slices.Contains(builtinOnly, r.Scheduling) {
 			return invalid(fmt.Sprintf("runs[%d].scheduling", i), "HAProxy has no %s: give the run balancer: builtin", r.Scheduling)
 		}
 	}

@@ -294,6 +294,11 @@ func Playable(sc *scenario.Scenario, resources ...quell.Resource) error {
 	if sc.Instances.Credits != nil && emulated {
 		return refuse("instances.credits", "a burstable instance")
 	}
+	for i, r := range sc.Runs {
+		if emulated && r.Balancer == scenario.HAProxy {
+			return refuse(fmt.Sprintf("runs[%d].balancer", i), "HAProxy")
+		}
+	}
 	for i, e := range sc.Timeline {
 		path := fmt.Sprintf("timeline[%d]", i)
 		if e.Fail != nil {

@@ -156,8 +156,9 @@ func runKeys(r *Run) setting.Table {
 			"its name, or a map of its name and its own settings"),
 		setting.Opt("scheduling", config.Scheduling(&r.Scheduling),
 			"of the balancer: roundrobin, leastconn, random2, ewma, leasttime or prequal"),
-		setting.Opt("balancer", setting.OneOf(&r.Balancer, []Balancer{Envoy, Builtin}),
-			"lab only, but for ejection: builtin, or envoy with policy static and scheduling random2 or roundrobin").
+		setting.Opt("balancer", setting.OneOf(&r.Balancer, []Balancer{HAProxy, Envoy, Builtin}),
+			"builtin, haproxy, or envoy with policy static and scheduling random2 or roundrobin; in the simulator haproxy's leastconn sends "+
+				"requests to idle instances whatever their weights, envoy has ejection").
 			Or("the rig's own; in a lab HAProxy"),
 		setting.Opt("ejection", setting.OneOf(&r.Ejection, Ejections),
 			"balancer envoy: its outlier detection, as it is by default or tuned to act soon").Or("off"),

@@ -184,9 +184,11 @@ const Learn Models = "learn"
 // Balancer is a program that distributes requests.
 type Balancer string
 
-// The balancers that a lab has in addition to HAProxy. Envoy balances over a group of fixed size, either by least request among two
-// random instances or by round robin.
+// The balancers. HAProxy is that of a lab; in the simulator it is least connections by HAProxy's rule, under which an idle instance gets a
+// request whatever its weight. Envoy balances over a group of fixed size, either by least request among two random instances or by round
+// robin.
 const (
+	HAProxy Balancer = "haproxy"
 	Envoy   Balancer = "envoy"
 	Builtin Balancer = "builtin"
 )

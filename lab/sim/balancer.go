@@ -2,6 +2,7 @@ package sim
 
 import (
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/route"
 )
 
@@ -20,12 +21,20 @@ type balancer struct {
 // largeGroup is the number of candidates from which an index is faster than looking at all of them.
 const largeGroup = 48
 
-func newBalancer(s quell.Scheduling, seed uint64) (*balancer, error) {
-	picker, err := route.New(s, seed)
+// idleFirst returns whether a run's balancer sends a request to an idle instance whatever its weight.
+func idleFirst(r scenario.Run) bool {
+	return r.Balancer == scenario.HAProxy && r.Scheduling == quell.LeastConn
+}
+
+func newBalancer(r scenario.Run, seed uint64) (*balancer, error) {
+	picker, err := route.New(r.Scheduling, seed)
 	if err != nil {
 		return nil, err
 	}
-	indexed, err := route.NewIndexed(s, seed)
+	indexed, err := route.NewIndexed(r.Scheduling, seed)
+	if idleFirst(r) {
+		picker, indexed = route.NewIdleFirst(), route.NewIndexedIdleFirst()
+	}
 	b := &balancer{picker: picker, indexed: indexed}
 	b.learn()
 	return b, err

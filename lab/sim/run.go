@@ -321,6 +321,7 @@ func processOf(a scenario.Arrivals) loadgen.Process {
 func (s *simulation) preparePolicy() (err error) {
 	s.service = s.Scenario.Service
 	s.service.Policy, s.service.Scheduling = s.Scenario.PolicyOf(s.Run), s.Run.Scheduling
+	s.service.IdleFirst = idleFirst(s.Run)
 	if n := s.Scenario.Size(s.Run); n > 0 {
 		s.service.Group.Min, s.service.Group.Max = n, n
 	}
@@ -337,7 +338,7 @@ func (s *simulation) preparePolicy() (err error) {
 		}
 	}
 	s.newEjection()
-	s.balancer, err = newBalancer(s.Run.Scheduling, s.seed)
+	s.balancer, err = newBalancer(s.Run, s.seed)
 	return err
 }
 

@@ -24,6 +24,7 @@ type Member struct {
 	HasAge          bool
 	New             bool     // it has never had a share
 	Rated           bool     // it is known what it can take
+	Out             bool     // the policy sends it nothing, and a balancer would not follow a share that is small
 	Failing         bool     // it answers with errors and must not gain weight
 	Stale           bool     // its readings stopped
 	Share           *float64 // the part of all requests that it got
@@ -210,9 +211,9 @@ func (gd *guarded) bound(m *Member, even, low, high float64, give eased) (float6
 		return 0, 0 // otherwise a remainder of the others' steps would count as its first share
 	}
 	switch {
-	case m.Uncut == 0:
+	case m.Uncut == 0, m.Out && cmp.Or(gd.rules.StepPart, 1) >= 1:
 		low = 0
-	case !m.waiting():
+	case !m.waiting() && !m.Out:
 		low = math.Max(low, math.Min(most, gd.rules.Floor*even*(1-give.floor)))
 	}
 	if !give.slowStart {

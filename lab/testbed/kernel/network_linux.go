@@ -169,7 +169,8 @@ func up(s *space, name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// attach makes a place's namespace and connects it to a switch. Its connections have a congestion window of that many packets; 0: the kernel's.
+// attach makes a place's namespace and connects it to a switch. Its connections have a congestion window of that many packets; 0: as the
+// kernel chooses.
 func (l *Lab) attach(to *space, port, host string, role Role, packets uint32) error {
 	p, err := PlaceOf(l.options.Prefix, host, role)
 	if err != nil {
