@@ -6,7 +6,12 @@ import (
 	"strings"
 )
 
-// NoisyNeighbour is the scenario that the demo plays.
+// Fleet is the scenario that the demo plays.
+//
+//go:embed demo/fleet.yaml
+var Fleet []byte
+
+// NoisyNeighbour is a service of a few machines with two neighbours, in 70 seconds.
 //
 //go:embed scenarios/noisy-neighbour.yaml
 var NoisyNeighbour []byte

@@ -47,7 +47,7 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("the file %s holds the scenario %s", name, sc.Name)
 		}
 		head, _, _ := strings.Cut(string(data), "scenario:")
-		if !strings.HasPrefix(head, "# ") || name != "noisy-neighbour" && !strings.Contains(head, "# Sizes: ") {
+		if !strings.HasPrefix(head, "# ") || !strings.Contains(head, "# Sizes: ") {
 			t.Error("the comment at its head does not say where it comes from and how large it is")
 		}
 		if _, err := os.Stat(strings.TrimSuffix(file, ".yaml") + ".md"); err != nil {

@@ -41,7 +41,7 @@ func demoCommand() *cobra.Command {
 	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo [--duration 60s] [--policy prima] [--scenario FILE] [--seed N] [--json FILE]",
-		Short: "Run today's balancing and PRIMA, which learns as it goes, side by side through noisy neighbours; needs nothing else",
+		Short: "Run today's balancing and PRIMA, which learns as it goes, side by side on a fleet with noisy neighbours; needs nothing else",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.stretched = cmd.Flags().Changed("duration")
@@ -56,7 +56,7 @@ func demoCommand() *cobra.Command {
 	durationFlag(f, &o.duration, "duration", 0,
 		"length of the scenario, whose timeline is stretched or cut to it; default: as the scenario says")
 	f.StringSliceVar(&o.policies, "policy", nil, "run only these policies; default: all runs of the scenario")
-	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: a noisy neighbour")
+	f.StringVar(&o.scenario, "scenario", "", "scenario file; default: twelve machines with noisy neighbours that move")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the random arrivals and neighbours")
 	f.StringVar(&o.json, "json", "", "write the results to this file")
 	f.StringVar(&o.dir, "dir", "", "folder for models, journals and logs; default: a new one below the folder for temporary files")
@@ -67,7 +67,7 @@ func demoCommand() *cobra.Command {
 
 // load reads the scenario and adapts it to the flags.
 func (o *demoOptions) load(seeded bool) (*scenario.Scenario, error) {
-	name, data := "the demo's scenario", examples.NoisyNeighbour
+	name, data := "the demo's scenario", examples.Fleet
 	if o.scenario != "" {
 		var err error
 		if data, err = os.ReadFile(o.scenario); err != nil {

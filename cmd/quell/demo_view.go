@@ -35,7 +35,8 @@ func newDemoView(w io.Writer, sc *scenario.Scenario) *demoView {
 }
 
 func (v *demoView) opening() {
-	fmt.Fprintf(v.w, "Quell demo: %s, objective %s <= %s at every instance.\n", v.sc.Name, v.sc.Service.SLO.Metric, v.sc.Service.SLO.Threshold)
+	fmt.Fprintf(v.w, "Quell demo: %s. The objective is a response time (%s) of at most %s at every machine.\n", v.sc.Name,
+		v.sc.Service.SLO.Metric, v.sc.Service.SLO.Threshold)
 	if slices.ContainsFunc(v.sc.Runs, learns) {
 		fmt.Fprintln(v.w, "Nothing is trained: runs named learning learn from their own requests and probes.")
 	}
@@ -68,7 +69,8 @@ func (v *demoView) playing() {
 	for _, run := range v.sc.Runs {
 		titles = append(titles, experiment.Title(v.sc, run))
 	}
-	fmt.Fprintf(v.w, "Playing %s for %s, the same requests for each: %s.\n\n", v.sc.Name, v.sc.Duration, strings.Join(titles, ", "))
+	fmt.Fprintf(v.w, "Playing for %s. Each of these has machines of its own, and gets the same requests and neighbours:\n  %s\n\n",
+		v.sc.Duration, strings.Join(titles, "\n  "))
 }
 
 // page names the web page of the run that is compared with the others.
@@ -96,7 +98,7 @@ func (v *demoView) redraw(f experiment.Frame) {
 	fmt.Fprintf(&b, "%s of %s   load %.1f machines' worth   noisy neighbours: %s\n\n", max(0, f.At.Round(time.Second)), v.sc.Duration, f.Load,
 		noise(f))
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RUN\tINSTANCES\tLATENCY\tVIOLATION\tCOST\tFAILED")
+	fmt.Fprintln(t, "RUN\tINSTANCES\tSLOWEST\tVIOLATION\tCOST\tFAILED")
 	for _, r := range f.Runs {
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t%d\n", experiment.Title(v.sc, r.Run), running(r), v.latency(r), r.Violation.Round(time.Second),
 			r.Status.InstanceSeconds, r.Errors)
@@ -216,7 +218,7 @@ func latest(r experiment.RunFrame) string {
 		return r.Err.Error()
 	}
 	for _, reason := range slices.Backward(r.Status.Reasons) {
-		if reason.Code != "interference" {
+		if reason.Instance == "" {
 			return reason.Text
 		}
 	}
@@ -234,8 +236,8 @@ func summarise(
 	if err := experiment.WriteTable(w, sc, results); err != nil {
 		return err
 	}
-	for _, verdict := range experiment.Verdicts(sc, results) {
-		fmt.Fprintln(w, verdict)
+	if err := experiment.WriteNeeded(w, sc, results); err != nil {
+		return err
 	}
 	fmt.Fprintln(w)
 	quell := os.Args[0] // the program as the user called it

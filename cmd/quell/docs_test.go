@@ -452,6 +452,7 @@ func TestExamples(t *testing.T) {
 			return err
 		},
 		"middleware/*.yaml": func(path string) error { _, err := daemon.Drivers().Load(path); return err },
+		"demo/*.yaml":       func(path string) error { _, err := scenario.Load(path); return err },
 		"scenarios/*.yaml":  func(path string) error { _, err := scenario.Load(path); return err },
 	} {
 		files, err := filepath.Glob(filepath.Join(examples, pattern))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/lab/experiment"
+	"github.com/quellhq/quell/lab/scenario"
 )
 
 // pageTable returns the cells of a row of a results page: the first row below a heading that begins with a name. An empty heading is the
@@ -37,27 +40,6 @@ func pageTable(t *testing.T, page, heading, name string) []string {
 
 // first returns the number at the beginning of a cell such as "5 s (0 to 5)" or "4.3 ± 2.3".
 func first(cell string) string { return strings.Fields(cell)[0] }
-
-// inBrackets returns the range of a cell such as "5 (0 to 10)".
-func inBrackets(cell string) string {
-	_, text, _ := strings.Cut(cell, "(")
-	return strings.TrimSuffix(text, ")")
-}
-
-// cheaperThanFour returns by how many percent PRIMA was cheaper than four machines in the demo: least and most.
-func cheaperThanFour(t *testing.T) (low, high int) {
-	t.Helper()
-	low = 100
-	for seed := 1; seed <= len(demoSeeds); seed++ {
-		cells := pageTable(t, "demo.md", "", strconv.Itoa(seed))
-		saved, err := strconv.Atoi(strings.Trim(cells[4], "-%"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		low, high = min(low, saved), max(high, saved)
-	}
-	return low, high
-}
 
 // numbers finds the figures of a text: outside of code and of links' targets, without the commas of thousands.
 func numbers(text string) []string {
@@ -119,13 +101,15 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	three, four := pageTable(t, "haproxy.md", random, "static/leastconn x3"), pageTable(t, "haproxy.md", random, "static/leastconn x4")
 	noisy := pageTable(t, "learn.md", "", "noisy-neighbour")
 	size := prima[5][:len(prima[5])-1] // one decimal
-	demo := pageTable(t, "demo.md", "", "prima/leastconn learning")
-	low, high := cheaperThanFour(t)
+	demo := func(run string) []string { return pageTable(t, "demo.md", "", run) }
+	learning, twelve, scaled := demo("prima/leastconn learning"), demo("static/leastconn x12"), demo("hpa (utilization 50%)/leastconn")
 	for _, want := range []string{
 		fmt.Sprintf("PRIMA missed the target for %s of 150 seconds with %s machines on average", first(prima[2]), size),
 		fmt.Sprintf("least connections alone missed it for %s seconds with three machines", first(three[2])),
-		fmt.Sprintf("it was %s s, and %s s in the median, at a cost %d%% to %d%% below that of four machines",
-			inBrackets(demo[1]), first(demo[1]), low, high),
+		fmt.Sprintf("PRIMA misses the target for %s of 80 seconds with %s machines", first(learning[2]), first(learning[1])),
+		fmt.Sprintf("as with twelve machines, %s%% and %s%%", first(learning[3]), first(twelve[3])),
+		fmt.Sprintf("least connections over all twelve misses it for %s seconds", first(twelve[2])),
+		fmt.Sprintf("an autoscaler for %s seconds with %s", first(scaled[2]), first(scaled[1])),
 		fmt.Sprintf("misses the target for %s s and training for %s s, on average over [15 seeds]", first(noisy[3]), first(noisy[1])),
 	} {
 		if !strings.Contains(readme, want) {
@@ -266,5 +250,28 @@ func TestTheArenaOfTheREADME(t *testing.T) {
 	if seeds := regexp.MustCompile(`\d+ seeds\.`).FindAllString(string(page), -1); len(slices.Compact(seeds)) != 1 ||
 		!strings.Contains(text, "with "+strings.TrimSuffix(seeds[0], ".")+" each") {
 		t.Errorf("seeds of the sections: %q", seeds)
+	}
+}
+
+// The README shows what the demo printed with the first seed.
+func TestDemoOfTheREADME(t *testing.T) {
+	atRoot(t)
+	sc := must[*scenario.Scenario](t)(demoScenario())
+	var played []scenario.Result
+	stored(t, "demo", &played)
+	played = played[:len(sc.Runs)]
+	for i := range played {
+		played[i].Warnings = nil // the page beside it says how busy the machine was
+	}
+	var printed strings.Builder
+	if err := errors.Join(experiment.WriteTable(&printed, sc, played), experiment.WriteNeeded(&printed, sc, played)); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "```text\n"+printed.String()+"```\n") {
+		t.Errorf("the README does not show\n%s", printed.String())
 	}
 }

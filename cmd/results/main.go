@@ -47,6 +47,7 @@ var experiments = map[string]func(ctx context.Context, dir string) error{
 var pageParts = map[string]func(ctx context.Context, dir, part string) error{
 	"acs":       acsPagePart,
 	"advice":    advicePagePart,
+	"demo":      demoPagePart,
 	"dial":      single(dialPagePart),
 	"fronts":    frontsPagePart,
 	"group":     groupPagePart,

@@ -37,7 +37,11 @@ func checkPage(t *testing.T, name, template string, figures any) {
 }
 
 func TestPages(t *testing.T) {
-	demo, err := simulatedService()
+	few, err := simulatedService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	demo, err := demoScenario()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +58,8 @@ func TestPages(t *testing.T) {
 		twins.Runs = append(twins.Runs, newTwinRun(string(run.Scheduling),
 			[]scenario.Result{someResult(i)}, []scenario.Result{someResult(i + 1)}))
 	}
+	demoPlayed := demoFigures(somewhere, demo, played)
+	demoPlayed.Simulated = demoPlayed.Runs
 	grids, adaptive := somePlans()
 	points := []point{
 		{Utilization: 0.15, Interfering: 0.15, Severity: 0, SeverityJoint: 0.02, SeverityTotal: 0.1, ResponseMS: 11.7, ResponseModelMS: 12.1},
@@ -81,7 +87,7 @@ func TestPages(t *testing.T) {
 			}}, Live: &liveHours{Measured: somewhere.Machine, Hours: []adviceLiveHour{{adviceHourResult: adviceHourResult{Seed: 1,
 				MissedS: 60, ActedS: 9, Claim: report.Estimate{Value: 50, Low: 40, High: 58}}, Neighbours: 4,
 				Settings: adviceLiveSetting{Load: 0.35, Balance: "roundrobin"}}}}}),
-		"demo":    demoFigures(somewhere, demo, played),
+		"demo":    demoPlayed,
 		"twin":    twins,
 		"cluster": cluster,
 		"speed":   speedFigures{place: somewhere, BinaryBytes: 41_300_000, Agent: agent, Benchmarks: "BenchmarkPRIMA 1\n"},
@@ -92,7 +98,7 @@ func TestPages(t *testing.T) {
 			results: []scenario.Result{someResult(1), someResult(4)}, took: 61 * time.Second, processor: 104 * time.Second, memory: 812_000_000,
 		}),
 		"plans": plansFigures{
-			LinkBits: demo.Hosts[0].Network, FileBytes: demo.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun, Points: 24,
+			LinkBits: few.Hosts[0].Network, FileBytes: few.Workload.Size, Run: train.Full().Run, Seeds: planSeeds, LongRun: plansRun, Points: 24,
 			MostRuns: planBudgets[len(planBudgets)-1],
 			Objectives: []comparedPlans{
 				{quell.Mean, 40, "plans-mean.png", append(grids, adaptive...)},

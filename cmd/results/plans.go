@@ -133,7 +133,7 @@ type comparedPlans struct {
 	Scores      []train.PlanScore
 }
 
-// simulatedService is the scenario of the demo.
+// simulatedService is a service of a few machines.
 func simulatedService() (*scenario.Scenario, error) {
 	return scenario.Parse("noisy-neighbour.yaml", examples.NoisyNeighbour)
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/quellhq/quell/examples"
 	"github.com/quellhq/quell/lab/experiment"
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/sim"
@@ -25,11 +24,10 @@ func twinPage(ctx context.Context, dir string) error {
 	if err := json.Unmarshal(data, &live); err != nil {
 		return err
 	}
-	sc, err := scenario.Parse("the demo's scenario", examples.NoisyNeighbour)
+	sc, err := demoScenario()
 	if err != nil {
 		return err
 	}
-	sc.Runs = experiment.Learning(sc.Runs)
 	f := twinFigures{Seeds: len(demoSeeds)}
 	for i, run := range sc.Runs {
 		var lived, simulated []scenario.Result

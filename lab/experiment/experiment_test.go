@@ -393,6 +393,47 @@ func TestVerdictsSayWhenAComparisonIsUnfair(t *testing.T) {
 	}
 }
 
+// A rival that missed the objective for one judge window longer than PRIMA held it as well; one of two windows did not.
+func TestMachinesNeededToHoldAsWell(t *testing.T) {
+	sc := noisyNeighbour(t)
+	results := make([]scenario.Result, len(sc.Runs))
+	for i, missed := range []float64{15, 10, 0, 5} {
+		results[i] = scenario.Result{Policy: sc.Runs[i].Policy.Name, MeanInstances: 2 + float64(i)/2, SLO: scenario.SLOResult{ViolationS: missed}}
+	}
+	var b strings.Builder
+	const want = `
+PRIMA missed the objective for 5 s, with 3.5 machines on average. To miss it as little:
+  static/roundrobin x3  2.0 machines were not enough: missed for 15 s
+  static/leastconn x3   2.5 machines were enough, 29% less than PRIMA's: missed for 10 s
+  static/leastconn x4   3.0 machines were enough, 14% less than PRIMA's: missed for 0 s
+`
+	if err := WriteNeeded(&b, sc, results); err != nil || b.String() != want {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	b.Reset()
+	if err := WriteNeeded(&b, sc, results[:3]); err != nil || b.String() != "" {
+		t.Errorf("without PRIMA there is nothing to compare: %v, %s", err, b.String())
+	}
+}
+
+// The slowest instance counts of those with enough requests, over the last window.
+func TestTheSlowestInstanceOfLate(t *testing.T) {
+	r := &recent{of: scenario.Judging{Window: 5 * time.Second, Requests: 2}}
+	add := func(instance string, at, took time.Duration) {
+		r.add(loadgen.Sample{Instance: instance, Intended: at - took, Finished: at, Status: 200})
+	}
+	add("i1", time.Second, 900*time.Millisecond)
+	add("i1", time.Second, 900*time.Millisecond)
+	for range 2 {
+		add("i1", 7*time.Second, 20*time.Millisecond)
+		add("i2", 7*time.Second, 50*time.Millisecond)
+	}
+	add("i3", 7*time.Second, 500*time.Millisecond)
+	if got := r.slowest(quell.Mean); got != 50 {
+		t.Errorf("%v ms, want those of i2", got)
+	}
+}
+
 func TestEveryRunOfTheDemoHasAPolicy(t *testing.T) {
 	for _, run := range noisyNeighbour(t).Runs {
 		if !slices.Contains(table.All.Names(), run.Policy.Name) {

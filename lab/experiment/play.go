@@ -81,7 +81,7 @@ type RunFrame struct {
 	Run       scenario.Run
 	Status    controller.Status
 	Err       error
-	LatencyMS float64 // the objective's metric over the last judge window; 0 before the first request
+	LatencyMS float64 // the objective's metric of the slowest instance over the last judge window; 0 before any has enough requests
 	Requests  int64
 	Errors    int64
 	Violation time.Duration // violation time so far
@@ -161,7 +161,7 @@ type track struct {
 
 func newTrack(sc *scenario.Scenario, player Player) *track {
 	return &track{
-		Player: player, sc: sc, recent: newRecent(sc.Judge.Window),
+		Player: player, sc: sc, recent: &recent{of: sc.Judge},
 		judge: scenario.NewJudge(scenario.JudgeOptions{SLO: sc.Service.SLO, Duration: sc.Duration, Judging: sc.Judge}),
 	}
 }
@@ -412,7 +412,7 @@ func (p *play) frame(at time.Duration) Frame {
 		t.mu.Lock()
 		verdict := t.judge.Verdict()
 		f.Runs = append(f.Runs, RunFrame{
-			Run: t.Run, Status: t.last, Err: t.err, LatencyMS: t.recent.metric(t.sc.Service.SLO.Metric),
+			Run: t.Run, Status: t.last, Err: t.err, LatencyMS: t.recent.slowest(t.sc.Service.SLO.Metric),
 			Requests: verdict.Requests, Errors: verdict.Errors,
 			Violation: time.Duration(verdict.SLO.ViolationS * float64(time.Second)),
 		})
@@ -481,29 +481,33 @@ func Title(sc *scenario.Scenario, run scenario.Run) string {
 
 // recent keeps the response times of the last moments, for display.
 type recent struct {
-	window  time.Duration
+	of      scenario.Judging
 	samples []loadgen.Sample
 }
-
-func newRecent(window time.Duration) *recent { return &recent{window: window} }
 
 func (r *recent) add(s loadgen.Sample) {
 	r.samples = append(r.samples, s)
 	old := 0
-	for old < len(r.samples) && s.Finished-r.samples[old].Finished > r.window {
+	for old < len(r.samples) && s.Finished-r.samples[old].Finished > r.of.Window {
 		old++
 	}
 	r.samples = r.samples[old:]
 }
 
-func (r *recent) metric(m quell.Metric) float64 {
-	var latencies []time.Duration
+// slowest is the metric of the slowest of the instances that answered as many requests as a judge needs.
+func (r *recent) slowest(m quell.Metric) (most float64) {
+	latencies := map[string][]time.Duration{}
 	for _, s := range r.samples {
 		if !s.Failed() {
-			latencies = append(latencies, s.Latency())
+			latencies[s.Instance] = append(latencies[s.Instance], s.Latency())
 		}
 	}
-	summary := scenario.Summarize(latencies)
-	v, _ := summary.Of(m)
-	return v
+	for _, of := range latencies {
+		if len(of) >= r.of.Requests {
+			summary := scenario.Summarize(of)
+			v, _ := summary.Of(m)
+			most = max(most, v)
+		}
+	}
+	return most
 }

@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/quellhq/quell/lab/scenario"
@@ -75,15 +76,52 @@ func ms(v *float64) string {
 	return fmt.Sprintf("%.0f ms", *v)
 }
 
+// WriteNeeded prints how many machines PRIMA needed, and whether each other run held the objective as well as PRIMA did with its number of
+// machines: it missed the objective for no more than one judge window longer. Without PRIMA it prints nothing.
+func WriteNeeded(w io.Writer, sc *scenario.Scenario, results []scenario.Result) error {
+	prima := ofPRIMA(results)
+	if prima == nil {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nPRIMA missed the objective for %.0f s, with %.1f machines on average. To miss it as little:\n", prima.SLO.ViolationS,
+		prima.MeanInstances)
+	for i, r := range results {
+		if r.Policy == prima.Policy {
+			continue
+		}
+		fmt.Fprintf(t, "  %s\t", Title(sc, sc.Runs[i]))
+		if r.SLO.ViolationS > prima.SLO.ViolationS+sc.Judge.Window.Seconds() {
+			fmt.Fprintf(t, "%.1f machines were not enough: missed for %.0f s\n", r.MeanInstances, r.SLO.ViolationS)
+		} else {
+			fmt.Fprintf(t, "%.1f machines were enough, %s than PRIMA's: missed for %.0f s\n", r.MeanInstances,
+				moreOrLess(r.MeanInstances/prima.MeanInstances-1), r.SLO.ViolationS)
+		}
+	}
+	return t.Flush()
+}
+
+func moreOrLess(change float64) string {
+	if change < 0 {
+		return fmt.Sprintf("%.0f%% less", -change*100)
+	}
+	return fmt.Sprintf("%.0f%% more", change*100)
+}
+
+// ofPRIMA returns the last result of PRIMA; nil if there is none.
+func ofPRIMA(results []scenario.Result) *scenario.Result {
+	for i := range slices.Backward(results) {
+		if results[i].Policy == table.All.Default() {
+			return &results[i]
+		}
+	}
+	return nil
+}
+
 // Verdicts returns sentences that compare PRIMA with each run of fixed size. A sentence says so if its comparison is unfair: PRIMA violates
 // the objective for less time, but also costs more, so the difference proves nothing.
 func Verdicts(sc *scenario.Scenario, results []scenario.Result) []string {
-	var prima *scenario.Result
-	for i := range results {
-		if results[i].Policy == table.All.Default() {
-			prima = &results[i]
-		}
-	}
+	prima := ofPRIMA(results)
 	if prima == nil {
 		return nil
 	}
