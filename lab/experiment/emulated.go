@@ -17,6 +17,7 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 	"github.com/quellhq/quell/lab/testbed/emulated"
 	processscaler "github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/setting"
 )
 
 // Emulated is a rig of real processes that needs no privileges. Each run has a controller, a balancer, and emulated hosts that the
@@ -86,10 +87,14 @@ func (g *EmulatedGroup) start(ctx context.Context, index int) error {
 	if err != nil {
 		return err
 	}
+	ports, err := g.rig.ports.Range(portsEach * (len(g.sc.Hosts) + 1))
+	if err != nil {
+		return err
+	}
 	g.page = addrs[2]
 	g.url = "http://" + addrs[1]
 	config := filepath.Join(g.dir, "quell.yaml")
-	if err := os.WriteFile(config, []byte(g.config(index, addrs[0], addrs[1])), 0o644); err != nil {
+	if err := os.WriteFile(config, []byte(g.config(index, addrs[0], addrs[1], ports)), 0o644); err != nil {
 		return err
 	}
 	for _, what := range []string{"controller", "balancer"} {
@@ -116,7 +121,7 @@ func (g *EmulatedGroup) Interfere(host string, use map[quell.Resource]float64) e
 }
 
 // config is the run's configuration file, which `quell controller` and `quell balancer` read.
-func (g *EmulatedGroup) config(index int, busListen, listen string) string {
+func (g *EmulatedGroup) config(index int, busListen, listen string, ports setting.Ports) string {
 	sc := g.rig.Scenario
 	host := sc.Hosts[0]
 	file := g.file(g.rig.Models, busListen)
@@ -129,6 +134,7 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 
 	instances := processscaler.Kind.Defaults().(*processscaler.Settings)
 	instances.Slots, instances.Lifeline, instances.Drain = len(sc.Hosts), true, 3*time.Second
+	instances.Ports = ports
 	instances.Command = []string{
 		g.rig.Program, "host", "--config", filepath.Join(g.dir, "quell.yaml"), "--id", "{host}", "--instance", "{id}",
 		"--listen", "127.0.0.1:{port}", "--probe-listen", "127.0.0.1:{probe_port}",
@@ -141,6 +147,9 @@ func (g *EmulatedGroup) config(index int, busListen, listen string) string {
 	file.Probe.Count, file.Probe.Capacity = probesPerPeriod(file.Service.Sampling), host.Network
 	return written(file)
 }
+
+// portsEach are the ports that an instance needs, and as many again, because others may be in use.
+const portsEach = 4
 
 // emulatedDrain is how long the open requests of an instance that is removed may take.
 const emulatedDrain = 5 * time.Second

@@ -27,6 +27,7 @@ import (
 	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/table"
 	processscaler "github.com/quellhq/quell/scaler/process"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/train"
 )
 
@@ -51,7 +52,8 @@ func TestConfigIsWhatTheDaemonsRead(t *testing.T) {
 	rig := &Emulated{Program: "/opt/quell \"x\"", Dir: "/data", Models: "/data/models.json", Scenario: sc, sockets: "/run/q"}
 	for _, run := range sc.Runs {
 		g := &EmulatedGroup{rig: rig, group: newGroup(sc, run, "/data/run")}
-		file, err := daemon.Drivers().Parse("quell.yaml", []byte(g.config(0, "127.0.0.1:4000", "127.0.0.1:8000")))
+		text := g.config(0, "127.0.0.1:4000", "127.0.0.1:8000", setting.Ports{First: 9000, Last: 9099})
+		file, err := daemon.Drivers().Parse("quell.yaml", []byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", Title(sc, run), err)
 		}

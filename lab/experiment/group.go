@@ -149,7 +149,7 @@ func (g *group) await(ctx context.Context, limit, every time.Duration, done func
 // awaitReady waits until the balancer sends requests to as many instances as the run begins with.
 func (g *group) awaitReady(ctx context.Context) error {
 	wanted := g.sc.Initial(g.run)
-	return g.await(ctx, 20*time.Second+g.sc.Instances.Startup, 50*time.Millisecond, func(ctx context.Context) error {
+	return g.await(ctx, startWait+g.sc.Instances.Startup, 50*time.Millisecond, func(ctx context.Context) error {
 		status, err := g.Status(ctx)
 		ready := 0
 		for _, in := range status.Instances {

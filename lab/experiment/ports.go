@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+
+	"github.com/quellhq/quell/setting"
 )
 
 // The ports of experiments are below those that operating systems assign to clients, so that no other program gets a port between the
@@ -40,6 +42,34 @@ func (p *Ports) Free(n int) ([]string, error) {
 		}
 	}
 	return nil, fmt.Errorf("no free port was found from %d to %d", firstPort, lastPort)
+}
+
+// Range returns n successive ports that it has not returned before. Whoever uses them leaves out those on which something listens.
+func (p *Ports) Range(n int) (setting.Ports, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.given == nil {
+		p.given = map[int]bool{}
+	}
+	for range 100 {
+		first := firstPort + rand.IntN(lastPort-firstPort-n+2)
+		if !p.anyGiven(first, n) {
+			for port := range n {
+				p.given[first+port] = true
+			}
+			return setting.Ports{First: first, Last: first + n - 1}, nil
+		}
+	}
+	return setting.Ports{}, fmt.Errorf("no %d successive ports were found from %d to %d", n, firstPort, lastPort)
+}
+
+func (p *Ports) anyGiven(first, n int) bool {
+	for port := range n {
+		if p.given[first+port] {
+			return true
+		}
+	}
+	return false
 }
 
 func free(addr string) bool {
