@@ -25,6 +25,7 @@ type Trust struct {
 	Change  *Change         `json:"change,omitempty"`   // a change that is being watched; never changed in place
 	Harm    string          `json:"harm,omitempty"`     // what was taken back last, for people
 	HarmAt  time.Time       `json:"harm_at,omitzero"`   // and when
+	Undone  *Undone         `json:"undone,omitempty"`   // by what the taking back is judged; never changed in place
 	ByHand  string          `json:"by_hand,omitempty"`  // who set the level
 	Measure *Standing       `json:"measured,omitempty"` // the newest comparison
 	Doubt   Doubt           `json:"doubt,omitzero"`     // how far predictions of the group's law are off
@@ -43,6 +44,7 @@ type Change struct {
 	Rate    float64            `json:"rate,omitempty"`    // requests per second then
 	Felt    float64            `json:"felt,omitempty"`    // mean severity of the instances then
 	FeltBy  map[string]float64 `json:"felt_by,omitempty"` // and that of each instance that felt one
+	Good    int                `json:"good,omitempty"`    // periods that were not worse
 	Bad     int                `json:"bad,omitempty"`     // periods that were worse than before and than predicted; the plainly worse count twice
 }
 
@@ -154,6 +156,7 @@ func watch(in *Input, g *Group, t Trust) *watched {
 	s := w.Now
 	w.Trust.Measure = &s
 	asPredicted := s.Measured <= worse*s.Predicted
+	w.retry()
 	w.weigh()
 	if w.TakeBack != nil {
 		return w
@@ -213,11 +216,13 @@ func (w *watched) weigh() {
 	switch {
 	case !known:
 	case w.rate() > busier*c.Rate || w.group.felt() > c.Felt+disturbed:
-	case now.Measured > plainly*limit && w.in.byCapacity:
-		c.Bad += 2
+	case now.Measured > plainly*limit && w.in.byCapacity && c.Good == 0:
+		c.Bad += 2 // after a good period, one bad one may as well have another cause
 	case !w.in.byCapacity && now.Measured <= plainly*limit: // without models, neighbours explain as much
 	case now.Measured > worse*limit:
 		c.Bad++
+	default:
+		c.Good++
 	}
 	switch {
 	case c.Bad >= 2:
@@ -433,6 +438,7 @@ func (w *watched) undo(plan *quell.Plan) {
 	t := &w.Trust
 	t.Level, t.Good, t.Barred = quell.AuthorityAdvise, 0, barredFor<<min(t.Harms, mostBarred)
 	t.Harms++
+	t.Undone = &Undone{Measured: w.Now.Measured, Rate: w.rate(), Size: len(w.group.Ready) + max(0, missing)}
 	t.HarmAt, t.ByHand = w.in.Snapshot.At, ""
 	t.Harm = fmt.Sprintf("the change of %s was taken back: requests take %.2f times the objective; before it was %.2f, predicted were %.2f",
 		c.At.UTC().Format(time.TimeOnly), w.Now.Measured, c.Before, w.Now.Predicted)

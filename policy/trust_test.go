@@ -202,3 +202,66 @@ func TestHarmIsTakenBack(t *testing.T) {
 		service.Guard.Undo = true
 	}
 }
+
+// One slow period after a good one may have another cause than the change: two are needed then.
+func TestOneSlowPeriodAfterAGoodOne(t *testing.T) {
+	e := learningEngine(t, learningService("prima"))
+	before := learnedFor(t, e, 40)
+	for name, c := range map[string]struct {
+		ms    []float64
+		taken int // the period in which the change is taken back
+	}{
+		"slow at once":            {[]float64{90, 90, 90}, 0},
+		"slow after a good":       {[]float64{14, 90, 90}, 2},
+		"slow for one, then good": {[]float64{14, 90, 14, 14}, -1},
+	} {
+		st := before
+		st.Trust.Change = &policy.Change{Shares: map[string]float64{"i1": 0.3, "i2": 0.7}, Before: 1, Rate: 100}
+		taken := -1
+		for i, ms := range c.ms {
+			_, st = e.Decide(reading(40+i, [2]float64{0.5, 0.5}, [2]float64{ms, ms}), st)
+			if st.Trust.Harms > 0 && taken < 0 {
+				taken = i
+			}
+		}
+		if taken != c.taken {
+			t.Errorf("%s: taken back in period %d, want %d", name, taken, c.taken)
+		}
+	}
+}
+
+// What was taken back without making anything better was not the cause, and the policy is not held back for it.
+func TestTakingBackIsJudged(t *testing.T) {
+	service := learningService("hpa")
+	taken := policy.Trust{Level: quell.AuthorityAdvise, Barred: 9, Harms: 1, Harm: "the change was taken back",
+		Undone: &policy.Undone{Measured: 1.5, Rate: 100, Size: 2}}
+	for name, c := range map[string]struct {
+		ms     float64 // of 40 allowed
+		n      int
+		rate   float64
+		size   int
+		barred int // after four such periods
+	}{
+		"as slow without the change": {60, 200, 100, 2, 0},
+		"better":                     {50, 200, 100, 2, 5},
+		"good":                       {20, 200, 100, 2, 5},
+		"too few response times":     {60, 3, 100, 2, 5},
+		"far more requests":          {60, 200, 140, 2, 5},
+		"an instance is to come":     {60, 200, 100, 3, 5},
+	} {
+		trust := taken
+		trust.Undone = &policy.Undone{Measured: 1.5, Rate: 100, Size: c.size}
+		for range 4 {
+			in, g := watching(&service, []string{"i1", "i2"}, c.n, c.ms)
+			in.Snapshot.ArrivalRate = &c.rate
+			trust = policy.Watch(in, g, trust).Trust
+		}
+		acquitted := trust.Level == quell.AuthorityStep && trust.Harms == 0 && strings.HasSuffix(trust.Harm, "so it was not the cause")
+		if trust.Barred != c.barred || acquitted != (c.barred == 0) {
+			t.Errorf("%s: %+v", name, trust)
+		}
+	}
+	if taken.Undone.Same != 0 {
+		t.Error("the old memory was changed")
+	}
+}
