@@ -28,6 +28,8 @@ type contest struct {
 	AsLarge []duel     // PRIMA compared with rivals whose size is PRIMA's mean size, rounded up
 	Plots   []labPlot
 
+	Predicted *comparison // of PRIMA in a fleet
+
 	timeline string
 }
 
@@ -122,19 +124,28 @@ type contender struct {
 }
 
 func contenders(sc *scenario.Scenario, plays [][]*experiment.Record) (all []contender) {
-	for i, run := range sc.Runs {
-		c := contender{run: run, Title: experiment.Title(sc, run)}
-		for _, records := range plays {
-			if r := records[i]; r != nil {
-				c.plays = append(c.plays, r)
-			}
-		}
-		if len(c.plays) > 0 {
+	for i := range sc.Runs {
+		if c := newContender(sc, i, plays); len(c.plays) > 0 {
 			all = append(all, c)
 		}
 	}
 	return all
 }
+
+// newContender is the run of that index, with no plays if it was not played.
+func newContender(sc *scenario.Scenario, i int, plays [][]*experiment.Record) contender {
+	c := contender{run: sc.Runs[i], Title: experiment.Title(sc, sc.Runs[i])}
+	for _, records := range plays {
+		if r := records[i]; r != nil {
+			c.plays = append(c.plays, r)
+		}
+	}
+	return c
+}
+
+// Violations and Costs are medians, with the least and the largest of several plays.
+func (c contender) Violations() string { return medianRange("%.0f", c.of(violationOf)) + " s" }
+func (c contender) Costs() string      { return medianRange("%.0f", c.of(costOf)) }
 
 func (c contender) isPRIMA() bool { return c.run.Policy.Name == table.All.Default() }
 

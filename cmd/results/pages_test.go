@@ -219,14 +219,15 @@ func TestPagesOfTheLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir()) // records are kept below the working folder
-	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab(), iceLab(), learnLab()} {
+	for _, page := range []labPage{primaLab(), haproxyLab(), resourcesLab(), dialLab(), iceLab(), learnLab(), fleetLab()} {
 		for _, p := range page.parts {
 			switch p.name {
 			case "dial-calibrate-cpu", "dial-calm", "dial-names", "dial-tail":
 				keepRecords(t, p, 2)
-			case "fig-3", "table-vii-exp", "reaction", "quiet":
+			case "table-vii-exp", "reaction", "quiet":
 				keepRecords(t, p, 1)
-			case "changing-interference", "changing-disk", "learn-steady", "live-onsets", "live-calm", "live-table", "live-parameters":
+			case "fig-3", "twelve-moving", "changing-interference", "changing-disk", "learn-steady",
+				"live-onsets", "live-calm", "live-table", "live-parameters":
 				keepRecords(t, p, 2)
 			case "live-streaming":
 				keep(t, "streaming/streaming.json", someStreams())

@@ -41,6 +41,14 @@ func (f labFigures) Part(name string) (partFigures, error) {
 	return part, nil
 }
 
+// Timelines are the parts of a page on which all compare runs, by name.
+func (f labFigures) Timelines() (list []partFigures) {
+	for _, name := range slices.Sorted(maps.Keys(f.parts)) {
+		list = append(list, f.parts[name])
+	}
+	return list
+}
+
 // partFigures are the figures of one experiment. A kind of figures that the experiment lacks is empty.
 type partFigures struct {
 	Name       string
@@ -132,7 +140,7 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 	if p.sum != nil {
 		return f, p.sum(&f, plots, sc, plays)
 	}
-	return f, p.runs(&f, plots, sc, plays[0])
+	return f, p.runs(&f, plots, sc, plays)
 }
 
 // measured reads what a command of the lab measured; ok is false if it has not been run.
@@ -142,13 +150,13 @@ func (p labPart) measured(file string, into any) (ok bool, err error) {
 
 // runFigures are the figures of one run.
 type runFigures struct {
-	Title  string
-	Result scenario.Result
-	Plot   string
-	Rows   []phaseRow
-
-	record *experiment.Record
+	contender
+	Plot string // of the first play
+	Rows []phaseRow
 }
+
+// Result is that of the first play.
+func (r runFigures) Result() scenario.Result { return r.plays[0].Result }
 
 // phase is a stretch of a run that becomes one row of a table, with the paper's result beside ours. Times are in seconds.
 type phase struct {
@@ -161,20 +169,22 @@ func newPhase(begin, end float64, label, paper string) phase { return phase{begi
 // phaseRow is the result of a phase.
 type phaseRow struct {
 	phase
-	Size      float64 // mean number of instances
-	Instances string  // utilisation, severity and mean response time of each instance
+	Size      string // mean number of instances
+	Slowest   string // mean response time of the slowest instance, over the threshold
+	Instances string // utilisation, severity and mean response time of each instance in the first play
 }
 
-func (p labPart) runs(f *partFigures, plots string, sc *scenario.Scenario, records []*experiment.Record) error {
-	for i, r := range records {
-		if r == nil {
+func (p labPart) runs(f *partFigures, plots string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
+	for i := range sc.Runs {
+		c := newContender(sc, i, plays)
+		if len(c.plays) == 0 {
 			continue
 		}
-		title, name := experiment.Title(sc, sc.Runs[i]), fmt.Sprintf("%s-%d.png", p.name, i+1)
-		if err := plotRun(filepath.Join(plots, name), p.title+": "+title, sc, r); err != nil {
+		name := fmt.Sprintf("%s-%d.png", p.name, i+1)
+		if err := plotRun(filepath.Join(plots, name), p.title+": "+c.Title, sc, c.plays[0]); err != nil {
 			return err
 		}
-		f.Runs = append(f.Runs, runFigures{Title: title, Result: r.Result, Plot: filepath.Base(plots) + "/" + name, record: r})
+		f.Runs = append(f.Runs, runFigures{contender: c, Plot: filepath.Base(plots) + "/" + name})
 	}
 	return nil
 }
@@ -184,13 +194,51 @@ func (f partFigures) Phases(phases ...phase) partFigures {
 	f.Runs = slices.Clone(f.Runs)
 	for i := range f.Runs {
 		for _, ph := range phases {
-			f.Runs[i].Rows = append(f.Runs[i].Rows, newPhaseRow(ph, f.Runs[i].record.Phase(ph.Begin, ph.End)))
+			f.Runs[i].Rows = append(f.Runs[i].Rows, newPhaseRow(ph, f.Runs[i].plays))
 		}
 	}
 	return f
 }
 
-func newPhaseRow(ph phase, sum experiment.Phase) phaseRow {
+func newPhaseRow(ph phase, plays []*experiment.Record) phaseRow {
+	var sizes, slowest []float64
+	for _, r := range plays {
+		sum := r.Phase(ph.Begin, ph.End)
+		sizes = append(sizes, sum.Size)
+		if ms, ok := slowestOf(sum); ok {
+			slowest = append(slowest, ms/r.Result.SLO.ThresholdMS)
+		}
+	}
+	return phaseRow{ph, medianRange("%.1f", sizes), medianRange("%.2f", slowest), instancesOf(plays[0].Phase(ph.Begin, ph.End))}
+}
+
+// slowestOf is the longest mean response time of those instances that answered at least a twentieth of the requests.
+func slowestOf(sum experiment.Phase) (ms float64, ok bool) {
+	var all float64
+	for _, in := range sum.Instances {
+		all += in.PerSecond
+	}
+	for _, in := range sum.Instances {
+		if mean := in.LatencyMS.Mean; mean != nil && in.PerSecond >= all/20 {
+			ms, ok = max(ms, *mean), true
+		}
+	}
+	return ms, ok
+}
+
+// medianRange is the median of values, with the least and the largest of several.
+func medianRange(format string, values []float64) string {
+	if len(values) == 0 {
+		return "-"
+	}
+	text, least, most := fmt.Sprintf(format, middle(values)), fmt.Sprintf(format, slices.Min(values)), fmt.Sprintf(format, slices.Max(values))
+	if least == most {
+		return text
+	}
+	return fmt.Sprintf("%s (%s to %s)", text, least, most)
+}
+
+func instancesOf(sum experiment.Phase) string {
 	var parts []string
 	for _, id := range slices.SortedFunc(maps.Keys(sum.Instances), byNumber) {
 		in := sum.Instances[id]
@@ -200,7 +248,7 @@ func newPhaseRow(ph phase, sum experiment.Phase) phaseRow {
 		parts = append(parts, fmt.Sprintf("%s: %s, %s, %s",
 			id, percent(in.Utilization), number(in.Severity, "%.2f"), milliseconds(in.LatencyMS.Mean)))
 	}
-	return phaseRow{ph, sum.Size, strings.Join(parts, "; ")}
+	return strings.Join(parts, "; ")
 }
 
 // byNumber orders names by the numbers in them, so that i2 is before i10.

@@ -58,7 +58,8 @@ type SeenInstance struct {
 	Utilization *float64    `json:"u,omitempty"`
 	Severity    *float64    `json:"sf,omitempty"`
 	Capacity    *float64    `json:"capacity,omitempty"`
-	Cut         *float64    `json:"cut,omitempty"` // the part of its share that a fast policy leaves it
+	PredictedMS *float64    `json:"predicted_ms,omitempty"` // the newest plan's prediction, in the objective's metric
+	Cut         *float64    `json:"cut,omitempty"`          // the part of its share that a fast policy leaves it
 }
 
 // RecordedProbe is what an instance's probes and its agent reported to the controller in one period.
@@ -138,7 +139,7 @@ func (r *Recorder) Frame(f Frame) {
 	for _, in := range run.Status.Instances {
 		m.Instances = append(m.Instances, SeenInstance{
 			ID: in.ID, Address: in.Address, State: in.State, Weight: in.Weight, Utilization: in.Utilization,
-			Severity: in.Severity, Capacity: in.Capacity, Cut: in.Cut,
+			Severity: in.Severity, Capacity: in.Capacity, PredictedMS: in.PredictedMS, Cut: in.Cut,
 		})
 	}
 	for _, reason := range run.Status.Reasons {
