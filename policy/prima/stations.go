@@ -40,6 +40,9 @@ func (p *plan) bestFirst() []*policy.Member {
 		for _, m := range p.group.Rated {
 			p.stations.patient(m)
 		}
+	}
+	avoid(p)
+	if p.stations != nil {
 		p.stations.capacities(p.group.Rated, 0)
 	}
 	p.limitAll(p.group.Rated)
