@@ -42,6 +42,32 @@ func TestLuckyWindowsWeighNoMore(t *testing.T) {
 	}
 }
 
+// Probes of an idle link that pass at once, because it saved up what it may send, say nothing of a link in use: taken for the time without
+// load, they would make every instance with requests look disturbed, or the law so steep that nobody does.
+func TestBurstsOfAnIdleLinkDoNotCount(t *testing.T) {
+	for name, c := range map[string]struct {
+		idleMS float64
+		idle   int
+	}{"none": {0.1, 0}, "a few": {0.1, 6}, "a third": {0.1, 24}, "idle ones that fit": {1, 24}} {
+		rng, w := rand.New(rand.NewPCG(3, 9)), &Law{}
+		var windows []Window
+		for at := range 48 + c.idle {
+			use, ms := 0.35+0.3*rng.Float64(), 1.0
+			switch {
+			case at >= 48:
+				use, ms = 0, c.idleMS
+			case at%3 == 0: // beside a neighbour
+				ms = 4
+			}
+			ms *= math.Exp(0.9*crowding(use)) * (0.8 + 0.4*rng.Float64())
+			windows = append(windows, Window{At: at, Use: use, ProbeMS: ms, Spread: 0.3, ProbeN: 10})
+		}
+		if _, ok := w.fitProbe(windows); !ok || math.Abs(w.probe(0.5)/math.Exp(0.9*crowding(0.5))-1) > 0.25 {
+			t.Errorf("%s: fitted %v: at a use of 0.5 a probe takes %.2f ms, want %.2f", name, ok, w.probe(0.5), math.Exp(0.9*crowding(0.5)))
+		}
+	}
+}
+
 // Windows that chance explains are of one kind with the calm ones, so that unlucky windows do not outnumber them.
 func TestChanceIsNoKind(t *testing.T) {
 	r := &Record{Law: &Law{P0MS: 5, ProbeExponent: 1, SpreadIdle: 1, SpreadBusy: 0}}

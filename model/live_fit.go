@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
@@ -123,6 +124,7 @@ func meanCrowding(a [][]float64, weights []float64) float64 {
 // link, by iteratively reweighted least squares (McCullagh and Nelder 1989, section 8.3).
 func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 	windows = slices.DeleteFunc(slices.Clone(windows), func(x Window) bool { return x.ProbeN < fewest })
+	windows = withoutBursts(windows)
 	if len(windows) < minKnown {
 		return f, false
 	}
@@ -137,6 +139,30 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 		}
 	}
 	return f, ok && finite(w.P0MS) && w.P0MS >= minProbeMS && w.P0MS < maxValue
+}
+
+const (
+	// unused is a use below which nothing but probes used the resource.
+	unused = 0.02
+	// burst is the part of the time without load below which an unused resource passed the probes at once.
+	burst = 1.0 / 3
+)
+
+// withoutBursts leaves out windows of an unused resource whose probes took far less time than windows with use explain: what a link or a
+// quota saves up while it is idle (token buckets) lets them pass at once. The fit would begin with them, and take all others for disturbed.
+func withoutBursts(windows []Window) []Window {
+	var levels []float64
+	for i := range windows {
+		if w := &windows[i]; w.Use >= unused {
+			levels = append(levels, w.ProbeMS*math.Exp(-priorProbe.Mean*crowding(w.Use)))
+		}
+	}
+	if len(levels) < minKnown {
+		return windows
+	}
+	slices.Sort(levels)
+	least := burst * stat.Quantile(0.1, stat.Empirical, levels, nil)
+	return slices.DeleteFunc(windows, func(w Window) bool { return w.Use < unused && w.ProbeMS < least })
 }
 
 // fitFrom fits the line, beginning at a time without load. calm is how many windows chance explains.
