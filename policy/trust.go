@@ -91,7 +91,7 @@ func (t Trust) unproven() Trust {
 	if t.ByHand != "" {
 		return t
 	}
-	t.Level, t.Good, t.Change = quell.AuthorityAdvise, 0, nil
+	t.Level, t.Good, t.Change, t.Undone = quell.AuthorityAdvise, 0, nil, nil
 	return t
 }
 
@@ -438,7 +438,8 @@ func (w *watched) undo(plan *quell.Plan) {
 	t := &w.Trust
 	t.Level, t.Good, t.Barred = quell.AuthorityAdvise, 0, barredFor<<min(t.Harms, mostBarred)
 	t.Harms++
-	t.Undone = &Undone{Measured: w.Now.Measured, Rate: w.rate(), Size: len(w.group.Ready) + max(0, missing)}
+	t.Undone = &Undone{Change: c, Measured: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt(),
+		Size: len(w.group.Ready) + w.group.Starting + max(0, missing)}
 	t.HarmAt, t.ByHand = w.in.Snapshot.At, ""
 	t.Harm = fmt.Sprintf("the change of %s was taken back: requests take %.2f times the objective; before it was %.2f, predicted were %.2f",
 		c.At.UTC().Format(time.TimeOnly), w.Now.Measured, c.Before, w.Now.Predicted)
@@ -472,7 +473,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 		c := *t.Change
 		c.Removed = slices.Concat(c.Removed, removed)
 		if len(removed) > 0 {
-			c.Periods = 0
+			c.Periods, c.Good = 0, 0
 		}
 		t.Change = &c
 		return t
