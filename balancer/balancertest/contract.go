@@ -18,7 +18,7 @@ import (
 func Contract(t *testing.T, open func() balancer.Driver, instances []string, near float64) {
 	t.Helper()
 	c := &contract{t: t, d: open(), near: near}
-	a, b, x := quell.Backend{ID: "a", Address: instances[0]}, quell.Backend{ID: "b", Address: instances[1]},
+	a, b, x := quell.Backend{ID: "a", Address: instances[0]}, quell.Backend{ID: "b", Address: instances[1], Probe: "127.0.0.1:9466"},
 		quell.Backend{ID: "c", Address: instances[2]}
 	with := func(b quell.Backend, weight float64) quell.Backend { b.Weight = weight; return b }
 
@@ -99,6 +99,8 @@ func (c *contract) differs(s *quell.BackendState, w quell.Backend) string {
 	switch {
 	case s.Address != w.Address && !(c.restarted && s.Address == ""):
 		return fmt.Sprintf("is at %s, want %s", s.Address, w.Address)
+	case s.Probe != w.Probe && s.Address != "":
+		return fmt.Sprintf("is probed at %q, want %q", s.Probe, w.Probe)
 	case s.Draining != w.Draining || s.Held != w.Held:
 		return fmt.Sprintf("drains: %t, held: %t; want %t and %t", s.Draining, s.Held, w.Draining, w.Held)
 	case !w.Draining && math.Abs(s.Weight-w.Weight) > c.near:

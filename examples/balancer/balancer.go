@@ -57,6 +57,7 @@ type driver struct {
 type server struct {
 	ID      string    `json:"id"`
 	Address string    `json:"address"`
+	Probe   string    `json:"probe,omitempty"` // where it is probed: the balancer does not need it, the controller reads it back
 	Share   float64   `json:"share"`
 	Drain   bool      `json:"drain,omitempty"`
 	Held    bool      `json:"held,omitempty"`
@@ -104,7 +105,7 @@ func (d *driver) Apply(_ context.Context, backends []quell.Backend) error {
 	}
 	next := make([]*server, len(backends))
 	for i, b := range backends {
-		next[i] = &server{ID: b.ID, Address: b.Address, Share: b.Weight, Drain: b.Draining, Held: b.Held}
+		next[i] = &server{ID: b.ID, Address: b.Address, Probe: b.Probe, Share: b.Weight, Drain: b.Draining, Held: b.Held}
 		if b.Draining {
 			next[i].Share, next[i].Since = 0, time.Now()
 			if s := before[b.ID]; s != nil && s.Drain {
@@ -171,8 +172,8 @@ func (d *driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	states := make([]quell.BackendState, len(servers))
 	var checks sync.WaitGroup
 	for i, s := range servers {
-		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Weight: s.Share, Draining: s.Drain,
-			Held: s.Held}}
+		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Probe: s.Probe, Weight: s.Share,
+			Draining: s.Drain, Held: s.Held}}
 		if !bytes.Equal(found, want) {
 			states[i].Address = ""
 		}
