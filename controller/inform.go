@@ -12,6 +12,17 @@ type Informed interface {
 	Inform(ctx context.Context, resource quell.Resource, capacity, use map[string]float64) error
 }
 
+// IdleFirst is a balancer that knows whether it sends a request to an idle instance whatever its weight. It may have become known by the
+// last State.
+type IdleFirst interface {
+	IdleFirst() bool
+}
+
+func (c *deciding) idleFirst() bool {
+	b, ok := c.opts.Balancer.(IdleFirst)
+	return ok && b.IdleFirst()
+}
+
 // inform renews what is in force at the balancer. It does so in a pause and in advise mode, too, because then what is in force stays.
 func (c *deciding) inform(ctx context.Context, view *view, plan *quell.Plan) {
 	b, ok := c.opts.Balancer.(Informed)

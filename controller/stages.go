@@ -130,6 +130,7 @@ func (c *deciding) judgeMissing(r *round) {
 
 func (c *deciding) takeSnapshot(r *round) {
 	snapshot := c.gather.snapshot(c.now(), r.view)
+	snapshot.IdleFirst = c.idleFirst()
 	if c.opts.Shared != nil {
 		c.opts.Shared.Enter(&snapshot)
 	}
@@ -143,6 +144,7 @@ func (c *deciding) takeSnapshot(r *round) {
 // cutShares applies the fast policy's cuts. If there are none, it keeps the last plan in force.
 func (c *deciding) cutShares(r *round) {
 	snapshot := c.gather.fastSnapshot(c.now(), r.view)
+	snapshot.IdleFirst = c.idleFirst()
 	c.leaveOutTrainings(&snapshot)
 	r.view.snapshot = &snapshot
 	snapshot.Set(c.mem.overrides())

@@ -40,8 +40,8 @@ func (gd *guarded) ruled() []guard.Member {
 	list := make([]guard.Member, len(gd.staying))
 	for i, m := range gd.staying {
 		list[i] = guard.Member{ID: m.ID, Want: m.Planned, Now: m.WeightNow(), Base: m.BaseWeight(), Uncut: m.Uncut, Fixed: m.Fixed, Age: m.Age(),
-			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Out: gd.in.Service.IdleFirst && m.rated() && m.Planned == 0,
-			Stale: m.kept, Share: m.Share}
+			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Stale: m.kept, Share: m.Share}
+		list[i].Out = gd.in.IdleFirst && gd.in.byCapacity && m.rated() && m.Planned == 0
 		if m.Observation != nil {
 			list[i].Failed, list[i].Refused = failed(m.Observation), Refused(m.Observation)
 		}

@@ -76,7 +76,7 @@ func (e *Engine) input(s *quell.Snapshot, prev *State) *Input {
 		used:    prev.Used,
 		Service: &e.service, Snapshot: s, Contended: e.contended, protected: e.protected, Confirm: e.senses.Confirm,
 		models: e.models, feels: e.row.needs != NoModels, byCapacity: e.row.needs == AllModels,
-		pooled: e.senses.Pooling.On(),
+		pooled: e.senses.Pooling.On(), IdleFirst: e.service.IdleFirst || s.IdleFirst,
 	}
 }
 

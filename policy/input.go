@@ -23,6 +23,7 @@ type Input struct {
 	pooled     bool                       // capacity is a function of the group, if the models say what a group carries
 	byCapacity bool                       // the policy uses capacity: every resource has a predictor
 	models     *model.Models
+	IdleFirst  bool      // the balancer sends a request to an idle instance whatever its weight
 	Fast       bool      // the policy runs beside another one, and sets factors instead of shares
 	stepPart   float64   // guard.step is multiplied by this; 0 means 1
 	following  Following // how requests follow the weights

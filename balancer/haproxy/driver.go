@@ -33,6 +33,7 @@ type Driver struct {
 	away    map[string]string        // by instance: what keeps it out of service, if that is no command of a person
 	// recognised are the instances of a fixed group that declared servers stand for, before the first Apply.
 	recognised map[string]string
+	algorithms []string          // the backend's, as each HAProxy named it last; empty: it never did
 	told       map[string]bool   // texts that were already reported
 	stale      bool              // the state file is older than the state in force
 	restored   map[*process]bool // where Restore has finished, while it has not everywhere
@@ -59,6 +60,7 @@ func New(o Options) (*Driver, error) {
 	for _, address := range o.Sockets {
 		d.processes = append(d.processes, newProcess(&d.opts, address, len(d.processes)))
 	}
+	d.algorithms = make([]string, len(d.processes))
 	return d, nil
 }
 
@@ -131,6 +133,14 @@ func (d *Driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	return d.merge(targets, views), nil
 }
 
+// IdleFirst returns whether a HAProxy said that the backend's algorithm is leastconn: it sends a request to an idle server whatever its
+// weight.
+func (d *Driver) IdleFirst() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.algorithms, string(quell.LeastConn))
+}
+
 // views asks all processes at the same time. A process that cannot be reached has no view.
 func (d *Driver) views(ctx context.Context, look func(*process, context.Context) (*view, error)) ([]*view, error) {
 	views, errs := make([]*view, len(d.processes)), make([]error, len(d.processes))
@@ -139,14 +149,14 @@ func (d *Driver) views(ctx context.Context, look func(*process, context.Context)
 		all.Go(func() { views[i], errs[i] = look(p, ctx) })
 	}
 	all.Wait()
-	return views, d.unlessSome(errs)
+	return views, unlessSome(d.processes, errs)
 }
 
 // unlessSome returns an error only if all processes failed. If only some failed, it logs when their errors begin and end.
-func (d *Driver) unlessSome(errs []error) error {
+func unlessSome(processes []*process, errs []error) error {
 	if len(errs) > 1 {
 		for i, err := range errs {
-			d.processes[i].report(err)
+			processes[i].report(err)
 		}
 	}
 	if slices.Contains(errs, nil) {
@@ -267,8 +277,8 @@ func (d *Driver) anyBack(i int, v *view, targets []target) (back bool) {
 	return back
 }
 
-// warn reports settings of the backend that prevent Quell from controlling it, each only once. It is known only after the first Apply which
-// servers belong to Quell.
+// warn notes the backend's algorithm, and reports settings that prevent Quell from controlling the backend, each only once. Which servers
+// belong to Quell is known only after the first Apply.
 func (d *Driver) warn(views []*view) {
 	ours, nobodys := map[string]bool{}, len(d.entries) == 0
 	for _, e := range d.entries {
@@ -281,6 +291,9 @@ func (d *Driver) warn(views []*view) {
 		if v.how.mode == "tcp" {
 			d.once(i, "",
 				"the backend has mode tcp: HAProxy counts connections and no requests there, so response times and errors are not measured")
+		}
+		if v.how.algorithm != "" {
+			d.algorithms[i] = v.how.algorithm
 		}
 		if a := v.how.algorithm; a != "" && !slices.Contains(weighted, a) {
 			d.once(i, "", "balance "+a+" does not share requests by weights that change: use roundrobin, leastconn or random")

@@ -41,6 +41,9 @@ func TestWeightsShareTheTraffic(t *testing.T) {
 			if got := l.weights(); !maps.Equal(got, map[string]int{"a": 252, "b": 126, "c": 42}) {
 				t.Fatalf("weights are %v", got)
 			}
+			if _, err := d.State(t.Context()); err != nil || d.IdleFirst() != (balance == "leastconn") {
+				t.Errorf("idle servers come first: %v, %v", d.IdleFirst(), err)
+			}
 			f := l.flow(10, "/")
 			f.more(600)
 			f.wantNoFailures()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,6 +95,9 @@ func (g *KernelGroup) balancerSettings() (kind string, settings balancer.Setting
 	}
 	s := haproxy.Kind.Defaults().(*haproxy.Settings)
 	s.Sockets, s.Backend, s.Log = []string{g.socket()}, haproxyBackend, g.at(labLog)
+	if slices.Contains(haproxy.Balances, g.run.Scheduling) {
+		s.Balance = g.run.Scheduling
+	}
 	return haproxy.Kind.Name, s
 }
 

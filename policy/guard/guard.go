@@ -193,7 +193,8 @@ func (gd *guarded) step(give eased) float64 {
 
 // bound narrows the bounds low and high of an instance's share, which guard.step gave. If rules contradict each other, the
 // earlier one in this list decides: shares that people set, stale readings, errors, the floor. An instance that a fast
-// policy takes out may lose its whole share at once. A ramp never takes away what the step or the floor guarantees.
+// policy takes out, or that gets nothing because a small share would not act, may lose its whole share at once. A ramp
+// never takes away what the step or the floor guarantees.
 func (gd *guarded) bound(m *Member, even, low, high float64, give eased) (float64, float64) {
 	if m.Fixed != nil {
 		return *m.Fixed, *m.Fixed

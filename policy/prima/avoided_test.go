@@ -2,7 +2,6 @@ package prima
 
 import (
 	"testing"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/policy"
@@ -43,26 +42,48 @@ func TestMeasuredToMissBesideANeighbour(t *testing.T) {
 	}
 }
 
-func TestAvoidedUntilNeighboursEase(t *testing.T) {
-	e := avoidingEngine(t, false)
-	var st policy.State
-	var plan quell.Plan
-	for p, taken := range []float64{0.5, 0.5, 0.4, 0.5, 0.1, 0.1} {
-		s := together(4, 0.3, taken)
-		s.At = s.At.Add(time.Duration(p) * 10 * time.Second)
-		for i := range s.Instances {
-			s.Instances[i].Observation.At = s.At
+// TestAvoided: it takes two periods a little above the objective, or one far above it. The instance is tried again after two readings in
+// which neighbours take less than half, and if it then misses the objective again, after four; in any case after a while.
+func TestAvoided(t *testing.T) {
+	slow, slower := seen{taken: 0.5, served: true, over: 1.1, confirm: 1}, seen{taken: 0.5, served: true, over: 1.4, confirm: 1}
+	fine := seen{taken: 0.5, served: true, over: 0.9, confirm: 1}
+	beside, eased, gone := seen{taken: 0.4, confirm: 1}, seen{taken: 0.1, confirm: 1}, seen{served: true, over: 0.5, confirm: 1}
+	for name, c := range map[string]struct {
+		periods []seen
+		out     string // of each period, whether it is to carry nothing
+	}{
+		"two periods a little above":     {[]seen{slow, slow, beside}, ".xx"},
+		"one, then a good one":           {[]seen{slow, gone, slow, gone}, "...."},
+		"one far above":                  {[]seen{slower, beside}, "xx"},
+		"nobody keeps to the objective":  {[]seen{{taken: 0.5, served: true, over: 1.4, overloads: true}}, "."},
+		"no neighbour":                   {[]seen{{served: true, over: 1.4}}, "."},
+		"eased twice":                    {[]seen{slower, eased, beside, eased, eased, beside}, "xxxx.."},
+		"again: eased four times":        {[]seen{slower, eased, eased, slower, eased, eased, eased, eased}, "xx.xxxx."},
+		"after requests without any":     {[]seen{slower, eased, eased, gone, slower, eased, eased}, "xx..xx."},
+		"it serves all the same":         {[]seen{slower, fine, fine}, "xx."},
+		"with a confirmation of 0: once": {[]seen{{taken: 0.5, served: true, over: 1.1}}, "x"},
+	} {
+		var a avoided
+		out := ""
+		for _, s := range c.periods {
+			a = a.next(s)
+			out += map[bool]string{true: "x", false: "."}[a.on()]
 		}
-		first := &s.Instances[0]
-		if slow := 55.0; p == 0 {
-			first.Observation.LatencyMS = &quell.Latency{Mean: &slow, N: 200}
-		} else if *first.Weight = plan.Weights["i01"]; *first.Weight == 0 {
-			first.Observation.LatencyMS, first.Observation.Utilization[quell.Network] = nil, 0
-			first.Observation.Severity[quell.Network] = 1/(1-taken) - 1
+		if out != c.out {
+			t.Errorf("%s: %s, want %s", name, out, c.out)
 		}
-		plan, st = e.Decide(s, st)
-		if out := taken > 0.25; out != (plan.Weights["i01"] == 0) {
-			t.Errorf("period %d, neighbours take %g: weights %v: %+v", p, taken, plan.Weights, plan.Reasons)
+	}
+	a := avoided{Taken: 0.5, Times: 1}
+	for range avoidedFor {
+		a = a.next(beside)
+	}
+	if a.on() {
+		t.Errorf("it is never tried again: %+v", a)
+	}
+	for _, times := range []int{-5, 0, 1000} {
+		a := avoided{Taken: 0.5, Times: times}
+		if a = a.next(eased); !a.on() {
+			t.Errorf("it is tried at once: %+v", a)
 		}
 	}
 }

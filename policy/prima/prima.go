@@ -446,7 +446,7 @@ func clearlySuffers(m *policy.Member) bool { return m.Bound().Clear }
 func (p *plan) overloaded() (worst *policy.Member, by int) {
 	most := 0.0
 	for _, m := range p.sorted {
-		if m.Fixed != nil {
+		if m.Fixed != nil || instanceOf(m).Avoided.on() && m.WeightNow() == 0 { // nothing can be taken from it
 			continue
 		}
 		for i := range m.Senses {

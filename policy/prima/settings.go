@@ -144,7 +144,7 @@ type instance struct {
 
 	Beside uint8 `json:"beside,omitempty"` // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
 
-	Avoided float64 `json:"avoided,omitempty"` // what neighbours took when it was measured to miss the objective whatever its share; 0: it was not
+	Avoided *avoided `json:"avoided,omitempty"` // it was measured to miss the objective whatever its share; never changed in place
 
 	Credits policy.CreditTracks `json:"credits,omitempty"` // the map is never changed
 }
