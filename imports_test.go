@@ -18,7 +18,7 @@ const module = "github.com/quellhq/quell"
 
 // mayImport is the table behind "Imports point one way" in ARCHITECTURE.md: for each package of this module, the
 // packages of this module that it may import. "." is the root package. A row with a pattern is for matching packages that
-// have no row of their own.
+// have no row of their own, and a pattern in a row stands for all that match.
 var mayImport = map[string][]string{
 	".":       {"internal/histogram"},
 	"setting": {"."},
@@ -41,12 +41,11 @@ var mayImport = map[string][]string{
 
 	// A policy imports the core and small packages that several policies share, but no other policy. The core imports no policy. Only the
 	// table imports them all.
-	"policy/divide": {},
-	"policy/bands":  {".", "policy"},
-	"policy/guard":  {"."},
-	"policy/*":      {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
-	"policy/table": {"policy", "policy/acs", "policy/dial", "policy/ice", "policy/mrburst", "policy/outlier", "policy/prima",
-		"policy/rivals", "policy/waits"},
+	"policy/divide":     {},
+	"policy/bands":      {".", "policy"},
+	"policy/guard":      {"."},
+	"policy/*":          {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
+	"policy/table":      {"policy", "policy/*"},
 	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
 	"policy/policytest": {".", "model", "model/modelfile", "policy", "policy/guard", "stats", "internal/strictjson"},
 	"life":              {"."},
@@ -75,8 +74,9 @@ var mayImport = map[string][]string{
 	"bus/subjects": {"."},
 
 	// Act.
-	"balancer":              {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},
-	"balancer/*":            {".", "balancer", "setting", "internal/outage"},
+	"balancer": {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},
+	"balancer/*": {".", "balancer", "balancer/health", "balancer/managed", "balancer/measure", "setting", "internal/atomicfile",
+		"internal/outage"},
 	"balancer/command":      {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile", "internal/strictjson"},
 	"balancer/balancertest": {".", "balancer"},
 	"balancer/managed":      {"."},
@@ -216,6 +216,13 @@ func allowed(name string) (row []string, ok bool) {
 	return row, ok
 }
 
+// documented returns whether a package is a policy or a balancer's driver with a page of its name, which needs no row in ARCHITECTURE.md.
+func documented(name string) bool {
+	pages := map[string]string{"policy": "docs/policies", "balancer": "docs/balancers"}
+	_, err := os.Stat(filepath.Join(pages[path.Dir(name)], path.Base(name)+".md"))
+	return pages[path.Dir(name)] != "" && err == nil
+}
+
 // apparatus returns whether a package belongs to the lab.
 func apparatus(name string) bool { return strings.HasPrefix(name, "lab/") }
 
@@ -226,7 +233,7 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 	for _, p := range packages(t) {
 		name, _ := local(p.ImportPath)
-		if !strings.Contains(string(page), "`"+name+"`") {
+		if !strings.Contains(string(page), "`"+name+"`") && !documented(name) {
 			t.Errorf("ARCHITECTURE.md's table of packages lacks %s", name)
 		}
 		row, ok := allowed(name)
@@ -234,15 +241,15 @@ func TestImportsPointOneWay(t *testing.T) {
 			t.Errorf("package %s has no row in mayImport: say there, and in ARCHITECTURE.md, what it may import", name)
 			continue
 		}
-		for _, path := range p.Imports {
-			if path == "testing" && !slices.Contains(forTests, name) {
+		for _, imports := range p.Imports {
+			if imports == "testing" && !slices.Contains(forTests, name) {
 				t.Errorf("%s imports testing outside its tests", name)
 			}
-			imported, ours := local(path)
+			imported, ours := local(imports)
 			if !ours {
 				continue
 			}
-			if !slices.Contains(row, "*") && !slices.Contains(row, imported) {
+			if !slices.Contains(row, "*") && !slices.Contains(row, imported) && !slices.Contains(row, path.Dir(imported)+"/*") {
 				t.Errorf("%s imports %s; it may import %v only", name, imported, row)
 			}
 			if apparatus(imported) && !apparatus(name) && !strings.HasPrefix(name, "cmd/") {

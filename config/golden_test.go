@@ -1,7 +1,6 @@
 package config
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,13 +72,5 @@ func TestBadFiles(t *testing.T) {
 		}
 		_, err := drivers.Parse(name, data)
 		return err
-	})
-}
-
-func TestReferenceGolden(t *testing.T) {
-	var b bytes.Buffer
-	if err := drivers.Reference(&b); err != nil {
-		t.Fatal(err)
-	}
-	golden.Compare(t, "testdata/reference.md", b.Bytes())
+	}, "prima")
 }

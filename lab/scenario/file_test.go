@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -30,15 +29,7 @@ func TestBadFiles(t *testing.T) {
 	golden.BadFiles(t, "testdata/bad/*.yaml", func(t *testing.T, file string) error {
 		_, err := Parse(filepath.Base(file), readFile(t, file))
 		return err
-	})
-}
-
-func TestReference(t *testing.T) {
-	var b bytes.Buffer
-	if err := Reference(&b); err != nil {
-		t.Fatal(err)
-	}
-	golden.Compare(t, "testdata/reference.md", b.Bytes())
+	}, "prima")
 }
 
 func TestParse(t *testing.T) {
