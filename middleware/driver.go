@@ -254,6 +254,7 @@ func (d *Driver) Set(ctx context.Context, name string, value float64) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
+	awaitFile(d.PID)
 	pid, err := d.alive()
 	if err != nil {
 		return err

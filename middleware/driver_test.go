@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"errors"
 	"math"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestAParameterIsSetReadBackAndRestored(t *testing.T) {
@@ -114,6 +116,27 @@ func TestAServerThatIsNotRunning(t *testing.T) {
 		r.has(original, false)
 		r.close(d)
 	}
+}
+
+// TestAServerThatReadsItsFiles is about one whose process file is away for a moment, as php-fpm's is after a reload.
+func TestAServerThatReadsItsFiles(t *testing.T) {
+	sleeper := exec.Command("sleep", "60")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = sleeper.Process.Kill(), sleeper.Wait() })
+	r := newToy(t)
+	r.server.Settings.PID = filepath.Join(r.dir, "pid")
+	d := r.open()
+	back := make(chan error, 1)
+	time.AfterFunc(5*watchEvery, func() {
+		back <- os.WriteFile(r.server.Settings.PID, []byte(strconv.Itoa(sleeper.Process.Pid)), 0o600)
+	})
+	if err := errors.Join(d.Set(t.Context(), "workers", 20), <-back); err != nil {
+		t.Error(err)
+	}
+	r.has(with(20), true)
+	r.close(d)
 }
 
 // TestAServerThatEnds is about one whose reload is said to succeed, and which ends nevertheless.

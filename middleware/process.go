@@ -80,6 +80,7 @@ func (d *Driver) runs(pid int) error {
 // reload makes the server that runs now read its files again, watches it for a moment, and returns its process. If its workers are known,
 // some must be new afterwards: a server whose reload fails keeps its old workers.
 func (d *Driver) reload(ctx context.Context) (pid int, err error) {
+	awaitFile(d.PID)
 	if pid, err = d.running(); err != nil { // it may be another process than when the change began
 		return 0, err
 	}
@@ -99,6 +100,21 @@ func (d *Driver) reload(ctx context.Context) (pid int, err error) {
 		}
 	}
 	return pid, d.renews(pid, before)
+}
+
+// pidWait is how long a server may be without the file that names its process: php-fpm removes that while it reads its files again.
+const pidWait = 2 * time.Second
+
+// awaitFile waits until the file is there, but not for longer than pidWait.
+func awaitFile(path string) {
+	if path == "" {
+		return
+	}
+	for end := time.Now().Add(pidWait); time.Now().Before(end); time.Sleep(watchEvery) {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
 }
 
 // stays returns an error if the server ended after its reload.
