@@ -89,6 +89,27 @@ workload: {kind: classes, load: 0.5, classes: [`+classes+`]}
 
 // TestLabOfDynamicWork: hosts are limited in the resources that requests need, instances run the service that uses these resources, and
 // agents know their group.
+// The configuration of a training is one that its probe servers and meters read, too.
+func TestTrainingsConfigIsWhatTheDaemonsRead(t *testing.T) {
+	k := &KernelHosts{Dir: t.TempDir(), Host: scenario.Host{Network: 100e6, Cores: 1, DiskIOPS: 1000},
+		resources: []quell.Resource{quell.Network}}
+	path, err := k.configure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := daemon.Drivers().Parse("quell.yaml", text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if file.Probe.Token != k.token || file.Service.SLO.Threshold != time.Second {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestLabOfDynamicWork(t *testing.T) {
 	place, err := kernel.PlaceOf("quell", "", kernel.Balancer)
 	if err != nil {

@@ -100,7 +100,8 @@ func (k *KernelHosts) configure() (path string, err error) {
 	k.token = rand.Text()
 	path = filepath.Join(k.Dir, "quell.yaml")
 	file := daemon.Drivers().Defaults()
-	file.Service.Name, file.Service.SLO = "training", quell.SLO{Metric: quell.Mean, Threshold: time.Second}
+	file.Service.Name = "training"
+	file.Service.SLO.Metric, file.Service.SLO.Threshold = quell.Mean, time.Second
 	file.Probe.From, file.Probe.Listen, file.Probe.Token = config.FromController, fmt.Sprintf("0.0.0.0:%d", labProbe), k.token
 	file.Agent.Metrics = fmt.Sprintf("0.0.0.0:%d", labMeter)
 	file.Service.Sampling, file.Data = time.Second, k.Dir
