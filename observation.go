@@ -253,7 +253,7 @@ type Snapshot struct {
 	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
 	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
 	Scheduling  Scheduling   `json:"scheduling,omitempty"`   // the rule of the balancer; absent: unknown
-	IdleFirst   bool         `json:"idle_first,omitempty"`   // the balancer says that it is as Service.IdleFirst
+	IdleFirst   bool         `json:"idle_first,omitempty"`   // the balancer says that it sends a request to an idle instance whatever its weight
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	// MayCome is the number of ordered instances that are not listed, no longer count as coming, and may still come: the group's bound must
 	// hold with them.

@@ -142,7 +142,7 @@ func (w *Law) fitProbe(windows []Window) (f lineFit, ok bool) {
 }
 
 const (
-	// unused is a use below which nothing but probes used the resource.
+	// unused is a use so small that only probes, and no requests, used the resource.
 	unused = 0.02
 	// burst is the part of the time without load below which an unused resource passed the probes at once.
 	burst = 1.0 / 3

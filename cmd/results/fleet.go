@@ -103,13 +103,7 @@ func predictionsOf(r *experiment.Record, begin, end float64) map[string]float64 
 // goalCost is what PRIMA may cost, relative to a rival, by the goal.
 const goalCost = 0.85
 
-// Goals says which parts of the goal PRIMA reaches against the rival: no more violation, at most goalCost of its cost, and no longer p99.
-func (d duel) Goals() (list [3]bool) {
-	return [3]bool{d.It.Violation() <= d.Rival.Violation(), d.Cost() <= goalCost, d.It.P99() <= d.Rival.P99()}
-}
-
-// Reached returns whether all parts of the goal are reached.
+// Reached returns whether PRIMA reaches the goal against the rival: no more violation, at most goalCost of its cost, and no longer p99.
 func (d duel) Reached() bool {
-	goals := d.Goals()
-	return !slices.Contains(goals[:], false)
+	return d.It.Violation() <= d.Rival.Violation() && d.Cost() <= goalCost && d.It.P99() <= d.Rival.P99()
 }

@@ -12,7 +12,7 @@ import (
 // time for, and how long that takes does not depend on its share. So if it was measured to miss the objective there, it carries nothing
 // while that neighbour stays, whatever the models say of a smaller share.
 
-// avoided is the memory of it.
+// avoided is what is remembered of such an instance.
 type avoided struct {
 	Taken  float64 `json:"taken,omitempty"`  // what neighbours took then; 0: the instance may carry what the models say
 	Times  int     `json:"times,omitempty"`  // how often it missed the objective beside this neighbour
@@ -44,7 +44,7 @@ type seen struct {
 	overloads bool    // the load explains long response times
 }
 
-// next is the memory after a period.
+// next returns what is remembered after a period.
 func (a avoided) next(s seen) avoided {
 	if a.Taken > 0 {
 		return a.follow(s)
@@ -59,7 +59,7 @@ func (a avoided) next(s seen) avoided {
 	return a
 }
 
-// follow is next for an instance that is to carry nothing.
+// follow returns what is remembered after a period in which the instance was to carry nothing.
 func (a avoided) follow(s seen) avoided {
 	doubled := min(max(a.Times-1, 0), mostDoubled)
 	a.For++
@@ -90,7 +90,7 @@ func avoid(p *plan) {
 	}
 }
 
-// avoidedNext is the memory of an instance after its newest period.
+// avoidedNext returns what is remembered of an instance after its newest period.
 func avoidedNext(p *plan, m *policy.Member, before *avoided, overloads bool) *avoided {
 	ms, served := measured(m, p.in.Service.SLO.Metric)
 	s := seen{taken: strongestNeighbour(m), served: served, over: ms / p.in.Service.SLO.ThresholdMS(), confirm: int(p.set.Confirm),
