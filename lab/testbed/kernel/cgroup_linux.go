@@ -25,7 +25,8 @@ import (
 // that use a resource) and nb-program for real programs.
 //
 // Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of these groups have priority over the rest of the
-// machine, so that for example a compiler on the same machine does not increase response times.
+// machine, so that for example a compiler on the same machine does not increase response times. front has priority over the hosts: every
+// request passes it, and the agents of all hosts measure at the same time.
 //
 // Files are written directly, because the libraries for cgroups can only move whole processes, and need D-Bus and eBPF. With version 1 of
 // cgroups a thread enters the group before it forks; with version 2 the child is forked into the group.
@@ -116,7 +117,7 @@ func (g groups) makeTop(prefix string) error {
 		return nil
 	}
 	const largest = 100 // the kernel's largest weight with version 2
-	return g.weigh(base(prefix), largest)
+	return errors.Join(g.weigh(base(prefix), largest), g.weigh(filepath.Join(base(prefix), front), largest))
 }
 
 // outweigh is how many times the service's weight an interferer has. So an interferer gets nearly the share that it was told to use, as

@@ -71,6 +71,7 @@ func TestVersion2Files(t *testing.T) {
 		"quell-lab/cgroup.subtree_control":    "+io",
 		"quell-lab/h1/cgroup.subtree_control": "+io",
 		"quell-lab/cpu.weight":                "10000",
+		"quell-lab/front/cpu.weight":          "10000",
 		"quell-lab/h1/cpu.max":                "10000 20000",
 		"quell-lab/h1/nb-cpu/cpu.weight":      "1000", // ten times the service's
 		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
