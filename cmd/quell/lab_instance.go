@@ -34,6 +34,7 @@ func labInstanceCommand() *cobra.Command {
 	f.BoolVar(&i.Memory, "memory", false, "with --work: take requests for memory")
 	f.StringVar(&i.Credits, "credits", "", "file with the credits that make the instance burstable")
 	f.BoolVar(&i.Training, "training", false, "run a probe server with a meter instead of the agent")
+	f.BoolVar(&i.Aside, "aside", false, "run the agent outside the host's control group")
 	return cmd
 }
 

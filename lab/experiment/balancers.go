@@ -25,7 +25,7 @@ import (
 func (g *KernelGroup) balance(ctx context.Context, config string) error {
 	switch g.run.Balancer {
 	case scenario.Builtin:
-		if err := g.quell("balancer", config); err != nil {
+		if err := g.quell("balancer", g.place, config); err != nil {
 			return err
 		}
 		return g.awaitSocket(ctx, g.admin())

@@ -39,6 +39,7 @@ type Instance struct {
 	Memory   bool             // the service of dynamic work accepts requests for memory
 	Calendar string           // data of the event calendar; if it is given, the calendar runs instead of nginx
 	Training bool             // run Probe instead of the agent
+	Aside    bool             // the agent runs outside the host's control group
 	Credits  string           // path of the credits that make the instance burstable; "": it is not
 }
 
@@ -126,6 +127,9 @@ func (i Instance) agent(place kernel.Place, program, config string) (*exec.Cmd, 
 	args := []string{"agent", "--config", config, "--instance", i.ID}
 	if i.Training {
 		args = []string{"lab", "probe", "--config", config}
+	}
+	if i.Aside {
+		place = place.Aside()
 	}
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

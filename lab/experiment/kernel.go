@@ -121,7 +121,7 @@ func (g *KernelGroup) start(ctx context.Context) (err error) {
 	if err := g.balance(ctx, config); err != nil {
 		return err
 	}
-	if err := g.quell("controller", config); err != nil {
+	if err := g.quell("controller", g.place.Aside(), config); err != nil {
 		return err
 	}
 	if err := g.connect(bus.Options{URL: "nats://" + g.at(labBus)}); err != nil {
@@ -138,11 +138,11 @@ func (g *KernelGroup) at(port int) string { return fmt.Sprintf("%s:%d", g.place.
 
 func (g *KernelGroup) tokenFile() string { return filepath.Join(g.dir, "token") }
 
-// quell starts one of Quell's own commands in the balancer's namespace. The command ends when this process ends.
-func (g *KernelGroup) quell(what, config string) error {
+// quell starts one of Quell's own commands at a place in the balancer's namespace. The command ends when this process ends.
+func (g *KernelGroup) quell(what string, at kernel.Place, config string) error {
 	cmd := exec.Command(g.rig.Program, what, "--config", config)
 	tie(cmd, g.lifeline[0])
-	return g.launch(what, cmd, g.place.Start)
+	return g.launch(what, cmd, at.Start)
 }
 
 // awaitServing waits until the balancer forwards requests and instances answer them.
@@ -329,7 +329,18 @@ func (g *KernelGroup) instance() []string {
 	if g.sc.Instances.Credits != nil {
 		command = append(command, "--credits", g.creditsFile())
 	}
+	if aside(g.rig.Scenario) {
+		command = append(command, "--aside")
+	}
 	return append(command, contentArgs(g.sc.Workload, g.dir)...)
+}
+
+// aside returns whether agents run outside the control groups of their hosts: if these limit nothing, and the agents themselves probe nothing.
+func aside(sc *scenario.Scenario) bool {
+	made := KernelHost(sc, sc.Hosts[0])
+	return made.Cores == 0 && made.DiskIOPS == 0 && !slices.ContainsFunc(Felt(sc), func(r quell.Resource) bool {
+		return slices.Contains(local.Resources(), r)
+	})
 }
 
 // contentArgs are the arguments that say what an instance answers with: the workload's file, a file as long as a whole chunk of a video,

@@ -25,8 +25,9 @@ import (
 // that use a resource) and nb-program for real programs.
 //
 // Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of these groups have priority over the rest of the
-// machine, so that for example a compiler on the same machine does not increase response times. front has priority over the hosts: every
-// request passes it, and the agents of all hosts measure at the same time.
+// machine, so that for example a compiler on the same machine does not increase response times. Every request passes front, so it has
+// priority over each host. Agents of hosts without limits are in PREFIX-lab/agents: all of them measure at the same time, and together they
+// have the weight of one host, so that requests go on meanwhile.
 //
 // Files are written directly, because the libraries for cgroups can only move whole processes, and need D-Bus and eBPF. With version 1 of
 // cgroups a thread enters the group before it forks; with version 2 the child is forked into the group.
@@ -96,18 +97,16 @@ const period = 20 * time.Millisecond
 // longest is the kernel's longest period.
 const longest = time.Second
 
-// front is the group of the places that are on no host.
-const front = "front"
-
 // makeTop makes the groups that all hosts have in common.
 func (g groups) makeTop(prefix string) error {
 	for _, root := range g.roots() {
-		group := filepath.Join(base(prefix), front)
-		if g.shares(root) {
-			group = base(prefix)
-		}
-		if err := os.MkdirAll(filepath.Join(root, group), 0o755); err != nil {
-			return fmt.Errorf("making a cgroup: %w", err)
+		for _, child := range []string{front, agents} {
+			if g.shares(root) {
+				child = ""
+			}
+			if err := os.MkdirAll(filepath.Join(root, base(prefix), child), 0o755); err != nil {
+				return fmt.Errorf("making a cgroup: %w", err)
+			}
 		}
 		if err := g.delegate(root, base(prefix)); err != nil {
 			return err
@@ -117,11 +116,12 @@ func (g groups) makeTop(prefix string) error {
 		return nil
 	}
 	const largest = 100 // the kernel's largest weight with version 2
-	return errors.Join(g.weigh(base(prefix), largest), g.weigh(filepath.Join(base(prefix), front), largest))
+	return errors.Join(g.weigh(base(prefix), largest), g.weigh(filepath.Join(base(prefix), front), outweigh))
 }
 
-// outweigh is how many times the service's weight an interferer has. So an interferer gets nearly the share that it was told to use, as
-// datagrams on the link do, and as a much larger virtual machine would. With equal weights a busy service would push its neighbours aside.
+// outweigh is how many times the service's weight an interferer has, and how many times a host's weight front has. So an interferer gets
+// nearly the share that it was told to use, as datagrams on the link do, and as a much larger virtual machine would. With equal weights a
+// busy service would push its neighbours aside.
 const outweigh = 10
 
 // weigh gives a group this many times the usual weight when processors are shared.
@@ -337,8 +337,10 @@ func (g groups) existing(prefix string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, err := os.Stat(filepath.Join(root, base(prefix), front)); err == nil {
-			all = append(all, filepath.Join(root, base(prefix), front))
+		for _, child := range []string{front, agents} {
+			if _, err := os.Stat(filepath.Join(root, base(prefix), child)); err == nil {
+				all = append(all, filepath.Join(root, base(prefix), child))
+			}
 		}
 		for _, host := range hosts {
 			if _, err := hostNumber(host.Name()); err != nil || !host.IsDir() {

@@ -71,7 +71,7 @@ func TestVersion2Files(t *testing.T) {
 		"quell-lab/cgroup.subtree_control":    "+io",
 		"quell-lab/h1/cgroup.subtree_control": "+io",
 		"quell-lab/cpu.weight":                "10000",
-		"quell-lab/front/cpu.weight":          "10000",
+		"quell-lab/front/cpu.weight":          "1000", // ten times a host's
 		"quell-lab/h1/cpu.max":                "10000 20000",
 		"quell-lab/h1/nb-cpu/cpu.weight":      "1000", // ten times the service's
 		"quell-lab/h1/io.max":                 "8:0 riops=200 wiops=200",
@@ -87,7 +87,7 @@ func TestVersion2Files(t *testing.T) {
 		t.Errorf("used %v, %v; want 2.5", used, err)
 	}
 	found, err := g.existing("quell")
-	if err != nil || len(found) != 8 || found[1] != filepath.Join(root, "quell-lab/h1/vm") || found[7] != filepath.Join(root, "quell-lab") {
+	if err != nil || len(found) != 9 || found[2] != filepath.Join(root, "quell-lab/h1/vm") || found[8] != filepath.Join(root, "quell-lab") {
 		t.Errorf("found %v, %v", found, err)
 	}
 }

@@ -18,6 +18,9 @@ const (
 	Sink      Role = "sink"
 )
 
+// front is the cgroup of the places that are on no host, agents that of programs which are aside.
+const front, agents = "front", "agents"
+
 // Place is where a process runs: a network namespace and, on a host, a cgroup. It is identified by names, so that any process of a lab
 // can find it.
 type Place struct {
@@ -41,7 +44,7 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 		if role == Balancer {
 			last = 3
 		}
-		return Place{namespace: prefix + "-" + string(role), prefix: prefix, group: "front", address: address(0, last)}, nil
+		return Place{namespace: prefix + "-" + string(role), prefix: prefix, group: front, address: address(0, last)}, nil
 	case Instance, Neighbour, Sink:
 		number, err := hostNumber(host)
 		if err != nil {
@@ -54,11 +57,17 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 		case Neighbour:
 			p.address, p.group = address(number, 3), host+"/nb"
 		case Sink:
-			p.address, p.group = address(number, 4), "front"
+			p.address, p.group = address(number, 4), front
 		}
 		return p, nil
 	}
 	return Place{}, userErrorf("place %q: there are %s, %s, %s, %s and %s", role, Client, Balancer, Instance, Neighbour, Sink)
+}
+
+// Aside returns the place outside its host's cgroup, where what a program computes hardly delays the hosts' services.
+func (p Place) Aside() Place {
+	p.group = agents
+	return p
 }
 
 // Address is the place's address in the lab's network 10.77.0.0/16.
