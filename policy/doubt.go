@@ -61,16 +61,12 @@ func (d Doubt) Text() string {
 func (g *Group) errors(in *Input) (off float64, known bool) {
 	var sum, requests float64
 	for _, m := range g.Rated {
-		if !m.Fresh {
-			continue
-		}
-		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || ms <= 0 || m.Observation.LatencyMS.N < MinSample {
+		ms, n, measured := m.Measured(in.Service.SLO.Metric)
+		if !measured || ms <= 0 {
 			continue
 		}
 		predicted, _ := m.Predict(in)
-		n := float64(m.Observation.LatencyMS.N)
-		sum, requests = sum+n*math.Log(ms/predicted), requests+n
+		sum, requests = sum+float64(n)*math.Log(ms/predicted), requests+float64(n)
 	}
 	return sum / math.Max(requests, 1), requests > 0
 }

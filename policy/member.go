@@ -106,6 +106,16 @@ func (m *Member) Requests() (perSecond float64, known bool) {
 	return *m.Observation.RequestRate, true
 }
 
+// Measured returns the response time of the instance's newest window in milliseconds, and of how many requests it is. It is false if that
+// window is stale, has no value of the metric, or had fewer than MinSample requests.
+func (m *Member) Measured(metric quell.Metric) (ms float64, requests int, known bool) {
+	if !m.Fresh || m.Observation.LatencyMS == nil || m.Observation.LatencyMS.N < MinSample {
+		return 0, 0, false
+	}
+	ms, known = m.Observation.LatencyMS.Of(metric)
+	return ms, m.Observation.LatencyMS.N, known
+}
+
 func (m *Member) Age() time.Duration {
 	if m.AgeS == nil {
 		return 0

@@ -104,11 +104,8 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 	var measured, predicted float64
 	threshold := in.Service.SLO.ThresholdMS()
 	for _, m := range g.Ready {
-		if !m.Fresh || leaveOut != nil && leaveOut(m) {
-			continue
-		}
-		ms, has := m.Observation.LatencyMS.Of(in.Service.SLO.Metric)
-		if !has || m.Observation.LatencyMS.N < MinSample {
+		ms, requests, known := m.Measured(in.Service.SLO.Metric)
+		if !known || leaveOut != nil && leaveOut(m) {
 			continue
 		}
 		expected := 1.0
@@ -119,9 +116,9 @@ func (g *Group) standing(in *Input, leaveOut func(*Member) bool) (s Standing, ok
 			longest, _ := m.Predict(in)
 			expected = math.Max(1, longest/threshold)
 		}
-		n := float64(m.Observation.LatencyMS.N)
+		n := float64(requests)
 		measured, predicted = measured+n*math.Max(1, ms/threshold), predicted+n*expected
-		s.Requests += m.Observation.LatencyMS.N
+		s.Requests += requests
 	}
 	if s.Requests == 0 {
 		return s, false

@@ -3,7 +3,6 @@ package prima
 import (
 	"math"
 
-	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -92,7 +91,7 @@ func avoid(p *plan) {
 
 // avoidedNext returns what is remembered of an instance after its newest period.
 func avoidedNext(p *plan, m *policy.Member, before *avoided, overloads bool) *avoided {
-	ms, served := measured(m, p.in.Service.SLO.Metric)
+	ms, _, served := m.Measured(p.in.Service.SLO.Metric)
 	s := seen{taken: strongestNeighbour(m), served: served, over: ms / p.in.Service.SLO.ThresholdMS(), confirm: int(p.set.Confirm),
 		overloads: overloads}
 	var after avoided
@@ -113,21 +112,13 @@ func avoidedNext(p *plan, m *policy.Member, before *avoided, overloads bool) *av
 func somebodyKeeps(p *plan) bool {
 	served, missed := 0, 0
 	for _, m := range p.group.Rated {
-		if ms, ok := measured(m, p.in.Service.SLO.Metric); ok {
+		if ms, _, ok := m.Measured(p.in.Service.SLO.Metric); ok {
 			if served++; ms > p.in.Service.SLO.ThresholdMS() {
 				missed++
 			}
 		}
 	}
 	return 4*missed <= 3*served
-}
-
-// measured returns the response time of an instance's last period, in milliseconds; false if it had too few requests.
-func measured(m *policy.Member, metric quell.Metric) (ms float64, ok bool) {
-	if !m.Fresh || m.Observation.LatencyMS == nil || m.Observation.LatencyMS.N < policy.MinSample {
-		return 0, false
-	}
-	return m.Observation.LatencyMS.Of(metric)
 }
 
 // strongestNeighbour is the largest part of a resource that neighbours take.

@@ -50,14 +50,11 @@ func missedPart(g *policy.Group, in *policy.Input) (part float64, known bool) {
 	metric, threshold := in.Service.SLO.Metric, in.Service.SLO.ThresholdMS()
 	var all, over float64
 	for _, m := range g.Ready {
-		if !m.Fresh {
+		ms, requests, measured := m.Measured(metric)
+		if !measured {
 			continue
 		}
-		ms, has := m.Observation.LatencyMS.Of(metric)
-		if !has || m.Observation.LatencyMS.N < policy.MinSample {
-			continue
-		}
-		n := float64(m.Observation.LatencyMS.N)
+		n := float64(requests)
 		if all += n; ms > threshold {
 			over += n
 		}
