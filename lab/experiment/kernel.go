@@ -335,7 +335,7 @@ func (g *KernelGroup) instance() []string {
 	return append(command, contentArgs(g.sc.Workload, g.dir)...)
 }
 
-// aside returns whether agents run outside the control groups of their hosts: if these limit nothing, and the agents themselves probe nothing.
+// aside returns whether agents run outside the control groups of their hosts: if these limit nothing, and agents probe nothing themselves.
 func aside(sc *scenario.Scenario) bool {
 	made := KernelHost(sc, sc.Hosts[0])
 	return made.Cores == 0 && made.DiskIOPS == 0 && !slices.ContainsFunc(Felt(sc), func(r quell.Resource) bool {
