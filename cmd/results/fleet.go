@@ -15,7 +15,7 @@ import (
 // fleetLab compares PRIMA with rivals on twelve machines behind HAProxy. Each run needs the whole machine.
 func fleetLab() labPage {
 	return labPage{name: "fleet", labs: 1, parts: []labPart{
-		{name: "twelve-calm", seeds: 3, title: "No neighbours, a load that jumps", sum: compareFleet},
+		{name: "twelve-calm", seeds: 2, title: "No neighbours, a load that jumps", sum: compareFleet},
 		{name: "twelve-moving", seeds: 3, title: "A neighbour that moves from host to host", sum: compareFleet},
 		{name: "twelve-random", seeds: 3, title: "Neighbours at random beside ten of twelve hosts", sum: compareFleet},
 		{name: "twelve-weak", seeds: 3, title: "Weak and strong neighbours beside every host, a moving load", sum: compareFleet},
