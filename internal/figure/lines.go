@@ -100,7 +100,8 @@ func (n names) GlyphBoxes(p *plot.Plot) (boxes []plot.GlyphBox) {
 			end := s.Points[len(s.Points)-1]
 			box := s.style().Rectangle(s.Name)
 			box.Max.X += gap
-			boxes = append(boxes, plot.GlyphBox{X: p.X.Norm(end.X), Y: p.Y.Norm(min(max(end.Y, p.Y.Min), p.Y.Max)), Rectangle: box})
+			x, y := min(end.X, p.X.Max), min(max(end.Y, p.Y.Min), p.Y.Max) // a box outside the axes would get no room
+			boxes = append(boxes, plot.GlyphBox{X: p.X.Norm(x), Y: p.Y.Norm(y), Rectangle: box})
 		}
 	}
 	return boxes

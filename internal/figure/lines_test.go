@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"pgregory.net/rapid"
 )
@@ -107,4 +108,18 @@ func has(at func(x, y int) color.Color, width, height int, want color.NRGBA) boo
 		}
 	}
 	return false
+}
+
+// A line may end a little after its axis does. Its name gets room all the same.
+func TestNamesOfLinesThatEndBeyondTheAxis(t *testing.T) {
+	p := New("", "", "")
+	if err := AddLines(p, Series{Name: "a long name", Points: plotter.XYs{{X: 0, Y: 1}, {X: 100.01, Y: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	p.X.Min, p.X.Max = 0, 100
+	const wide = 30 // the name; other boxes are smaller
+	boxes := p.GlyphBoxes(p)
+	if !slices.ContainsFunc(boxes, func(b plot.GlyphBox) bool { return b.X == 1 && b.Rectangle.Max.X > wide }) {
+		t.Errorf("room is left for %+v", boxes)
+	}
 }
