@@ -26,8 +26,8 @@ import (
 //
 // Balancer, load generator and the interferers' receivers are in PREFIX-lab/front. All of these groups have priority over the rest of the
 // machine, so that for example a compiler on the same machine does not increase response times. Every request passes front, so it has
-// priority over each host. Agents of hosts without limits are in PREFIX-lab/agents: all of them measure at the same time, and together they
-// have the weight of one host, so that requests go on meanwhile.
+// priority over each host. The controller, and the agents of hosts without limits, are in PREFIX-lab/agents: all agents measure at the same
+// time, and together they have the weight of one host, so that requests need not wait for them.
 //
 // Files are written directly, because the libraries for cgroups can only move whole processes, and need D-Bus and eBPF. With version 1 of
 // cgroups a thread enters the group before it forks; with version 2 the child is forked into the group.
@@ -40,6 +40,8 @@ type groups struct {
 var (
 	hostGroups = []string{"vm", "nb", "nb-cpu", "nb-memory", programGroup}
 	neighbours = hostGroups[1:]
+	// commonGroups are those that all hosts have in common.
+	commonGroups = []string{front, agents}
 )
 
 // base is the cgroup above all groups of a lab.
@@ -100,7 +102,7 @@ const longest = time.Second
 // makeTop makes the groups that all hosts have in common.
 func (g groups) makeTop(prefix string) error {
 	for _, root := range g.roots() {
-		for _, child := range []string{front, agents} {
+		for _, child := range commonGroups {
 			if g.shares(root) {
 				child = ""
 			}
@@ -116,12 +118,14 @@ func (g groups) makeTop(prefix string) error {
 		return nil
 	}
 	const largest = 100 // the kernel's largest weight with version 2
-	return errors.Join(g.weigh(base(prefix), largest), g.weigh(filepath.Join(base(prefix), front), outweigh))
+	return errors.Join(g.weigh(base(prefix), largest), g.weigh(filepath.Join(base(prefix), front), frontWeight))
 }
 
-// outweigh is how many times the service's weight an interferer has, and how many times a host's weight front has. So an interferer gets
-// nearly the share that it was told to use, as datagrams on the link do, and as a much larger virtual machine would. With equal weights a
-// busy service would push its neighbours aside.
+// frontWeight is how many times a host's weight front has.
+const frontWeight = 10
+
+// outweigh is how many times the service's weight an interferer has. So an interferer gets nearly the share that it was told to use, as
+// datagrams on the link do, and as a much larger virtual machine would. With equal weights a busy service would push its neighbours aside.
 const outweigh = 10
 
 // weigh gives a group this many times the usual weight when processors are shared.
@@ -337,7 +341,7 @@ func (g groups) existing(prefix string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, child := range []string{front, agents} {
+		for _, child := range commonGroups {
 			if _, err := os.Stat(filepath.Join(root, base(prefix), child)); err == nil {
 				all = append(all, filepath.Join(root, base(prefix), child))
 			}

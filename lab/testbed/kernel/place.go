@@ -18,7 +18,7 @@ const (
 	Sink      Role = "sink"
 )
 
-// front is the cgroup of the places that are on no host, agents that of programs which are aside.
+// front is the cgroup of the places that are on no host, agents that of programs which requests need not wait for (Place.Aside).
 const front, agents = "front", "agents"
 
 // Place is where a process runs: a network namespace and, on a host, a cgroup. It is identified by names, so that any process of a lab
@@ -64,7 +64,7 @@ func PlaceOf(prefix, host string, role Role) (Place, error) {
 	return Place{}, userErrorf("place %q: there are %s, %s, %s, %s and %s", role, Client, Balancer, Instance, Neighbour, Sink)
 }
 
-// Aside returns the place outside its host's cgroup, where what a program computes hardly delays the hosts' services.
+// Aside returns the same place outside its cgroup, for a program that hardly delays the service, however much it computes.
 func (p Place) Aside() Place {
 	p.group = agents
 	return p
