@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -178,10 +177,7 @@ func (f *strangerFleet) playHour(ctx context.Context, seed uint64) (*adviceLiveH
 
 // learn starts Quell beside the fleet, and lets it watch requests without neighbours.
 func (f *strangerFleet) learn(ctx context.Context, seed uint64) error {
-	loading, stop := context.WithCancel(ctx)
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &strangerLoad{seed: seed + 1000}) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &strangerLoad{seed: seed + 1000})
 	defer stop()
 	return f.watchInCalm(ctx)
 }
@@ -209,10 +205,8 @@ func (f *strangerFleet) authorize(ctx context.Context, level string) error {
 
 // playHalf plays a seed's requests and neighbours once, and returns how many requests failed.
 func (f *strangerFleet) playHalf(ctx context.Context, seed uint64, visits []liveVisit) (failed int, err error) {
-	loading, stop := context.WithCancel(ctx)
 	load := &strangerLoad{seed: seed}
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, load) })
+	stop := f.startUsers(ctx, load)
 	began := time.Now()
 	for _, v := range visits {
 		machine := f.lab.Machine(hostOf(v.machine))
@@ -230,6 +224,5 @@ func (f *strangerFleet) playHalf(ctx context.Context, seed uint64, visits []live
 		err = wait(ctx, time.Until(began.Add(liveLasts)))
 	}
 	stop()
-	users.Wait()
 	return int(load.failed.Load()), err
 }

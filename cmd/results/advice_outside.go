@@ -82,11 +82,8 @@ func playOutside(ctx context.Context, d *adviceData) (err error) {
 	if err := errors.Join(f.serve(), f.awaitFront(ctx)); err != nil {
 		return err
 	}
-	loading, stop := context.WithCancel(ctx)
 	var load strangerLoad
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &load) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &load)
 	defer stop()
 	next := outsideData{Measured: here().Machine}
 	rng := rand.New(rand.NewPCG(adviceFirstSeed, 46))

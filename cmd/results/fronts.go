@@ -164,11 +164,8 @@ func playFleet(ctx context.Context, with front, play func(*strangerFleet) error)
 
 // changeShares sets shares of the first server by hand, up and down, while users download.
 func (f *strangerFleet) changeShares(ctx context.Context, r *frontsRecord) error {
-	loading, stop := context.WithCancel(ctx)
 	load := strangerLoad{served: newServedBy()}
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &load) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &load)
 	defer stop()
 	wanted := []float64{0.6, 0.2, 0.5, 0.1}
 	for i := range frontsChanges {
@@ -191,7 +188,6 @@ func (f *strangerFleet) changeShares(ctx context.Context, r *frontsRecord) error
 		r.Changes = append(r.Changes, change)
 	}
 	stop()
-	users.Wait()
 	r.Offered, r.Failed = int(load.requests.Load()), int(load.failed.Load())
 	return nil
 }

@@ -153,12 +153,9 @@ func (f *strangerFleet) press(ctx context.Context, r *frontsRivalry, watched boo
 	if err := f.awaitFront(ctx); err != nil {
 		return err
 	}
-	loading, stop := context.WithCancel(ctx)
 	var samples frontsSamples
 	load := strangerLoad{samples: &samples}
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &load) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &load)
 	defer stop()
 	calm := frontsSettle
 	r.fleet.Began = time.Now()
@@ -192,7 +189,6 @@ func (f *strangerFleet) press(ctx context.Context, r *frontsRivalry, watched boo
 		}
 	}
 	stop()
-	users.Wait()
 	r.samples = samples.all
 	r.fleet.Requests, r.fleet.Failed = int(load.requests.Load()), int(load.failed.Load())
 	return nil

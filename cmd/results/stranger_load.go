@@ -21,6 +21,17 @@ type strangerLoad struct {
 	all              sync.WaitGroup
 }
 
+// startUsers lets users download until stop is called or ctx ends. stop waits for requests that are open; it may be called again.
+func (f *strangerFleet) startUsers(ctx context.Context, load *strangerLoad) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var users sync.WaitGroup
+	users.Go(func() { f.offer(ctx, load) })
+	return func() {
+		cancel()
+		users.Wait()
+	}
+}
+
 // offer sends requests at random times until ctx ends, and then waits for those that are open.
 func (f *strangerFleet) offer(ctx context.Context, load *strangerLoad) {
 	random := mathrand.New(mathrand.NewPCG(max(1, load.seed), 1))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -20,11 +19,8 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 	if err := f.awaitFront(ctx); err != nil {
 		return nil, err
 	}
-	loading, stop := context.WithCancel(ctx)
 	var load strangerLoad
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &load) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &load)
 	defer stop()
 	r := &strangerRecord{Settings: f.set, Machines: f.names}
 	alone, err := f.meter()
@@ -61,7 +57,6 @@ func (f *strangerFleet) play(ctx context.Context) (*strangerRecord, error) {
 		return nil, err
 	}
 	stop()
-	users.Wait()
 	r.Requests, r.Failed = int(load.requests.Load()), int(load.failed.Load())
 	if r.Predictions, err = f.predictions(); err != nil {
 		return nil, err
@@ -83,7 +78,7 @@ func (f *strangerFleet) told(r *strangerRecord) error {
 	return nil
 }
 
-// strangerMeter knows what the fleet's programs had used at a time.
+// strangerMeter is how much processor time each of the fleet's programs had used at a time.
 type strangerMeter struct {
 	fleet *strangerFleet
 	at    time.Time

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -163,11 +162,8 @@ func (k trainOnKind) play(ctx context.Context) (d *trainOnPlay, err error) {
 	if err := errors.Join(f.serve(), f.awaitFront(ctx)); err != nil {
 		return nil, err
 	}
-	loading, stop := context.WithCancel(ctx)
 	load := strangerLoad{seed: trainOnSeed}
-	var users sync.WaitGroup
-	users.Go(func() { f.offer(loading, &load) })
-	defer users.Wait()
+	stop := f.startUsers(ctx, &load)
 	defer stop()
 	if err := f.watchInCalm(ctx); err != nil { // until it is known what the others can take
 		return nil, err
@@ -186,7 +182,6 @@ func (k trainOnKind) play(ctx context.Context) (d *trainOnPlay, err error) {
 	}
 	d.TookS = time.Since(began).Seconds()
 	stop()
-	users.Wait()
 	d.Requests, d.Failed = int(load.requests.Load()), int(load.failed.Load())
 	if err := d.read(rows, k.seconds(set)); err != nil {
 		return nil, err
