@@ -133,6 +133,15 @@ func (b *browser) call(method string, params any) (json.RawMessage, error) {
 	}
 }
 
+// midday gives the page a time zone where it is noon: an hour of moments around now is then of one day.
+func (b *browser) midday() {
+	b.zone(fmt.Sprintf("Etc/GMT%+d", time.Now().UTC().Hour()-12))
+}
+
+func (b *browser) zone(name string) {
+	b.must("Emulation.setTimezoneOverride", map[string]any{"timezoneId": name}, nil)
+}
+
 func (b *browser) must(method string, params, result any) {
 	b.t.Helper()
 	text, err := b.call(method, params)

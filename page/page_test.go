@@ -24,6 +24,7 @@ func TestPageInABrowser(t *testing.T) {
 	x := newFixture(t, 4)
 	x.play(t)
 	b := newBrowser(t)
+	b.midday()
 	b.size(1280, 1400, false)
 	b.open(x.http.URL)
 	b.await("document.querySelectorAll('#rows tr').length == 5 && document.querySelectorAll('.uplot canvas').length == 2")
@@ -58,6 +59,20 @@ func TestPageInABrowser(t *testing.T) {
 	commands(t, b, x)
 	if logged := b.errors(); len(logged) > 0 {
 		t.Errorf("the console has errors: %q", logged)
+	}
+}
+
+// A moment of another day is told with its date, both in the reader's time zone; the hour after midnight is 00.
+func TestTimesOfAnotherDay(t *testing.T) {
+	need.Browser(t)
+	x := newFixture(t, 1)
+	b := newBrowser(t)
+	b.zone("Asia/Tokyo")
+	b.open(x.http.URL)
+	var told string
+	b.eval("import('/page/static/dom.js').then((m) => m.time('2026-03-01T15:05:09Z'))", &told)
+	if told != "2026-03-02 00:05:09" {
+		t.Errorf("five past midnight in Tokyo is told as %q", told)
 	}
 }
 

@@ -27,6 +27,6 @@ export const percent = (v) => (100 * v).toFixed(0) + "%";
 
 export function time(at) {
   const day = new Date(at), today = new Date();
-  const clock = day.toLocaleTimeString([], { hour12: false });
-  return day.toDateString() === today.toDateString() ? clock : day.toISOString().slice(0, 10) + " " + clock;
+  const clock = day.toLocaleTimeString([], { hourCycle: "h23" });
+  return day.toDateString() === today.toDateString() ? clock : day.toLocaleDateString("sv") + " " + clock;
 }
