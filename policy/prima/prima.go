@@ -46,7 +46,7 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	if p.margins = set.Margin && knowsMargins(in); p.margins {
 		p.set.Headroom = 1
 	}
-	p.mem.Watch = max(0, p.mem.Watch-1)
+	p.mem.Watch, p.mem.Seen = max(0, p.mem.Watch-1), min(keptFor, p.mem.Seen+1)
 	p.station()
 	p.followBudget()
 	p.followReserve()

@@ -120,6 +120,7 @@ type memory struct {
 	Shift    int `json:"shift,omitempty"`     // an instance above its capacity
 	Calm     int `json:"calm,omitempty"`      // snapshots without neighbours; see comeBack
 	Watch    int `json:"watch,omitempty"`     // for how many snapshots the last removal is still watched
+	Seen     int `json:"seen,omitempty"`      // snapshots in which the group was seen, up to keptFor
 
 	Visits visits `json:"visits,omitempty"` // neighbours that came; the map is never changed
 	Budget slack  `json:"budget,omitzero"`  // what is left free beside headroom

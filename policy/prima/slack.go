@@ -3,6 +3,7 @@ package prima
 import (
 	"math"
 
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -19,6 +20,9 @@ const (
 	budgetMissed = 0.01
 	// budgetStep is how much less is left free after each second in which the objective holds.
 	budgetStep = 0.0002
+	// besideNeighbours is how many times a request counts that misses the objective beside a neighbour. Neighbours come again, and what
+	// misses is a whole instance; the missed part of all requests hardly shows it.
+	besideNeighbours = 2
 	// longestEpisode is how many seconds of one miss count. While it lasts, new instances are on their way.
 	longestEpisode = 5
 	// minHeadroom is the smallest part of the capacity that may be used.
@@ -45,7 +49,8 @@ func (p *plan) followBudget() {
 	p.set.Headroom -= b.Held
 }
 
-// missedPart returns the part of the requests that go to instances which miss the objective; false if too few response times are known.
+// missedPart returns the part of the requests that go to instances which miss the objective, where those beside neighbours count more;
+// false if too few response times are known.
 func missedPart(g *policy.Group, in *policy.Input) (part float64, known bool) {
 	metric, threshold := in.Service.SLO.Metric, in.Service.SLO.ThresholdMS()
 	var all, over float64
@@ -55,9 +60,24 @@ func missedPart(g *policy.Group, in *policy.Input) (part float64, known bool) {
 			continue
 		}
 		n := float64(requests)
-		if all += n; ms > threshold {
+		all += n
+		switch {
+		case ms <= threshold:
+		case disturbed(m, in):
+			over += besideNeighbours * n
+		default:
 			over += n
 		}
 	}
 	return over / math.Max(all, 1), all > 0
+}
+
+// disturbed returns whether neighbours were felt beside an instance.
+func disturbed(m *policy.Member, in *policy.Input) bool {
+	for i := range m.Senses {
+		if s := &m.Senses[i]; !s.Out && s.TakenOf(in.Contended[i].Of(m.Type).Predictor) >= model.SignificantUse {
+			return true
+		}
+	}
+	return false
 }

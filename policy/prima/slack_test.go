@@ -1,6 +1,7 @@
 package prima
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -45,5 +46,25 @@ func TestBudget(t *testing.T) {
 	}
 	if held > 0.9-minHeadroom {
 		t.Errorf("%.4f is left free, more than headroom has", held)
+	}
+}
+
+// TestMissesBesideNeighbours: what misses the objective beside a neighbour counts twice, and only at its instance.
+func TestMissesBesideNeighbours(t *testing.T) {
+	e := pooledEngine(t, pooledModels(0.9, 0.9))
+	held := func(neighbour float64) float64 {
+		s := together(4, 0.3, neighbour)
+		for i := range s.Instances {
+			ms := 20.0
+			if i == 0 {
+				ms = 60
+			}
+			s.Instances[i].Observation.LatencyMS.Mean = &ms
+		}
+		_, st := e.Decide(s, policy.State{})
+		return st.Memory.(*memory).Budget.Held
+	}
+	if alone, beside := held(0), held(0.5); alone == 0 || math.Abs(beside/alone-besideNeighbours) > 0.01 {
+		t.Errorf("one of four that misses: %.4f is left free, beside a neighbour %.4f", alone, beside)
 	}
 }

@@ -153,8 +153,8 @@ func (p *plan) minSize(members []*policy.Member) int {
 	return len(members) + 1
 }
 
-// fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
-// be made smaller by one instance, if its present use was seen to hold.
+// fewest returns how many of the keepers are enough after a removal. The size that was found is kept until the group was seen for some time.
+// A use beyond what was seen to hold is not assumed, but the group may be made smaller by one instance, if its present use was seen to hold.
 func (p *plan) fewest(keepers []*policy.Member) int {
 	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
 	if p.stations == nil {
@@ -164,12 +164,20 @@ func (p *plan) fewest(keepers []*policy.Member) int {
 	if p.mem.Watch > 0 {
 		return len(keepers)
 	}
-	seen := p.smallestStation(p.stations.careful(), keepers, usable)
-	if seen < len(keepers) || !p.seenToHold() {
-		return seen
+	fewest := p.smallestStation(p.stations.careful(), keepers, usable)
+	if fewest >= len(keepers) && p.seenToHold() {
+		fewest = max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
 	}
-	return max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
+	if left := keptFor - p.mem.Seen; left > 0 && fewest < len(keepers) {
+		p.reason("stabilizing", "", "fewer instances would do now; the group is as large as before until it was seen for %d more period(s)", left)
+		return len(keepers)
+	}
+	return fewest
 }
+
+// keptFor is for how many snapshots a group is seen before it is made smaller for the first time. Until then neighbours have not shown how
+// often they come. At a period of 10 s these are the 5 minutes that autoscalers wait by default.
+const keptFor = 30
 
 // watchedSteps is for how many snapshots a group is watched after it was made smaller, before it is made smaller again.
 const watchedSteps = 3

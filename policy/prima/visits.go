@@ -25,7 +25,7 @@ type visitors struct {
 
 const (
 	// Before one neighbour has come, one is expected beside an instance in firstVisit, and to take firstTaken of the resource.
-	firstVisit = 1000 * time.Second
+	firstVisit = 600 * time.Second
 	firstTaken = 0.5
 	// likely is how many standard deviations more neighbours than expected may come.
 	likely = 3

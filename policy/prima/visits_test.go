@@ -20,7 +20,7 @@ func TestComing(t *testing.T) {
 		want float64
 	}{
 		{"nobody has come in a day: hardly one", visitors{CalmS: 86_400}, 10, 0.12},
-		{"nothing was seen yet: one in 1000 s beside each of three", visitors{}, 3, 0.65},
+		{"nothing was seen yet: one in 600 s beside each of three", visitors{}, 3, 0.85},
 		{"one in 25 s beside each of 60: 25, and three deviations more", visitors{CalmS: 25_000, Came: 1000, Taken: 500}, 60, 36.5},
 		{"no more than there are", visitors{CalmS: 10, Came: 1000}, 2, 2},
 		{"no instance without neighbours", visitors{CalmS: 10, Came: 10}, 0, 0},
@@ -63,7 +63,7 @@ func TestVisitsAreCounted(t *testing.T) {
 // TestReserve: where neighbours often come, more instances stay.
 func TestReserve(t *testing.T) {
 	size := func(seen visitors) int {
-		mem := &memory{Visits: visits{quell.Network: seen}}
+		mem := &memory{Seen: keptFor, Visits: visits{quell.Network: seen}}
 		plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(together(20, 0.3), policy.State{Policy: all.Default(), Memory: mem})
 		if plan.Group == nil {
 			return 20
