@@ -69,6 +69,7 @@ func (m *Memory[E]) Keep(entries []*E) (changed bool) {
 	var err error
 	if m.Path != "" {
 		err = atomicfile.Write(m.Path, now, 0o600)
+		atomicfile.LikeFolder(m.Path) // `quell release` may run as root
 	}
 	if m.failing.Report(err); err == nil {
 		m.kept = now

@@ -48,6 +48,7 @@ func (e earlier) store(r controller.Released) error {
 	if err != nil {
 		return fmt.Errorf("the balancer is released, but the next controller is not told of it and will set weights again: %w", err)
 	}
+	atomicfile.LikeFolder(e.path())
 	return nil
 }
 

@@ -184,6 +184,7 @@ func (h *external) keep(old record) error {
 	data, err := json.Marshal(now)
 	if err == nil {
 		err = atomicfile.Write(h.path, append(data, '\n'), 0o600)
+		atomicfile.LikeFolder(h.path) // `quell release` may run as root
 	}
 	if err != nil {
 		return fmt.Errorf("storing which backends are in service: %w", err)

@@ -43,11 +43,23 @@ const (
 
 // Make creates the folder and the key if they do not exist.
 func (k Keyring) Make() error {
-	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of credentials: %w", err)
+	if err := makeFolder(k.Dir); err != nil {
+		return err
 	}
 	_, err := k.seed(accountFile, nkeys.CreateAccount)
 	return err
+}
+
+// makeFolder makes a folder of the keyring. Like its files it is for the user to whom the folder around it belongs.
+func makeFolder(path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make the folder of credentials: %w", err)
+	}
+	atomicfile.LikeFolder(path)
+	return nil
 }
 
 // seed reads a key, or makes it.
@@ -68,13 +80,14 @@ func (k Keyring) seed(name string, create func() (nkeys.KeyPair, error)) (nkeys.
 	} else if err != nil {
 		return nil, fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
 	}
+	atomicfile.LikeFolder(filepath.Join(k.Dir, name))
 	return key, nil
 }
 
 // restore writes the key and the revocations back to a folder that was emptied under a running controller.
 func (k Keyring) restore(key nkeys.KeyPair, revoked generations) error {
-	if err := os.MkdirAll(k.Dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder of credentials: %w", err)
+	if err := makeFolder(k.Dir); err != nil {
+		return err
 	}
 	seed, err := key.Seed()
 	if err != nil {
@@ -101,22 +114,23 @@ func (k Keyring) key(name string) (nkeys.KeyPair, error) {
 
 // write replaces a file of the folder. Only the file's owner can read it.
 func (k Keyring) write(name string, data []byte) error {
-	if err := atomicfile.Write(filepath.Join(k.Dir, name), data, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Join(k.Dir, name), err)
+	return replace(filepath.Join(k.Dir, name), data)
+}
+
+func replace(path string, data []byte) error {
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
+	atomicfile.LikeFolder(path)
 	return nil
 }
 
 // writeCredential stores a credential.
 func (k Keyring) writeCredential(g Grant, text []byte) error {
-	path := k.Path(g)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make the folder of credentials: %w", err)
+	if err := makeFolder(k.credentials()); err != nil {
+		return err
 	}
-	if err := atomicfile.Write(path, text, 0o600); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return replace(k.Path(g), text)
 }
 
 // longestFile limits the length of a file's name; longer names are replaced by a hash.
@@ -205,6 +219,7 @@ func (k Keyring) note(line []byte) error {
 	if err != nil {
 		return fmt.Errorf("note a credential: %w", err)
 	}
+	atomicfile.LikeFolder(file.Name())
 	_, err = file.Write(line)
 	return errors.Join(err, file.Close())
 }
@@ -336,7 +351,10 @@ func (k Keyring) writeRevoked(revoked generations) error {
 
 func (k Keyring) lock() (release func() error, err error) {
 	for deadline := time.Now().Add(lockPatience); ; time.Sleep(20 * time.Millisecond) {
-		release, err = lockfile.Take(filepath.Join(k.Dir, ringLock), 0o600)
+		path := filepath.Join(k.Dir, ringLock)
+		if release, err = lockfile.Take(path, 0o600); err == nil {
+			atomicfile.LikeFolder(path)
+		}
 		if !errors.Is(err, lockfile.ErrHeld) || time.Now().After(deadline) {
 			return release, err
 		}

@@ -5,12 +5,55 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus/subjects"
+	"github.com/quellhq/quell/internal/need"
 )
+
+// TestRootLeavesTheKeyringToItsUser: what root does to the keyring of another user's controller, that user can read. A folder that was
+// there keeps its owner.
+func TestRootLeavesTheKeyringToItsUser(t *testing.T) {
+	need.Root(t)
+	const user = 65534
+	data := t.TempDir()
+	if err := os.Chown(data, user, user); err != nil {
+		t.Fatal(err)
+	}
+	ring, g := Keyring{Dir: filepath.Join(data, "credentials"), Own: "video"}, Grant{Sensor, "video", "i1"}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	_, noCredential := ring.Keep(g, 0)
+	_, noToken := ring.Tokens().Make(Token{Name: "video", Service: "video", LifetimeS: 3600}, time.Hour)
+	if err := errors.Join(noCredential, noToken, ring.Revoke(g)); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	err := filepath.WalkDir(ring.Dir, func(path string, d os.DirEntry, err error) error {
+		info, noInfo := d.Info()
+		if err != nil || noInfo != nil {
+			return errors.Join(err, noInfo)
+		}
+		if seen++; info.Sys().(*syscall.Stat_t).Uid != user {
+			t.Errorf("%s belongs to user %d", path, info.Sys().(*syscall.Stat_t).Uid)
+		}
+		return nil
+	})
+	if err != nil || seen < 7 {
+		t.Errorf("%d files and folders: %v", seen, err)
+	}
+	if err := errors.Join(os.Chown(data, 0, 0), ring.Make(), ring.Revoke(g)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(ring.Dir)
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != user {
+		t.Errorf("the folder that was there belongs to another user: %v", err)
+	}
+}
 
 func TestKeyringFiles(t *testing.T) {
 	ring := Keyring{Dir: filepath.Join(t.TempDir(), "credentials")}

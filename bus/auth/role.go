@@ -21,7 +21,7 @@ const (
 	Sensor     Role = "sensor"     // publish its own readings, receive and answer its own orders
 	Balancer   Role = "balancer"   // publish readings of every instance, in its own name; receive its backends
 	Controller Role = "controller" // everything
-	Operator   Role = "operator"   // ask the controller: status, journal, pause, override, drain, replace, train
+	Operator   Role = "operator"   // send the controller every command
 	Leaf       Role = "leaf"       // forward messages of agents and balancers between a leaf node and an external NATS
 	Join       Role = "join"       // ask for the credential of a sensor, and nothing else; see Token
 	Prove      Role = "prove"      // ask for it with a proof of the platform; its id is the kind of the proof. See Authenticator.AcceptProofs

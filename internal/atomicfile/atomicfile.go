@@ -145,6 +145,23 @@ func named(path string, err error) error {
 	return &fs.PathError{Op: of.Op, Path: path, Err: of.Err}
 }
 
+// LikeFolder gives a file or folder that root made to the owner of the folder that it is in: a service that runs as that user must be able
+// to read what a person did for it with root's rights. Where that is not allowed, and for what belongs to somebody else, nothing changes.
+func LikeFolder(path string) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	mine, err := os.Lstat(path)
+	folder, noFolder := os.Stat(filepath.Dir(path))
+	if err != nil || noFolder != nil {
+		return
+	}
+	now, known := mine.Sys().(*syscall.Stat_t)
+	if owner, ok := folder.Sys().(*syscall.Stat_t); ok && known && now.Uid == 0 {
+		_ = os.Lchown(path, int(owner.Uid), int(owner.Gid))
+	}
+}
+
 // SyncFolder brings the entry of a file in its folder to the disk.
 func SyncFolder(path string) error {
 	folder, err := os.Open(filepath.Dir(path))
