@@ -211,7 +211,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // parts are the parts of a controller whose failures are counted. A counter that begins with the first failure would not be seen to rise.
-var parts = []string{"apply", "journal", "lease", "list", "look", "measure", "memory", "scaler"}
+var parts = []string{"apply", "journal", "lease", "list", "look", "measure", "memory", "release", "rows", "scaler"}
 
 // seconds turns milliseconds into seconds.
 func seconds(ms *float64) *float64 {

@@ -263,8 +263,9 @@ func (c *endings) endHold(ctx context.Context, id string) bool {
 	return true
 }
 
-// authorizeFor sets for a time how far the policy may go.
+// authorizeFor sets for a time how far the policy may go, and ends the watching of its last change.
 func (m *memory) authorizeFor(now time.Time, cmd bus.Command) {
+	m.State.Trust.Change, m.State.Trust.Undone = nil, nil // it is not watched meanwhile, and much else may have changed by then
 	m.Temporary.Authority = &TemporaryAuthority{newTerm(now, cmd.For()),
 		policy.Trust{Level: cmd.Level, ByHand: cmd.By, Doubt: m.State.Trust.Doubt}}
 }
@@ -281,6 +282,7 @@ func (m *memory) lent(s policy.State, decide func(policy.State) (quell.Plan, pol
 	plan, next := decide(s)
 	if next.Trust.ByHand == "" {
 		m.Temporary.Authority = nil
+		next.Trust.Harms += own.Harms
 		return plan, next
 	}
 	m.Temporary.Authority = &TemporaryAuthority{t.Term, next.Trust}

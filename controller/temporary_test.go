@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/wallclock"
+	"github.com/quellhq/quell/policy"
 )
 
 func (r *rig) overrideFor(id string, weight float64, d time.Duration) {
@@ -338,6 +339,22 @@ func TestATemporaryAuthorityEnds(t *testing.T) {
 		}
 		r.wantEvent("authority no longer set to step")
 	})
+}
+
+// A change is not watched under another authority, and what was taken back before and meanwhile counts.
+func TestATemporaryAuthorityEndsTheWatching(t *testing.T) {
+	m := memory{State: policy.State{Trust: policy.Trust{Harms: 2, Change: &policy.Change{}, Undone: &policy.Undone{}}}}
+	m.authorizeFor(time.Unix(0, 0), bus.Command{Level: quell.Full, By: "anna", ForS: 60})
+	if m.State.Trust.Change != nil || m.State.Trust.Undone != nil {
+		t.Errorf("an earlier change is still watched: %+v", m.State.Trust)
+	}
+	_, after := m.lent(m.State, func(s policy.State) (quell.Plan, policy.State) {
+		s.Trust = policy.Trust{Harms: 1}
+		return quell.Plan{}, s
+	})
+	if after.Trust.Harms != 3 || m.Temporary.Authority != nil {
+		t.Errorf("after a change was taken back: %+v", after.Trust)
+	}
 }
 
 func TestTerms(t *testing.T) {
