@@ -23,7 +23,7 @@ PAGES ?= all
 .PHONY: release release-check site build demo test lint programs guest envoy axe moto kube helm store race soak bench fuzz results arena clean
 
 build:
-	$(GO) build -o bin/quell ./cmd/quell
+	CGO_ENABLED=0 $(GO) build -o bin/quell ./cmd/quell
 
 # Archives, packages, checksums and lists of contents (SBOM) of this commit, in dist/.
 release:
