@@ -48,7 +48,7 @@ func planned(in *Input, g *Group) *Crowds {
 	if !in.Stationed() {
 		return nil
 	}
-	stay := slices.DeleteFunc(slices.Clone(g.Rated), func(m *Member) bool { return !m.stays })
+	stay := slices.DeleteFunc(slices.Clone(g.Rated), func(m *Member) bool { return !m.stays || in.following.Expected(m) == 0 })
 	all := in.crowd(stay, g.Load)
 	return &all
 }

@@ -10,19 +10,28 @@ import (
 // Crowds are a group by resource, as all its instances see it: its size and use.
 type Crowds [MaxContended]model.Crowd
 
-// Stationed returns whether every resource's models describe the group as a station (model.Station). Only laws that
-// were learned in place do.
+// Stationed returns whether the models of every resource, also those of each type of instance, describe the group as a station
+// (model.Station). Only laws that were learned in place do.
 func (in *Input) Stationed() bool {
 	if !in.pooled {
 		return false
 	}
 	for i := range in.Contended {
-		if p := in.Contended[i].Predictor; p == nil || p.Station() == nil {
+		c := &in.Contended[i]
+		if c.single() {
 			return false
+		}
+		for _, own := range c.Types {
+			if own.single() {
+				return false
+			}
 		}
 	}
 	return len(in.Contended) > 0
 }
+
+// single returns whether the models do not describe the group as a station.
+func (c *Contended) single() bool { return c.Predictor == nil || c.Predictor.Station() == nil }
 
 // crowd returns the size and the use of a group of members at a load.
 func (in *Input) crowd(members []*Member, load float64) (all Crowds) {
@@ -39,23 +48,28 @@ func (in *Input) crowd(members []*Member, load float64) (all Crowds) {
 // Room is the load at which an instance uses all of a resource that its neighbours leave.
 func (m *Member) Room(i int) float64 { return (1 - m.Senses[i].Interfering) * m.Rates[i] }
 
-// gauge sets what neighbours use of every rated instance, and the group's present size and use.
+// gauge sets what neighbours use of every rated instance, and the present size and use of the group: of those that get requests.
 func (g *Group) gauge(in *Input) {
 	if !in.byCapacity || !in.Stationed() {
 		return
 	}
-	load := 0.0
+	load, size := 0.0, float64(len(g.Ready))
+	var serving []*Member
 	for _, m := range g.Rated {
 		for i := range m.Senses {
 			if s := &m.Senses[i]; !s.Out {
 				s.Interfering = s.TakenOf(in.Contended[i].Of(m.Type).Predictor)
 			}
 		}
-		load += m.Use
+		if !g.Weightless && m.Weight != nil && *m.Weight == 0 {
+			size--
+			continue
+		}
+		serving, load = append(serving, m), load+m.Use
 	}
-	g.Now = in.crowd(g.Rated, load)
+	g.Now = in.crowd(serving, load)
 	for i := range g.Now {
-		g.Now[i].Size = math.Max(float64(len(g.Ready)), 1)
+		g.Now[i].Size = math.Max(size, 1)
 	}
 	for _, m := range g.Rated {
 		m.Now = &g.Now

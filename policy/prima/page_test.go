@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quellhq/quell/budget"
 	page "github.com/quellhq/quell/internal/golden"
 )
 
@@ -16,9 +17,9 @@ func TestPagesOfPrima(t *testing.T) {
 		fmt.Sprintf("more than %s standard deviations", page.Word(far)),
 		fmt.Sprintf("`auto`: %g%%, or with", 100*defaultHeadroom))
 	page.Says(t, "learning.md",
-		fmt.Sprintf("by %.4f for each second", budgetStep*(1-budgetMissed)/budgetMissed),
-		fmt.Sprintf("at most %d s of one miss", longestEpisode), fmt.Sprintf("it rises by %g a second", budgetStep),
-		fmt.Sprintf("about %.0f%% of the requests miss", 100*budgetMissed), fmt.Sprintf("It does not fall below %g.", minHeadroom),
+		fmt.Sprintf("by %.4f for each second", budget.SlackStep*(1-budget.SlackMissed)/budget.SlackMissed),
+		fmt.Sprintf("at most %d s of one miss", budget.LongestMiss), fmt.Sprintf("it rises by %g a second", budget.SlackStep),
+		fmt.Sprintf("about %.0f%% of the requests miss", 100*budget.SlackMissed), fmt.Sprintf("It does not fall below %g.", minHeadroom),
 		fmt.Sprintf("A use beyond %g times the largest one", beyondHeld), "watched for "+page.Word(watchedSteps)+" periods",
 		fmt.Sprintf("more than %g times the objective, in W + %d readings", farMissed, farMissedFor+1))
 	page.Says(t, "credits.md", fmt.Sprintf("younger than %g minutes", young.Minutes()))

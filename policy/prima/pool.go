@@ -15,6 +15,7 @@ type stations struct {
 	known     [policy.MaxContended][2]limited // the newest limits
 	visits    visits                          // how often neighbours come
 	late      time.Duration                   // how long a new instance takes from the first sign that it is needed
+	asks      bool                            // a reserve for neighbours counts before one has come
 }
 
 func newStations(in *policy.Input, thresholdMS float64) *stations {
@@ -77,9 +78,8 @@ func (p *stations) patient(m *policy.Member) {
 }
 
 // capacities sets the capacity of each member of a group that has extra further instances without neighbours, and returns their sum. As far
-// as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each
-// instance by itself. Members
-// that miss the threshold without load carry nothing.
+// as the group is one station, its use is limited by the instance that can wait least; as far as it is not, each instance by itself.
+// Members that miss the threshold without load carry nothing.
 func (p *stations) capacities(members []*policy.Member, extra int) (sum float64) {
 	size, least := extra, [policy.MaxContended]float64{}
 	for i := range p.in.Contended {

@@ -46,7 +46,10 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	if p.margins = set.Margin && knowsMargins(in); p.margins {
 		p.set.Headroom = 1
 	}
-	p.mem.Watch, p.mem.Seen = max(0, p.mem.Watch-1), min(keptFor, p.mem.Seen+1)
+	p.mem.Watch = max(0, p.mem.Watch-1)
+	if slices.ContainsFunc(g.Rated, func(m *policy.Member) bool { return m.Fresh }) {
+		p.mem.Seen = min(keptFor, p.mem.Seen+1)
+	}
 	p.station()
 	p.followBudget()
 	p.followReserve()
@@ -71,7 +74,7 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	switch {
 	case len(p.sorted) == 0:
 		// nothing is known yet: the guard keeps the group at its minimum
-		*p.mem = memory{Laws: p.mem.Laws, Visits: p.mem.Visits, Budget: p.mem.Budget, Reserve: p.mem.Reserve}
+		p.mem.ScaleOut, p.mem.ScaleIn, p.mem.Shift, p.mem.Calm = 0, 0, 0, 0
 		if len(g.Ready) > 0 {
 			p.reason("unprobed", "", "no instance has told a severity and a utilisation yet: capacities are unknown, and the group stays as it is")
 		}
@@ -405,7 +408,11 @@ func (p *plan) surplus() []*policy.Member {
 	if keep >= len(keepers) {
 		return nil
 	}
-	return slices.DeleteFunc(keepers[keep:], func(m *policy.Member) bool { return m.Protected || m.Fixed != nil })
+	surplus := slices.DeleteFunc(keepers[keep:], func(m *policy.Member) bool { return m.Protected || m.Fixed != nil })
+	if len(surplus) > 0 && kept(p) {
+		return nil
+	}
+	return surplus
 }
 
 // protectedFirst returns the instances in the order in which they are kept: first those that stay in any case, because their
@@ -446,7 +453,7 @@ func clearlySuffers(m *policy.Member) bool { return m.Bound().Clear }
 func (p *plan) overloaded() (worst *policy.Member, by int) {
 	most := 0.0
 	for _, m := range p.sorted {
-		if m.Fixed != nil || instanceOf(m).Avoided.on() && m.WeightNow() == 0 { // nothing can be taken from it
+		if m.Fixed != nil || m.Capacity == 0 && m.WeightNow() == 0 { // nothing can be taken from it
 			continue
 		}
 		for i := range m.Senses {
@@ -547,9 +554,8 @@ func (p *plan) reason(code, instance, format string, args ...any) {
 }
 
 // sortedByCapacity sorts the rated instances: first those whose share a person set, then the others by capacity, largest first. Of two
-// equal
-// instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first to be
-// removed, because they must not gain load. (An unstable sort is three times as fast for thousands of instances.)
+// equal instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first
+// to be removed. (An unstable sort is three times as fast for thousands of instances.)
 func sortedByCapacity(g *policy.Group) []*policy.Member {
 	sorted := slices.Clone(g.Rated)
 	slices.SortFunc(sorted, func(a, b *policy.Member) int {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 	"github.com/quellhq/quell/setting"
@@ -122,10 +123,9 @@ type memory struct {
 	Watch    int `json:"watch,omitempty"`     // for how many snapshots the last removal is still watched
 	Seen     int `json:"seen,omitempty"`      // snapshots in which the group was seen, up to keptFor
 
-	Visits visits `json:"visits,omitempty"` // neighbours that came; the map is never changed
-	Budget slack  `json:"budget,omitzero"`  // what is left free beside headroom
-
-	Reserve reserve `json:"reserve,omitzero"` // what is left free for an error budget
+	Visits  visits       `json:"visits,omitempty"` // neighbours that came; the map is never changed
+	Budget  budget.Slack `json:"budget,omitzero"`  // what is left free beside headroom
+	Reserve reserve      `json:"reserve,omitzero"` // what is left free for an error budget
 
 	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
 }
@@ -141,12 +141,9 @@ type instance struct {
 	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
 	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
 
-	Typical *Typical `json:"usual,omitempty"` // mean of its capacity since it last changed
-
-	Beside uint8 `json:"beside,omitempty"` // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
-
-	Avoided *avoided `json:"avoided,omitempty"` // it was measured to miss the objective whatever its share; never changed in place
-
+	Typical *Typical            `json:"usual,omitempty"`   // mean of its capacity since it last changed
+	Beside  uint8               `json:"beside,omitempty"`  // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
+	Avoided *avoided            `json:"avoided,omitempty"` // it was measured to miss the objective whatever its share; never changed in place
 	Credits policy.CreditTracks `json:"credits,omitempty"` // the map is never changed
 }
 

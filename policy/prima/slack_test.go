@@ -1,10 +1,10 @@
 package prima
 
 import (
-	"math"
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -30,14 +30,14 @@ func TestBudget(t *testing.T) {
 		t.Errorf("nothing was missed, and %.4f is left free", held)
 	}
 	st, first := missing(t, st, 5, 1, 60)
-	if want := budgetStep * 99 * longestEpisode; first < 0.99*want || first > 1.01*want {
+	if want := budget.SlackStep * 99 * budget.LongestMiss; first < 0.99*want || first > 1.01*want {
 		t.Errorf("after a period that was missed %.4f is left free, want %.4f", first, want)
 	}
 	if st, held = missing(t, st, 6, 3, 60); held != first {
 		t.Errorf("a miss that goes on counts again: %.4f, was %.4f", held, first)
 	}
 	st, held = missing(t, st, 9, 10, 20)
-	if want := first - 100*budgetStep; held < 0.99*want || held > 1.01*want {
+	if want := first - 100*budget.SlackStep; held < 0.99*want || held > 1.01*want {
 		t.Errorf("after 100 s without a miss %.4f is left free, want %.4f", held, want)
 	}
 	for round := range 20 {
@@ -46,25 +46,5 @@ func TestBudget(t *testing.T) {
 	}
 	if held > 0.9-minHeadroom {
 		t.Errorf("%.4f is left free, more than headroom has", held)
-	}
-}
-
-// TestMissesBesideNeighbours: what misses the objective beside a neighbour counts twice, and only at its instance.
-func TestMissesBesideNeighbours(t *testing.T) {
-	e := pooledEngine(t, pooledModels(0.9, 0.9))
-	held := func(neighbour float64) float64 {
-		s := together(4, 0.3, neighbour)
-		for i := range s.Instances {
-			ms := 20.0
-			if i == 0 {
-				ms = 60
-			}
-			s.Instances[i].Observation.LatencyMS.Mean = &ms
-		}
-		_, st := e.Decide(s, policy.State{})
-		return st.Memory.(*memory).Budget.Held
-	}
-	if alone, beside := held(0), held(0.5); alone == 0 || math.Abs(beside/alone-besideNeighbours) > 0.01 {
-		t.Errorf("one of four that misses: %.4f is left free, beside a neighbour %.4f", alone, beside)
 	}
 }

@@ -3,6 +3,7 @@ package prima
 import (
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -22,7 +23,7 @@ func (p *plan) station() {
 		threshold = math.Min(threshold, p.stationWithin(p.in.Contended[i].Predictor))
 	}
 	p.stations = newStations(p.in, threshold)
-	p.stations.visits, p.stations.late = p.mem.Visits, untilReady(p.in)
+	p.stations.visits, p.stations.late, p.stations.asks = p.mem.Visits, untilReady(p.in), p.mem.Seen >= keptFor
 }
 
 // stationWithin returns the response time, in milliseconds, up to which a group may be loaded.
@@ -153,8 +154,8 @@ func (p *plan) minSize(members []*policy.Member) int {
 	return len(members) + 1
 }
 
-// fewest returns how many of the keepers are enough after a removal. The size that was found is kept until the group was seen for some time.
-// A use beyond what was seen to hold is not assumed, but the group may be made smaller by one instance, if its present use was seen to hold.
+// fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
+// be made smaller by one instance, if its present use was seen to hold.
 func (p *plan) fewest(keepers []*policy.Member) int {
 	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
 	if p.stations == nil {
@@ -164,18 +165,25 @@ func (p *plan) fewest(keepers []*policy.Member) int {
 	if p.mem.Watch > 0 {
 		return len(keepers)
 	}
-	fewest := p.smallestStation(p.stations.careful(), keepers, usable)
-	if fewest >= len(keepers) && p.seenToHold() {
-		fewest = max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
+	p.stations.asks = true
+	seen := p.smallestStation(p.stations.careful(), keepers, usable)
+	if seen < len(keepers) || !p.seenToHold() {
+		return seen
 	}
-	if left := keptFor - p.mem.Seen; left > 0 && fewest < len(keepers) {
-		p.reason("stabilizing", "", "fewer instances would do now; the group is as large as before until it was seen for %d more period(s)", left)
-		return len(keepers)
-	}
-	return fewest
+	return max(p.smallestStation(p.stations, keepers, usable), len(keepers)-1)
 }
 
-// keptFor is for how many snapshots a group is seen before it is made smaller for the first time. Until then neighbours have not shown how
+// kept returns whether the group keeps its size because it was not seen for long enough, and says so.
+func kept(p *plan) bool {
+	left := keptFor - p.mem.Seen
+	if p.stations == nil || left <= 0 {
+		return false
+	}
+	p.reason("stabilizing", "", "fewer instances would do now; the group keeps its size until it was seen for %d more period(s)", left)
+	return true
+}
+
+// keptFor is for how many snapshots a group is seen before it is made smaller for the first time: until then neighbours have not shown how
 // often they come. At a period of 10 s these are the 5 minutes that autoscalers wait by default.
 const keptFor = 30
 
@@ -195,24 +203,22 @@ func (p *plan) seenToHold() bool {
 // aboutHeld is which part of the present use must have been seen to hold.
 const aboutHeld = 0.9
 
-// lackingStation is lacking for a group that is a station: how many instances without neighbours the group needs in addition.
+// lackingStation is lacking for a group that is a station: how many instances without neighbours carry the load with it. If only a reserve
+// is short, that is one: a reserve is not urgent, and all of it at once made stormy fleets 5% larger without a gain.
 func (p *plan) lackingStation(headroom float64) int {
 	defer p.rateTogether()
-	most := p.in.Service.Group.Max + 1
-	able := 0
-	for _, m := range p.sorted {
-		if m.Capacity > 0 {
-			able++
-		}
+	able := slices.DeleteFunc(slices.Clone(p.sorted), func(m *policy.Member) bool { return m.Capacity == 0 })
+	suffices := func(add int) bool {
+		p.stations.capacities(able, add)
+		counted := p.limitAll(able) + float64(add)*p.stations.fresh(len(able)+add, p.group.Rates)
+		return quell.AtMost(p.group.Due, headroom*counted)
 	}
-	for add := 1; add < most; add++ {
-		p.stations.capacities(p.sorted[:able], add)
-		counted := p.limitAll(p.sorted[:able]) + float64(add)*p.stations.fresh(able+add, p.group.Rates)
-		if quell.AtMost(p.group.Due, headroom*counted) {
-			return add
-		}
+	above, most := 1, p.in.Service.Group.Max+1
+	for above < most && !suffices(above) {
+		above *= 2
 	}
-	return most
+	below := above / 2
+	return below + 1 + sort.Search(min(above, most)-below-1, func(k int) bool { return suffices(below + 1 + k) })
 }
 
 // withinTogether returns whether an instance is within what it can carry because the others of its station take over what it cannot.

@@ -2,9 +2,7 @@ package prima
 
 import (
 	"math"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -14,27 +12,8 @@ import (
 // pooledPlan decides on a group that was seen for long.
 func pooledPlan(t *testing.T, models *model.Models, s *quell.Snapshot) quell.Plan {
 	t.Helper()
-	plan, _ := pooledEngine(t, models).Decide(s, policy.State{Policy: all.Default(), Memory: &memory{Seen: keptFor}})
+	plan, _ := pooledEngine(t, models).Decide(s, seenLong())
 	return plan
-}
-
-// TestKeptAtFirst: a group that is larger than needed keeps its size until it was seen for some time, and says so.
-func TestKeptAtFirst(t *testing.T) {
-	e := pooledEngine(t, pooledModels(0.9, 0.8))
-	var st policy.State
-	var plan quell.Plan
-	for period := 1; period <= keptFor; period++ {
-		s := together(10, 0.4)
-		s.At = s.At.Add(time.Duration(period) * 10 * time.Second)
-		for i := range s.Instances {
-			s.Instances[i].Observation.At = s.At
-		}
-		plan, st = e.Decide(s, st)
-		says := slices.ContainsFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "stabilizing" })
-		if last := period == keptFor; says == last || last != (plan.Group != nil) {
-			t.Fatalf("period %d of %d: %+v: %+v", period, keptFor, plan.Group, plan.Reasons)
-		}
-	}
 }
 
 // TestCapacityOfTheGroup: within 40 ms an instance alone carries 0.75. In a group that is one station it carries more, the more there are.

@@ -52,6 +52,9 @@ func (p *plan) followVisits() {
 	for i, c := range p.in.Contended {
 		v := seen[c.Resource]
 		for _, m := range p.group.Rated {
+			if !m.Fresh {
+				continue // what nobody measured is no peace
+			}
 			countVisit(m, i, uint8(1)<<slices.Index(quell.Resources, c.Resource), p.in.Service.Sampling, &v)
 		}
 		if v.CalmS > fadesAfter.Seconds() {
@@ -81,10 +84,14 @@ func countVisit(m *policy.Member, i int, bit uint8, period time.Duration, v *vis
 	}
 }
 
-// Coming returns beside how many of a number of instances without neighbours one may come in a time.
+// Coming returns beside how many of a number of instances without neighbours one may come in a time: at most beside one until one has.
 func (v visitors) Coming(calm int, in time.Duration) float64 {
 	n, part := float64(calm), v.part(in)
-	return math.Min(n, n*part+likely*math.Sqrt(n*part*(1-part)))
+	most := n
+	if v.Came == 0 {
+		most = math.Min(n, 1)
+	}
+	return math.Min(most, n*part+likely*math.Sqrt(n*part*(1-part)))
 }
 
 // part returns beside which part of the instances without neighbours one comes in a time.
@@ -104,6 +111,9 @@ func (p *stations) reserve(members []*policy.Member, rates []float64) (most floa
 			g.add(m, i)
 		}
 		v := p.visits[c.Resource]
+		if v.Came == 0 && !p.asks {
+			continue // what nobody saw yet keeps instances, and starts none
+		}
 		lost := p.lost(i, &g, v.Coming(g.calm, p.late), v.Taking())
 		most = math.Max(most, lost*rates[i]-(g.byThis-g.carried))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -88,7 +89,7 @@ func TestStorm(t *testing.T) {
 // TestReserveOfALargestGroup: a group that cannot grow, and carries the load without any reserve, shares it by what each instance carries
 // now.
 func TestReserveOfALargestGroup(t *testing.T) {
-	mem := &memory{Budget: slack{Held: 0.4}}
+	mem := &memory{Budget: budget.Slack{Held: 0.4}}
 	s := together(30, 0.5, 0.3, 0.3, 0.3)
 	plan, _ := pooledEngine(t, pooledModels(0.9, 0.9)).Decide(s, policy.State{Policy: all.Default(), Memory: mem})
 	shares, capacities := plan.Weights["i01"]/plan.Weights["i10"], plan.Capacity["i01"]/plan.Capacity["i10"]
