@@ -258,9 +258,6 @@ func severest(m *Member) (highest float64) {
 	return highest
 }
 
-// holds returns whether the change did no harm for long enough, so that a further removal is judged by itself.
-func (c *Change) holds() bool { return c.Good >= 2 && c.Bad == 0 }
-
 // inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
 func (c *Change) inForce(g *Group) bool {
 	if len(c.Removed) > 0 {
@@ -469,8 +466,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 	if len(removed) == 0 && !moves {
 		return t
 	}
-	// What was in force before the first of several changes is what all of them are judged by, until it has shown that it holds.
-	if t.Change != nil && (len(removed) == 0 || !t.Change.holds()) {
+	if t.Change != nil { // what was in force before the first of several changes is what all of them are judged by
 		c := *t.Change
 		c.Removed = slices.Concat(c.Removed, removed)
 		if len(removed) > 0 {

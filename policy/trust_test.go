@@ -203,27 +203,6 @@ func TestHarmIsTakenBack(t *testing.T) {
 	}
 }
 
-// Removals that follow each other are each judged by themselves, once the one before has done no harm.
-func TestRemovalsAreJudgedOneByOne(t *testing.T) {
-	service := learningService("knapsack")
-	follow := func(good, bad int) *policy.Change {
-		in, g := &policy.Input{Service: &service, Snapshot: reading(2, [2]float64{0.5, 0.5}, [2]float64{12, 12})}, &policy.Group{}
-		for i := range in.Snapshot.Instances {
-			g.Ready = append(g.Ready, &policy.Member{Instance: &in.Snapshot.Instances[i], Fresh: true})
-		}
-		earlier := policy.Change{Shares: map[string]float64{"i1": 0.3, "i2": 0.3, "i3": 0.4}, Removed: []string{"i3"}, Size: 3, Before: 1,
-			Rate: 100, Good: good, Bad: bad}
-		w := policy.Watch(in, g, policy.Trust{Change: &earlier})
-		return w.Follow(&quell.Plan{Group: &quell.GroupChange{Remove: []string{"i2"}}}).Change
-	}
-	if c := follow(3, 0); len(c.Removed) != 1 || c.Size != 2 {
-		t.Errorf("after three good periods the next removal is judged together with the one before: %+v", c)
-	}
-	if c := follow(0, 1); len(c.Removed) != 2 || c.Size != 3 {
-		t.Errorf("after a bad period the next removal is judged by itself: %+v", c)
-	}
-}
-
 // One slow period after a good one may have another cause than the change: two are needed then.
 func TestOneSlowPeriodAfterAGoodOne(t *testing.T) {
 	e := learningEngine(t, learningService("prima"))
