@@ -22,8 +22,7 @@ const (
 
 // calibrate corrects predictions that turn out too low (PRIMA, section IV). If the response time predicted for an instance is within
 // delta of the threshold, measured response times are collected for a short time. If all of them exceed the threshold, calibration
-// uses the severity for which the response-time model gives these times, within the range in which the model was trained. One slow
-// window is not enough.
+// uses the severity for which the response-time model gives these times, within the range in which the model was trained.
 //
 // Beyond the paper, if probes were seen not to respond to load, an instance that misses the objective by far is corrected however short the
 // prediction is: nothing else shows its neighbours.
@@ -86,8 +85,7 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 	return true
 }
 
-// correctedResource returns the index of the resource whose severity calibration corrects. If the policy no longer uses that resource, its
-// correction is dropped.
+// correctedResource returns the index of the resource whose severity is corrected. If it is no longer used, its correction is dropped.
 func correctedResource(m *policy.Member, in *policy.Input) int {
 	mem := instanceOf(m)
 	if !in.Several() && mem.Of == "" {
@@ -107,8 +105,7 @@ func (mem *instance) correct(of quell.Resource) {
 	mem.forgetCollected()
 }
 
-// explaining returns what must be added to the severity so that the model gives the response time latencyMS. The sum stays within the
-// trained range.
+// explaining returns what must be added to the severity so that the model gives the response time latencyMS, within the trained range.
 func explaining(m *policy.Member, in *policy.Input, i int, use, latencyMS float64) float64 {
 	predictor := in.Contended[i].Of(m.Type).Predictor
 	if station := predictor.Station(); station != nil && m.Now != nil {
@@ -118,8 +115,7 @@ func explaining(m *policy.Member, in *policy.Input, i int, use, latencyMS float6
 	return math.Max(0, math.Min(predictor.SeverityExplaining(use, latencyMS), predictor.MaxSeverity(use))-m.Senses[i].Severity)
 }
 
-// newLatency returns the response time of the instance's observation and its number of requests. Both are 0 if there is no observation
-// that was not used before.
+// newLatency returns the response time of the instance's observation, if that was not used before, and its number of requests; else 0.
 func newLatency(m *policy.Member, service *quell.Service) (ms float64, n int) {
 	mem := instanceOf(m)
 	if !m.Fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {

@@ -112,8 +112,7 @@ func followCreditsOf(m *policy.Member, set *policy.CreditSettings, in *policy.In
 	return tracks, laws
 }
 
-// unseenBalance begins the memory of a balance that no provider shows: the launch credits of an instance that has just started, or
-// anything up to the cap.
+// unseenBalance begins the memory of a balance that no provider shows: a new instance's launch credits, or anything up to the cap.
 func unseenBalance(m *policy.Member, in *policy.Input, b *credit.Bucket) credit.Track {
 	if m.AgeS != nil && m.Age() <= policy.DefaultPatience*in.Service.Sampling {
 		return b.New(m.Observation.At)
@@ -216,8 +215,7 @@ func holderOf(m *policy.Member, set *policy.CreditSettings) credit.Holder {
 	return h
 }
 
-// ByCredits compares how long instances can carry load by their credits alone: it is negative if a lasts longer. An instance without
-// credits lasts for ever.
+// byCredits compares how long instances can carry load by their credits alone: negative if a lasts longer. Without credits it is for ever.
 func byCredits(set *policy.CreditSettings, a, b *policy.Member) int {
 	lasting := func(m *policy.Member) float64 {
 		least := math.Inf(1)
@@ -312,8 +310,7 @@ func noteCredits(members []*policy.Member, plan *quell.Plan) {
 
 // replaceSpent asks for the instance to be replaced whose credits run out first, if they are below the service's part of a full balance
 // and a fresh instance has more than that (MRburst, section 3.4). Types without launch credits start empty, so they are never replaced.
-// There is one replacement at a time, and group.replace.every between two of them, so that instances that run out together are not
-// replaced together.
+// There is one replacement at a time, and group.replace.every between two of them.
 func replaceSpent(in *policy.Input, set *policy.CreditSettings, g *policy.Group, plan *quell.Plan) {
 	below := in.Service.Group.Replace.Below
 	if below == 0 || in.Service.Group.Fixed {

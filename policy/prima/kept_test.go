@@ -174,3 +174,14 @@ func TestLackingIsSearched(t *testing.T) {
 		t.Errorf("500 full instances, headroom 90%%: %+v: %+v", plan.Group, plan.Reasons)
 	}
 }
+
+// TestAGroupGrowsByItsOwnLaw: in a fleet that is one station, what the law of a single instance says of one without load keeps nobody from
+// adding instances.
+func TestAGroupGrowsByItsOwnLaw(t *testing.T) {
+	models := pooledModels(0.9, 0.9)
+	models.Live()[quell.Network][model.AnyType].R0MS = 80
+	plan, _ := pooledEngine(t, models).Decide(together(3, 0.95), seenLong())
+	if plan.Group == nil || plan.Group.Add == 0 {
+		t.Errorf("load 2.85 on three that carry 2.3: %+v: %+v", plan.Group, plan.Reasons)
+	}
+}

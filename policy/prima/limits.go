@@ -60,9 +60,8 @@ func (p *plan) within(of *model.Predictor) (ms float64) {
 	return ms
 }
 
-// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group
-// is a station, response
-// times grow steeply where it is full, and headroom alone does that.
+// leaveRoom lowers the usable capacity so that headroom leaves room for chance in the response time, too. If the group is a station,
+// response times grow steeply where it is full, and headroom alone does that.
 func (p *plan) leaveRoom(m *policy.Member) {
 	if p.stations != nil {
 		p.stationMargin(m)
@@ -93,12 +92,10 @@ func (p *plan) stationMargin(m *policy.Member) {
 	}
 }
 
-// limitMember sets how much of the usable capacity counts. If a person set the instance's share, that share of the load counts, whatever
-// the
-// capacity is. If the instance answers with errors, at most its present load counts, because it must not gain load. Both loads are divided
-// by headroom, because capacities are compared before headroom. If a fast policy cuts the share, at most its factor times fresh counts, the
-// capacity of an instance without neighbours. It is not a factor of the present capacity, because both policies may have noticed the same
-// neighbours.
+// limitMember sets how much of the usable capacity counts. If a person set the instance's share, that share of the load counts. If it
+// answers with errors, at most its present load counts, because it must not gain load. Both are divided by headroom, because capacities are
+// compared before headroom. If a fast policy cuts the share, at most its factor times fresh counts, the capacity of an instance without
+// neighbours: not of the present capacity, because both policies may have noticed the same neighbours.
 func limitMember(m *policy.Member, load, headroom, fresh float64) {
 	m.Counted, m.Limiter = m.Usable, ""
 	switch {
@@ -163,7 +160,12 @@ func capacityOfFresh(in *policy.Input, rates []float64) float64 {
 func unloadedMS(in *policy.Input) float64 {
 	longest := 0.0
 	for i := range in.Contended {
-		longest = math.Max(longest, in.Contended[i].Predictor.ResponseTime(0, 0))
+		predictor := in.Contended[i].Predictor
+		if station := predictor.Station(); in.Stationed() {
+			longest = math.Max(longest, station.ResponseMS(in.Queue(i, "", 1), model.Even(1, 0), 0))
+		} else {
+			longest = math.Max(longest, predictor.ResponseTime(0, 0))
+		}
 	}
 	return longest
 }

@@ -54,8 +54,7 @@ func (p *stations) limit(i int, kind string, size int, waiting float64) float64 
 	return use
 }
 
-// limited is a result of stations.limit. Most instances of a group ask for the same two: what all of them may use, and what those without
-// neighbours may.
+// limited is a result of stations.limit. Most instances ask for the same two: what all may use, and what those without neighbours may.
 type limited struct {
 	kind         string
 	size         int

@@ -260,7 +260,7 @@ func (p *plan) scaleOut() {
 	case helpless || joining || mem.ScaleOut > set.Confirm:
 		p.share(p.sorted, set.Tolerance)
 	}
-	if p.unreachable() {
+	if helpless && p.unreachable() || !helpless && tellUnreachable(p) {
 		return
 	}
 	if mem.ScaleOut <= set.Confirm {
@@ -309,16 +309,27 @@ func (p *plan) noCapacity() bool {
 		return false
 	}
 	p.reason("overload", "", "no instance can keep the threshold, even without load")
-	if p.unreachable() {
-		p.reason("unreachable", "",
-			"an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
-			unloadedMS(p.in), p.in.Service.SLO.ThresholdMS())
-	}
+	tellUnreachable(p)
 	return true
 }
 
 // unreachable returns whether more instances cannot meet the objective, because even a new one without load misses it.
-func (p *plan) unreachable() bool { return capacityOfFresh(p.in, p.group.Rates) == 0 }
+func (p *plan) unreachable() bool {
+	if p.stations != nil {
+		return p.freshCapacity == 0
+	}
+	return capacityOfFresh(p.in, p.group.Rates) == 0
+}
+
+func tellUnreachable(p *plan) bool {
+	if !p.unreachable() {
+		return false
+	}
+	p.reason("unreachable", "",
+		"an instance without neighbours and without load is predicted to take %.1f ms: no number of instances keeps %.1f ms, so none is added",
+		unloadedMS(p.in), p.in.Service.SLO.ThresholdMS())
+	return true
+}
 
 // wanted returns how many instances the load and the spares need in addition to those that exist or are starting.
 func (p *plan) wanted() int {
@@ -527,9 +538,7 @@ func proportions(members []*policy.Member) (parts []float64, total float64) {
 	return parts, total
 }
 
-// divide returns each member's part of the load by the rule of the settings. proportional are the members' parts of the capacity, which is
-// the sum of what they can carry.
-//
+// divide returns each member's part of the load by the rule of the settings. proportional are the members' parts of what they can carry.
 // With Tail, the parts are those with the shortest tail of all response times (DIAL, Eq. 2) that send no member more than its part of the
 // capacity after headroom. As a queue, a member serves at most the utilisation that its neighbours leave. If the load is more than the
 // capacity after headroom, the parts are in proportion to capacity.

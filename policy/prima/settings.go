@@ -25,8 +25,7 @@ type Settings struct {
 	Calibrate        float64     // delta of section IV; 0 turns calibration off
 	CalibrationDecay float64     // fraction of a calibrated severity offset that is dropped per period
 	Credits          policy.CreditSettings
-
-	finds bool // the headroom is found by what is missed of an error budget
+	finds            bool // the headroom is found by what is missed of an error budget
 }
 
 func keys(s *Settings) setting.Table {
@@ -77,8 +76,7 @@ func agrees(d *setting.Decoder, path string, s Settings, service quell.Service) 
 const moreHeadroom = 0.7
 
 // variants returns the variants of the settings that the arena tries: the other interference model and the other division of the load
-// (with the two schedulings that differ most), a smaller headroom, a spare instance, and, if there are several resources, only the default
-// one.
+// (with the two schedulings that differ most), a smaller headroom, a spare instance, and, of several resources, only the default one.
 func variants(s Settings) (list []policy.VariantOf[Settings]) {
 	add := func(change string, s Settings, over ...quell.Scheduling) {
 		list = append(list, policy.VariantOf[Settings]{Change: change, Settings: s, Schedulings: over})
@@ -126,8 +124,7 @@ type memory struct {
 	Visits  visits       `json:"visits,omitempty"` // neighbours that came; the map is never changed
 	Budget  budget.Slack `json:"budget,omitzero"`  // what is left free beside headroom
 	Reserve reserve      `json:"reserve,omitzero"` // what is left free for an error budget
-
-	Laws creditLaws `json:"laws,omitempty"` // how fast credits drain; the map is never changed
+	Laws    creditLaws   `json:"laws,omitempty"`   // how fast credits drain; the map is never changed
 }
 
 // instance is what prima remembers of an instance.
