@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -28,11 +29,29 @@ type Client struct {
 // NewClient returns a driver for the balancer with the admin socket at this path (Options.Admin). Every call opens a
 // new connection, so it also works after the balancer was restarted.
 func NewClient(socketPath string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath)
-	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialLocal(ctx, socketPath) }
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	return &Client{socket: socketPath, http: &http.Client{Transport: transport}}
+}
+
+// A local socket refuses a connection while its queue is full, where TCP would let it wait: crowded is for how long it is tried again.
+const (
+	crowded = time.Second
+	again   = 10 * time.Millisecond
+)
+
+func dialLocal(ctx context.Context, path string) (net.Conn, error) {
+	for end := time.Now().Add(crowded); ; {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if !errors.Is(err, syscall.EAGAIN) || time.Now().After(end) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(again):
+		}
+	}
 }
 
 // Apply puts exactly these backends in force, or changes nothing and returns an error.
