@@ -37,8 +37,9 @@ func (c *group) look(ctx context.Context) (view, error) {
 		return view{}, fmt.Errorf("asking the balancer: %w", err)
 	}
 	c.firstLook(members, states)
-	seen, told := c.fleet.Look(c.now(), members, states,
-		life.Looking{Startup: c.opts.Service.Group.Startup, Listed: c.opts.Listed, Leads: c.leading})
+	seen, told := c.fleet.Look(c.now(), members, states, life.Looking{
+		Sampling: c.opts.Service.Sampling, Startup: c.opts.Service.Group.Startup, Listed: c.opts.Listed, Leads: c.leading,
+	})
 	c.tellEvents(ctx, told)
 	c.endedTrainings(ctx)
 	return view{View: seen}, nil

@@ -26,10 +26,10 @@ func (c *core) note(ctx context.Context, text string) {
 	}
 }
 
-// forgetHolds forgets the ends of holds of instances that are gone.
+// forgetHolds forgets the ends of holds of which nothing else is remembered: of instances that are gone.
 func (c *group) forgetHolds() {
 	for id := range c.mem.Temporary.Holds {
-		if !slices.ContainsFunc(c.fleet.Members, func(m quell.Member) bool { return m.ID == id }) {
+		if _, held := c.mem.Held[id]; !held {
 			c.mem.Temporary.Holds = without(c.mem.Temporary.Holds, id)
 		}
 	}

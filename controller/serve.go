@@ -2,14 +2,18 @@ package controller
 
 import (
 	"context"
+	"slices"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/life"
 )
 
-// serves returns whether this controller gives Quell's own balancer the group's instances although it only advises.
+// serves returns whether this controller gives Quell's own balancer the group's instances although it only advises. It does not while one
+// of them drains.
 func (c *group) serves() bool {
 	code, _ := c.idleness()
-	return c.opts.OwnBalancer && code == "advise" && len(c.mem.Draining) == 0
+	drains := func(m quell.Member) bool { _, leaving := c.mem.Draining[m.ID]; return leaving }
+	return c.opts.OwnBalancer && code == "advise" && !slices.ContainsFunc(c.fleet.Members, drains)
 }
 
 // serve gives Quell's own balancer the instances that are there, because it has none without a controller: nobody could send requests

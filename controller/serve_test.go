@@ -9,11 +9,12 @@ import (
 )
 
 // In advise mode Quell's own balancer gets the instances that are there, in equal shares, and the plan says what would be better. Shares
-// that it has stay in proportion.
+// that it has stay in proportion. A drain that is remembered of an instance that is gone is not in the way.
 func TestOwnBalancerServesInAdviseMode(t *testing.T) {
 	play(t, func(r *rig) {
 		r.opts.OwnBalancer, r.opts.Service.Mode = true, quell.Advise
 		r.scaler.set(func(s *fakeScaler) { s.add(); s.add() })
+		r.memory.values[memoryKey] = []byte(`{"draining":{"i9":"2026-01-01T00:00:00Z"}}`)
 	}, func(r *rig) {
 		shares := func(want map[string]float64) {
 			t.Helper()

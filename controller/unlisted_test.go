@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
 )
 
@@ -119,6 +120,49 @@ func TestAnInstanceThatIsReallyGone(t *testing.T) {
 		r.pass(2 * time.Second)
 		r.wantEvent("i3 is gone: the scaler does not list it and the balancer does not have it any more")
 	})
+}
+
+// A hold lasts until a person ends it, also if the scaler's list lacks the instance for a while. It ends when the instance has long been
+// gone.
+func TestAHoldOutlivesAGapInTheList(t *testing.T) {
+	wait := life.MissingWait(testService().Sampling)
+	for name, tc := range map[string]struct {
+		gap  time.Duration
+		lost []string
+		sick bool
+		held bool
+	}{
+		"one list":                 {time.Second, []string{"i3"}, false, true},
+		"an empty list":            {time.Second, []string{"i1", "i2", "i3", "i4"}, false, true},
+		"its health checks fail":   {time.Second, []string{"i3"}, true, true},
+		"it is given up":           {wait + 5*time.Second, []string{"i3"}, false, true},
+		"it has long been gone":    {3 * wait, []string{"i3"}, false, false},
+		"nobody else is ever left": {3 * wait, []string{"i1", "i2", "i3", "i4"}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, three, func(r *rig) {
+				r.run(3 * time.Second)
+				r.balancer.set(func(b *fakeBalancer) { b.sick["i3"] = tc.sick })
+				r.do(bus.Command{Name: bus.Drain, Instance: "i3", ForS: 3600})
+				r.pass(3 * time.Second)
+				lost := r.lose(tc.lost...)
+				r.pass(tc.gap)
+				if b, _ := r.balancer.backend("i3"); tc.gap < wait && !b.Held {
+					t.Errorf("meanwhile the balancer has %+v", b)
+				}
+				r.scaler.set(func(s *fakeScaler) { s.members = append(s.members, lost...) })
+				r.balancer.set(func(b *fakeBalancer) { b.sick["i3"] = false })
+				r.pass(3 * time.Second)
+				b, _ := r.balancer.backend("i3")
+				if row := r.row("i3"); (row.Held != nil) != tc.held || (row.HeldUntil != nil) != tc.held || b.Draining != tc.held || b.Held != tc.held {
+					t.Errorf("the status shows %+v, the balancer has %+v", row, b)
+				}
+				if ended := r.scaler.ended(); slices.Contains(ended, "i3") && tc.held {
+					t.Errorf("stopped %v", ended)
+				}
+			})
+		})
+	}
 }
 
 // If a person writes the list, a removed entry takes effect at once. Backends that the balancer had before Quell are not adopted.

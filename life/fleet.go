@@ -36,6 +36,7 @@ type Fleet struct {
 	Stuck   map[string]bool        // those that the scaler could not stop
 	Waits   string                 // what the present replacement waits for
 	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
+	gone    map[string]time.Time   // those that are known and no members, and since when; see noteGone
 }
 
 // NewFleet returns a group with this memory, at which nobody has looked yet.
@@ -72,6 +73,9 @@ type View struct {
 	MayCome  int                    // number of ordered instances that are no longer waited for, and may still come
 	Places   map[string]string      // members that will replace another one, and the id of that one
 	Last     map[string]quell.State // states of members in the last snapshot
+
+	present map[string]bool // the ids of the members
+	wait    time.Duration   // how long what is remembered of an instance is kept that is no member
 }
 
 // Group returns the members, each with everything that is known about it.
@@ -102,9 +106,10 @@ func (v *View) Holds(id string) bool {
 
 // Looking is what a look depends on.
 type Looking struct {
-	Startup time.Duration // how long ordered instances may take to be listed
-	Listed  bool          // a person wrote the scaler's list, so it is not wrong
-	Leads   bool          // the one who looks ordered the instances, and gives up waiting for them
+	Sampling time.Duration
+	Startup  time.Duration // how long ordered instances may take to be listed
+	Listed   bool          // a person wrote the scaler's list, so it is not wrong
+	Leads    bool          // the one who looks ordered the instances, and gives up waiting for them
 }
 
 // EndWait limits one attempt to stop instances, and the time in which instances are gone from the scaler's list after they were stopped. It
@@ -116,13 +121,17 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	var told events
 	f.findLingering(now, members, &told)
 	v := View{Members: members, Backends: make(map[string]quell.BackendState, len(states)), Leaving: f.Draining, Ending: f.Ending,
-		Stuck: f.Stuck, Last: f.Last}
+		Stuck: f.Stuck, Last: f.Last, present: make(map[string]bool, len(members)), wait: MissingWait(how.Sampling)}
+	for i := range members {
+		v.present[members[i].ID] = true
+	}
 	for _, s := range states {
 		v.Backends[s.ID] = s
 	}
 	if !how.Listed {
 		f.keepMissing(now, &v, &told)
 	}
+	f.noteGone(now, &v)
 	f.Members = v.Members
 	f.takeInventory(now, &v, how, &told)
 	f.findHolds(now, &v, &told)
@@ -176,29 +185,34 @@ func (f *Fleet) Remove(now time.Time, id string) (began bool) {
 }
 
 // Follow lists the steps that give a group its shares, and forgets instances that are gone. It continues drains that an earlier process
-// began but could not store. limit has the same meaning as in Instance.Next.
+// began but could not store, except of instances that were gone. limit has the same meaning as in Instance.Next.
 func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[string]float64, limit time.Duration, steps *Steps) {
 	for i := range group {
-		if in := &group[i]; in.Orphaned() {
+		in := &group[i]
+		if _, noted := f.gone[in.Member.ID]; in.Orphaned() && !noted {
 			in.Leaving, in.Since = true, now
 			f.Draining[in.Member.ID] = now
 		}
 	}
 	steps.Refill(now, group, weights, limit)
-	f.forgetGone(v)
+	f.forgetGone(now, v)
 }
 
-func (f *Fleet) forgetGone(v *View) {
-	present := make(map[string]bool, len(v.Members))
-	for i := range v.Members {
-		present[v.Members[i].ID] = true
+// forgetGone forgets what is remembered of instances that are gone: at once if the scaler has stopped them, and otherwise when they have
+// been gone for a while, because the list may be wrong. It forgets nothing of one that the scaler is stopping.
+func (f *Fleet) forgetGone(now time.Time, v *View) {
+	for id, since := range f.gone {
+		stopped, ending := f.Ending[id]
+		known := since.IsZero() || ending && stopped.IsZero()
+		if known || !ending && now.Sub(since) < v.wait {
+			continue
+		}
+		delete(f.Draining, id)
+		delete(f.Ending, id)
+		delete(f.Held, id)
+		delete(f.ByHand, id)
 	}
-	maps.DeleteFunc(f.Draining, func(id string, _ time.Time) bool { return !present[id] })
-	maps.DeleteFunc(f.Ending, func(id string, _ time.Time) bool { return !present[id] })
-	maps.DeleteFunc(f.Stuck, func(id string, _ bool) bool { return !present[id] })
-	gone := func(id string, _ quell.Held) bool { return !present[id] }
-	maps.DeleteFunc(f.Held, gone)
-	maps.DeleteFunc(f.ByHand, gone)
+	maps.DeleteFunc(f.Stuck, func(id string, _ bool) bool { return !v.present[id] })
 }
 
 // Alive returns how many instances count against group.max.

@@ -81,6 +81,13 @@ func (m *Memory) TakeOut(id string, by quell.Held) {
 	m.Held[id] = by
 }
 
+// holds returns whether a person took an instance out of rotation.
+func (m *Memory) holds(id string) bool {
+	_, ordered := m.Held[id]
+	_, byHand := m.ByHand[id]
+	return ordered || byHand
+}
+
 // PutBack puts an instance back in rotation, whoever took it out.
 func (m *Memory) PutBack(id string) {
 	m.Held, m.ByHand = maps.Clone(m.Held), maps.Clone(m.ByHand)

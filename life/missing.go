@@ -1,6 +1,8 @@
 package life
 
 import (
+	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +14,8 @@ import (
 // Missing is an instance that the scaler no longer lists although the balancer finds it healthy. The list may be wrong, for example if a
 // program fails silently, and answered requests prove that the instance works. So it still gets requests. It is given up when its health
 // checks fail, too, or, at most one per decision, when it has been missing for MissingWait while listed instances get requests. An empty
-// list is never believed while the balancer finds an instance healthy.
+// list is never believed while the balancer finds an instance healthy. One that a person took out of rotation stays out as long, healthy or
+// not.
 type Missing struct {
 	Since   time.Time
 	member  quell.Member
@@ -24,24 +27,20 @@ func MissingWait(sampling time.Duration) time.Duration { return max(10*sampling,
 
 // keepMissing adds instances to the members that the balancer knows but the scaler does not list, until they are given up.
 func (f *Fleet) keepMissing(now time.Time, v *View, told *events) {
-	listed := make(map[string]bool, len(v.Members))
-	for i := range v.Members {
-		listed[v.Members[i].ID] = true
-	}
 	for _, id := range slices.Sorted(maps.Keys(v.Backends)) {
 		b := v.Backends[id]
 		_, leaving := f.Draining[id]
 		_, ending := f.Ending[id]
-		if listed[id] || leaving || b.Draining || b.Foreign || ending {
+		if v.present[id] || leaving || ending || b.Foreign || f.Missing[id] != nil {
 			continue
 		}
-		if f.Missing[id] == nil && b.Healthy {
+		if f.holds(id) || b.Healthy && !b.Draining {
 			f.miss(now, b, told)
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(f.Missing)) {
 		switch m, b := f.Missing[id], v.Backends[id]; {
-		case listed[id]:
+		case v.present[id]:
 			delete(f.Missing, id)
 			told.note("%s is listed by the scaler again", id)
 		case b.ID == "":
@@ -49,16 +48,17 @@ func (f *Fleet) keepMissing(now time.Time, v *View, told *events) {
 			if !m.givenUp {
 				told.note("%s is gone: the scaler does not list it and the balancer does not have it any more", id)
 			}
-		case !b.Healthy && !m.givenUp:
+		case !b.Healthy && !m.givenUp && !f.holds(id):
 			delete(f.Missing, id)
 			told.note("%s is given up: the scaler does not list it and the balancer does not find it healthy", id)
 		case !m.givenUp:
 			v.Members = append(v.Members, m.member)
+			v.present[id] = true
 		}
 	}
 }
 
-// miss begins to keep an instance in rotation that the scaler no longer lists.
+// miss begins to keep an instance as it is that the scaler no longer lists.
 func (f *Fleet) miss(now time.Time, b quell.BackendState, told *events) {
 	was := quell.Member{ID: b.ID, Address: b.Address, Probe: b.Probe, State: quell.Ready}
 	if i := slices.IndexFunc(f.Members, func(m quell.Member) bool { return m.ID == b.ID }); i >= 0 {
@@ -68,7 +68,36 @@ func (f *Fleet) miss(now time.Time, b quell.BackendState, told *events) {
 		return // its address is unknown
 	}
 	f.Missing[b.ID] = &Missing{member: was, Since: now}
+	if f.holds(b.ID) {
+		told.note("%s is missing from the scaler's list, and a person took it out of rotation: it stays out", b.ID)
+		return
+	}
 	told.note("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", b.ID)
+}
+
+// noteGone notes which instances are no members although the balancer has them or something is remembered of them, and since when. One
+// that is a member again is noted with a zero time for as long as the balancer drains it: that it was gone is why it drains.
+func (f *Fleet) noteGone(now time.Time, v *View) {
+	gone := map[string]time.Time{}
+	note := func(id string, drains bool) {
+		switch since, was := f.gone[id]; {
+		case !v.present[id]:
+			gone[id] = cmp.Or(since, now)
+		case was && drains:
+			gone[id] = time.Time{}
+		}
+	}
+	for id, b := range v.Backends {
+		if !b.Foreign {
+			note(id, b.Draining)
+		}
+	}
+	for _, ids := range []iter.Seq[string]{maps.Keys(f.Draining), maps.Keys(f.Ending), maps.Keys(f.Held), maps.Keys(f.ByHand)} {
+		for id := range ids {
+			note(id, false)
+		}
+	}
+	f.gone = gone
 }
 
 // JudgeMissing reports missing instances, and gives up an instance that has been missing for too long, if the one who looks acts. It is
@@ -85,22 +114,26 @@ func (f *Fleet) JudgeMissing(now time.Time, v *View, sampling time.Duration, act
 		return nil
 	}
 	wait := MissingWait(sampling)
+	names, found := strings.Join(ids, ", "), "which the balancer finds healthy"
+	if slices.ContainsFunc(ids, f.holds) {
+		found += " or a person took out of rotation"
+	}
 	others := slices.ContainsFunc(v.Members, func(m quell.Member) bool {
 		b := v.Backends[m.ID]
 		return f.Missing[m.ID] == nil && m.State == quell.Ready && b.Healthy && !b.Draining && !v.Holds(m.ID)
 	})
-	names := strings.Join(ids, ", ")
 	if others {
-		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, and giving up what is missing for %v, "+
-			"one with each decision. Look at the scaler's list", names, wait)
+		told.failed("list", "the scaler does not list %s, %s: serving on, and giving up what is missing for %v, one with each decision. "+
+			"Look at the scaler's list", names, found, wait)
 	} else {
-		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, because nothing else would be left. "+
-			"Look at the scaler's list", names)
+		told.failed("list", "the scaler does not list %s, %s: serving on, because nothing else would be left. Look at the scaler's list", names,
+			found)
 	}
 	oldest := slices.MinFunc(ids, func(a, b string) int { return f.Missing[a].Since.Compare(f.Missing[b].Since) })
 	if m := f.Missing[oldest]; others && acting && now.Sub(m.Since) >= wait {
 		m.givenUp = true
-		v.Members = slices.DeleteFunc(v.Members, func(m quell.Member) bool { return m.ID == oldest })
+		delete(v.present, oldest)
+		v.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m quell.Member) bool { return m.ID == oldest })
 		told.note("%s is given up: the scaler has not listed it for %v", oldest, now.Sub(m.Since).Round(time.Second))
 	}
 	return told

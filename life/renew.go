@@ -79,9 +79,7 @@ func (f *Fleet) takeOver(now time.Time, r *Replacement) string {
 
 // drop removes a new instance that will not take over, unless a person holds it out of rotation.
 func (f *Fleet) drop(now time.Time, fresh string) {
-	_, ordered := f.Held[fresh]
-	_, byHand := f.ByHand[fresh]
-	if fresh != "" && !ordered && !byHand {
+	if fresh != "" && !f.holds(fresh) {
 		f.Remove(now, fresh)
 	}
 }

@@ -130,7 +130,8 @@ func (s *simulation) look() (v life.View, group []life.Instance) {
 			states = append(states, in.backend())
 		}
 	}
-	v, _ = s.fleet.Look(s.clock(s.w.now), members, states, life.Looking{Startup: s.service.Group.Startup, Leads: true})
+	v, _ = s.fleet.Look(s.clock(s.w.now), members, states,
+		life.Looking{Sampling: s.service.Sampling, Startup: s.service.Group.Startup, Leads: true})
 	s.roster = v.Fill(s.roster)
 	for i, in := range s.members {
 		s.roster[i].Past, s.roster[i].Settings = in.past, in.settings

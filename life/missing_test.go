@@ -1,0 +1,132 @@
+package life
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quellhq/quell"
+)
+
+// duo is a fleet of two instances, a and b, with equal shares.
+type duo struct {
+	*Fleet
+	a, b quell.BackendState
+}
+
+func newDuo() *duo {
+	memory := NewMemory()
+	state := func(id string) quell.BackendState {
+		return quell.BackendState{Backend: quell.Backend{ID: id, Address: id + ":1", Weight: .5}, Healthy: true}
+	}
+	return &duo{NewFleet(&memory), state("a"), state("b")}
+}
+
+// at looks at the fleet, of which the scaler lists some instances, and returns the ids and weights that the balancer is to have, -1 for one
+// that drains.
+func (g *duo) at(now time.Time, listed ...string) map[string]float64 {
+	var members []quell.Member
+	for _, id := range listed {
+		members = append(members, quell.Member{ID: id, Address: id + ":1", State: quell.Ready})
+	}
+	v, _ := g.Look(now, members, []quell.BackendState{g.a, g.b}, Looking{Sampling: period})
+	var steps Steps
+	g.Follow(now, &v, v.Group(), map[string]float64{"a": .5, "b": .5}, 0, &steps)
+	backends := map[string]float64{}
+	for _, b := range steps.Backends {
+		if backends[b.ID] = b.Weight; b.Draining {
+			backends[b.ID] = -1
+		}
+	}
+	return backends
+}
+
+// An instance that an earlier process began to drain goes on draining. One that drains because the list lacked it does not, when the list
+// has it again.
+func TestAnInstanceThatComesBackServesAgain(t *testing.T) {
+	g := newDuo()
+	g.b.Draining, g.b.InFlight = true, 1
+	if got := g.at(epoch, "a", "b"); got["b"] != -1 {
+		t.Errorf("an earlier drain: the balancer is to have %v", got)
+	}
+	g = newDuo()
+	g.at(epoch, "a", "b")
+	g.b.Healthy = false
+	if got := g.at(sec(1), "a"); len(got) != 1 {
+		t.Errorf("not listed and not healthy: the balancer is to have %v", got)
+	}
+	g.b.Draining, g.b.InFlight = true, 1 // a balancer that lets requests finish
+	for second := range 3 {
+		if got := g.at(sec(float64(2+second)), "a", "b"); got["b"] != .5 || len(g.Draining) > 0 {
+			t.Errorf("listed again: the balancer is to have %v", got)
+		}
+	}
+	g.b.Draining = false
+	g.at(sec(5), "a", "b")
+	g.b.Draining = true
+	if got := g.at(sec(6), "a", "b"); got["b"] != -1 {
+		t.Errorf("it drains for another reason later: the balancer is to have %v", got)
+	}
+}
+
+// What is being stopped gets no share again because the list lacks it once. What was stopped is forgotten as soon as the list lacks it,
+// since scalers may use its id again.
+func TestAnInstanceThatIsBeingStopped(t *testing.T) {
+	g := newDuo()
+	g.at(epoch, "a", "b")
+	g.Remove(sec(1), "b")
+	g.Ending["b"] = time.Time{}
+	g.at(sec(1), "a", "b")
+	g.at(sec(2), "a")
+	if got := g.at(sec(3), "a", "b"); len(got) != 1 {
+		t.Errorf("while it is being stopped, the balancer is to have %v", got)
+	}
+	g.at(sec(60), "a")
+	g.at(sec(120), "a")
+	if _, ending := g.Ending["b"]; !ending {
+		t.Error("that it is being stopped is forgotten")
+	}
+	g.Ending["b"] = sec(121)
+	g.at(sec(122), "a")
+	g.b.Draining = false
+	if got := g.at(sec(123), "a", "b"); got["b"] != .5 {
+		t.Errorf("another instance with its id: the balancer is to have %v", got)
+	}
+}
+
+// A plan's drain goes on if the list lacks the instance for a moment. It is forgotten when the instance has been gone for a while.
+func TestADrainOutlivesAGapInTheList(t *testing.T) {
+	wait := MissingWait(period).Seconds()
+	for gap, want := range map[float64]float64{1: -1, wait - 1: -1, wait + 1: .5} {
+		g := newDuo()
+		g.at(epoch, "a", "b")
+		g.Remove(sec(0), "b")
+		g.b.Draining, g.b.InFlight = true, 1
+		g.at(sec(1), "a", "b")
+		g.at(sec(2), "a")
+		g.at(sec(2+gap), "a")
+		if got := g.at(sec(3+gap), "a", "b"); got["b"] != want {
+			t.Errorf("after %v s the balancer is to have %v, want %v for b", gap, got, want)
+		}
+	}
+}
+
+// Giving an instance up leaves the list of the last look as it was.
+func TestGivingUpLeavesTheList(t *testing.T) {
+	g := newDuo()
+	g.at(epoch, "a", "b")
+	g.at(sec(1), "a")
+	wait := MissingWait(period)
+	v, _ := g.Look(sec(1).Add(wait), []quell.Member{{ID: "a", Address: "a:1", State: quell.Ready}}, []quell.BackendState{g.a, g.b},
+		Looking{Sampling: period})
+	g.JudgeMissing(sec(1).Add(wait), &v, period, true)
+	ids := func(members []quell.Member) (ids []string) {
+		for _, m := range members {
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	if now, last := ids(v.Members), ids(g.Members); !slices.Equal(now, []string{"a"}) || !slices.Equal(last, []string{"a", "b"}) {
+		t.Errorf("members %q, and %q as of the last look", now, last)
+	}
+}
