@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -221,6 +222,37 @@ func TestDrainInAPause(t *testing.T) {
 		r.untouched(func() { r.pass(5 * time.Second) })
 		r.do(bus.Command{Name: bus.Undrain, Instance: "i2"})
 		r.wantWeights(before)
+	})
+}
+
+// strictBalancer refuses a list in which an address is missing, as the built-in balancer, nginx and Envoy do.
+type strictBalancer struct{ *fakeBalancer }
+
+func (b strictBalancer) Apply(ctx context.Context, backends []quell.Backend) error {
+	if slices.ContainsFunc(backends, func(x quell.Backend) bool { return x.Address == "" }) {
+		return errBroken
+	}
+	return b.fakeBalancer.Apply(ctx, backends)
+}
+
+// A held instance whose machine is stopped, so that it has no address any more, keeps no other from getting its share.
+func TestAHeldInstanceWithoutAnAddress(t *testing.T) {
+	play(t, func(r *rig) { three(r); r.opts.Balancer = strictBalancer{r.balancer} }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.do(bus.Command{Name: bus.Drain, Instance: "i3"})
+		r.pass(3 * time.Second)
+		r.scaler.set(func(s *fakeScaler) { s.members[2].Address, s.members[2].State = "", quell.Failed })
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.5)})
+		r.pass(3 * time.Second)
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .25, "i3": 0, "i4": .25})
+		if b, _ := r.balancer.backend("i3"); b.Address != "10.0.0.3:80" || !b.Held {
+			t.Errorf("the balancer has %+v", b)
+		}
+		r.restart()
+		r.run(3 * time.Second)
+		if s := r.c.Status(); s.LastFailure["apply"] != "" || r.row("i3").Held == nil {
+			t.Errorf("after a restart: %+v", s)
+		}
 	})
 }
 

@@ -61,12 +61,13 @@ func Follow(now time.Time, group []Instance, weights map[string]float64, limit t
 	return s
 }
 
-// Refill sets s to the result of Follow, reusing its memory.
+// Refill sets s to the result of Follow, reusing its memory. Instances without an address are left out: a balancer would refuse the list.
 func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) {
 	s.Backends, s.Stop = s.Backends[:0], s.Stop[:0]
 	for i := range group {
 		in := &group[i]
-		b := quell.Backend{ID: in.Member.ID, Address: in.Member.Address, Probe: in.Member.Probe}
+		b := quell.Backend{ID: in.Member.ID}
+		b.Address, b.Probe = in.place(group)
 		switch in.Next(now, limit) {
 		case Wait:
 			continue
@@ -80,8 +81,23 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 		case Drain:
 			b.Draining = true
 		}
-		s.Backends = append(s.Backends, b)
+		if b.Address != "" {
+			s.Backends = append(s.Backends, b)
+		}
 	}
+}
+
+// place returns the addresses at which an instance and its agent are. If the scaler no longer knows them, they are those that the balancer
+// has, unless another instance has that address by now.
+func (in *Instance) place(group []Instance) (address, probe string) {
+	if in.Member.Address != "" || !in.Known {
+		return in.Member.Address, in.Member.Probe
+	}
+	taken := func(other Instance) bool { return other.Member.Address == in.Backend.Address }
+	if slices.ContainsFunc(group, taken) {
+		return "", ""
+	}
+	return in.Backend.Address, in.Backend.Probe
 }
 
 // InForce returns the shares of a group until the next plan. Normally these are the shares of the last plan. If they would give no instance

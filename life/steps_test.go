@@ -155,6 +155,36 @@ func TestFollowLosesNobody(t *testing.T) {
 	})
 }
 
+// An instance whose address the scaler no longer knows stays where the balancer has it. One that is nowhere, or where another one is by
+// now, is left out: a balancer would refuse the list.
+func TestAnInstanceWithoutAnAddress(t *testing.T) {
+	homeless := member(quell.Failed)
+	homeless.Member.Address, homeless.Member.Probe = "", ""
+	other := member(quell.Ready)
+	other.Member.ID, other.Member.Address = "i2", "b:1"
+	heir := other
+	heir.Member.Address = "a:1"
+	unknown := homeless
+	unknown.Known, unknown.Backend = false, quell.BackendState{}
+	unknown.Held, unknown.Ordered = &quell.Held{By: "eve"}, true
+	for name, tc := range map[string]struct {
+		group []Instance
+		want  []string // addresses and probes
+	}{
+		"the balancer has it":     {[]Instance{homeless, other}, []string{"a:1 a:2", "b:1 a:2"}},
+		"another one has its own": {[]Instance{homeless, heir}, []string{"a:1 a:2"}},
+		"nobody knows where":      {[]Instance{unknown, other}, []string{"b:1 a:2"}},
+	} {
+		var got []string
+		for _, b := range Follow(epoch, tc.group, nil, 0).Backends {
+			got = append(got, b.Address+" "+b.Probe)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 func TestRefilledStepsKeepNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyGroup(t), anyGroup(t)

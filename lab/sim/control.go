@@ -125,7 +125,7 @@ const drainLimit = 5 * time.Second
 func (s *simulation) look() (v life.View, group []life.Instance) {
 	members, states := make([]quell.Member, len(s.members)), make([]quell.BackendState, 0, len(s.members))
 	for i, in := range s.members {
-		members[i] = quell.Member{ID: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)}
+		members[i] = quell.Member{ID: in.id, Address: in.id, Type: s.Scenario.Hosts[in.host].Group, State: in.state, Started: s.clock(in.started)}
 		if in.shown {
 			states = append(states, in.backend())
 		}
