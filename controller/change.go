@@ -24,6 +24,11 @@ func replyWith(v any) bus.Reply {
 func (c *orders) change(ctx context.Context, text string, alter func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
+	return c.changeNow(ctx, text, alter)
+}
+
+// changeNow is change for a caller that holds c.work.
+func (c *orders) changeNow(ctx context.Context, text string, alter func() error) bus.Reply {
 	if !c.leading {
 		return bus.Reply{Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
 	}

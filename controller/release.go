@@ -59,22 +59,22 @@ type Earlier interface {
 const theBalancer = "balancer"
 
 // releaseAll puts everything back as it was before Quell, and changes nothing from then on, until an operator resumes. What cannot be
-// reached is tried again in each period.
+// reached is tried again in each period. No decision comes between writing it down and carrying it out.
 func (c *releases) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
+	c.work.Lock()
+	defer c.release()
 	var shares map[string]float64
-	reply := c.change(ctx, "released by "+cmd.By, func() error {
+	reply := c.changeNow(ctx, "released by "+cmd.By, func() error {
 		if c.refused != nil {
 			return c.refused
 		}
 		shares = c.mem.Temporary.due()
-		c.mem.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}}, c.adjusted())
+		c.isReleased(&Released{By: cmd.By, At: c.now(), Left: map[string]string{theBalancer: "not yet"}})
 		return nil
 	})
 	if reply.Error != "" {
 		return reply
 	}
-	c.work.Lock()
-	defer c.release()
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
 	if shares != nil { // where the balancer has no record of the weights before Quell, they are those that stay
@@ -86,16 +86,18 @@ func (c *releases) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
 	return withRelease(reply, c.mem.Released)
 }
 
-// isReleased changes the memory for a release. What agents may have changed, at the adjusted instances, is left to be put back.
-func (m *memory) isReleased(r *Released, adjusted []string) {
-	for _, id := range adjusted {
+// isReleased changes the memory for a release. What agents may have changed is left to be put back. What was planned before is void.
+func (c *releases) isReleased(r *Released) {
+	for _, id := range c.adjusted() {
 		r.Left[id] = "not yet"
 	}
+	m := &c.mem
 	m.Released = r
 	m.Paused, m.PausedBy = true, r.By
 	m.Overrides, m.Weights, m.Factors, m.Temporary = nil, nil, nil, temporary{}
 	m.Held, m.PendingReverts = maps.Clone(m.Held), nil
 	clear(m.Held)
+	m.Void(c.fleet.Ending)
 }
 
 // releasedEarlier takes over a release that was carried out while no controller ran. One that cannot be read is one, too: it says that an
@@ -113,7 +115,7 @@ func (c *releases) releasedEarlier(ctx context.Context) {
 		return
 	}
 	r.Left = map[string]string{}
-	c.mem.isReleased(r, c.adjusted())
+	c.isReleased(r)
 	c.mem.Orders++
 	c.event(ctx, "released by "+r.By+" while no controller ran: nothing is changed until quell resume")
 	if err = c.save(ctx); err == nil {
@@ -206,14 +208,18 @@ func (c *releases) restoreBalancer(ctx context.Context) (unknown []string, err e
 	return unknown, err
 }
 
-// endHolds puts instances back in rotation that quell drain or a training took out, at a balancer that restores nothing by itself.
+// endHolds puts instances back in rotation that quell drain, a training or a plan took out, at a balancer that restores nothing by itself.
 func (c *releases) endHolds(ctx context.Context) error {
 	v, err := c.look(ctx)
 	if err != nil {
 		return err
 	}
+	void := map[string]bool{} // drains of plans
+	for _, in := range v.Group() {
+		void[in.Member.ID] = in.Orphaned()
+	}
 	backends := v.altered(func(b *quell.Backend) {
-		if _, held := c.mem.Held[b.ID]; b.Held && !held {
+		if _, held := c.mem.Held[b.ID]; b.Held && !held || void[b.ID] {
 			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, b.ID)
 		}
 	})

@@ -1,12 +1,15 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 )
 
@@ -76,6 +79,95 @@ func TestReleasePutsInstancesBack(t *testing.T) {
 			r.untouched(r.step)
 		})
 	}
+}
+
+// restoring is a balancer that knows what it had before Quell.
+type restoring struct{ *fakeBalancer }
+
+func (b restoring) Restore(context.Context) (unknown []string, err error) {
+	b.set(func(b *fakeBalancer) {
+		b.backends = slices.Clone(b.backends)
+		for i := range b.backends {
+			b.backends[i].Draining = false
+		}
+	})
+	return nil, nil
+}
+
+// What a plan removed and what was being replaced before a release is in rotation after it, and is not stopped when an operator resumes.
+func TestReleaseVoidsWhatWasPlanned(t *testing.T) {
+	for name, change := range map[string]func(*rig){
+		"a balancer that restores":       func(r *rig) { r.opts.Balancer = restoring{r.balancer} },
+		"one that knows nothing earlier": func(*rig) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(r *rig) { three(r); change(r) }, func(r *rig) {
+				r.step()
+				r.step()
+				r.scaler.set(func(s *fakeScaler) { s.slow = true })
+				r.do(bus.Command{Name: bus.Replace, Instance: "i1"})
+				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i2"] = 1 })
+				r.c.mem.Draining["i2"] = time.Now() // as after a plan
+				r.step()
+				r.wantDraining("i2")
+				r.do(bus.Command{Name: bus.Release})
+				if b, _ := r.balancer.backend("i2"); b.Draining {
+					t.Errorf("after the release the balancer has %+v", b)
+				}
+				r.run(time.Minute)
+				for _, id := range r.scaler.ids() {
+					r.scaler.state(id, quell.Ready)
+				}
+				r.do(bus.Command{Name: bus.Resume})
+				r.pass(3 * time.Second)
+				if ended := r.scaler.ended(); len(ended) > 0 || len(r.c.Status().Pending) > 0 {
+					t.Errorf("stopped %v, and pending is %v", ended, r.c.Status().Pending)
+				}
+				for _, id := range []string{"i1", "i2", "i3"} {
+					if b, _ := r.balancer.backend(id); b.Draining || b.Weight == 0 {
+						t.Errorf("the balancer has %+v", b)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What the scaler is ending already is not put back.
+func TestReleaseLeavesWhatEnds(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.step()
+		r.step()
+		r.scaler.set(func(s *fakeScaler) { s.stopTake = time.Minute })
+		r.c.mem.Draining["i2"] = time.Now()
+		r.step() // it drains, and is empty
+		r.c.tend(context.Background())
+		r.do(bus.Command{Name: bus.Release})
+		if _, drains := r.c.mem.Draining["i2"]; !drains {
+			t.Error("the memory has forgotten that it leaves")
+		}
+		r.run(2 * time.Minute)
+		r.wantIDs("i1", "i3", "i4")
+	})
+}
+
+// A release is written down and carried out at once: no decision comes in between, which would put the shares of before in force after the
+// balancer has been given back.
+func TestReleaseIsOneStep(t *testing.T) {
+	play(t, nil, func(r *rig) {
+		r.step()
+		r.step()
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7), ForS: 60})
+		r.step()
+		show := r.c.publish
+		r.c.core.publish = func() { // the lock is about to be given up
+			if r.c.mem.Released != nil {
+				r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+			}
+			show()
+		}
+		r.do(bus.Command{Name: bus.Release})
+	})
 }
 
 // An instance that is put back while nothing is decided gets as many requests as the others do.

@@ -3,6 +3,7 @@ package life
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -22,6 +23,23 @@ type Memory struct {
 // NewMemory returns the memory of a group of which nothing is known.
 func NewMemory() Memory {
 	return Memory{Draining: map[string]time.Time{}, Held: map[string]quell.Held{}, ByHand: map[string]quell.Held{}, Inventory: NewInventory()}
+}
+
+// Void forgets what plans and people have begun: drains of instances that the scaler is not ending, and replacements, whose new instances
+// stay.
+func (m *Memory) Void(ending map[string]time.Time) {
+	draining := map[string]time.Time{}
+	for id, since := range m.Draining {
+		if _, ends := ending[id]; ends {
+			draining[id] = since
+		}
+	}
+	inventory := *m.Inventory
+	inventory.Orders = slices.Clone(inventory.Orders)
+	for i := range m.Replacing {
+		inventory.Release(m.Replacing[i].Old)
+	}
+	m.Draining, m.Replacing, m.Inventory = draining, nil, &inventory
 }
 
 // Fleet follows a group from one look at scaler and balancer to the next. Beside its memory it has what is known only while one process
