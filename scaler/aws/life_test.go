@@ -178,3 +178,29 @@ func TestLifecycleHook(t *testing.T) {
 		t.Errorf("writes: %v", writes)
 	}
 }
+
+// TestLifecycleHookAfterStandby checks that an instance which was in standby, and so had drained, drains again when AWS ends it later.
+func TestLifecycleHookAfterStandby(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	d := r.driver()
+	leaving := ready(t, d, 2)[0]
+	r.set(func() {
+		r.states[leaving] = "Standby"
+		r.answer["CompleteLifecycleAction"] = "<R><CompleteLifecycleActionResult/></R>"
+	})
+	inState(t, d, leaving, quell.Draining)
+	d.Drained([]string{leaving})
+	r.set(func() { delete(r.states, leaving) })
+	inState(t, d, leaving, quell.Ready)
+	r.set(func() { r.states[leaving] = "Terminating:Wait" })
+	inState(t, d, leaving, quell.Draining)
+	if _, err := d.fresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if writes := r.carried(); len(writes) > 0 {
+		t.Fatalf("before it has drained: %v", writes)
+	}
+	d.Drained([]string{leaving})
+	until(t, "the hook is completed", func() bool { return slices.Equal(r.carried(), []string{"CompleteLifecycleAction " + leaving}) })
+}

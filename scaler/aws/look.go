@@ -102,15 +102,19 @@ func (d *Driver) lastActivity(ctx context.Context) (*types.Activity, error) {
 }
 
 // take stores a picture. Instances that were not there before are those that Start ordered, as far as it ordered any. Other machines'
-// clocks are only believed for what was there before.
+// clocks are only believed for what was there before. That an instance has drained is forgotten once it serves again.
 func (d *Driver) take(next picture) {
-	now, started := d.opts.Now(), map[string]time.Time{}
+	now, started, leaving := d.opts.Now(), map[string]time.Time{}, map[string]bool{}
 	for i := range next.group.Instances {
-		id := sdk.ToString(next.group.Instances[i].InstanceId)
+		in := &next.group.Instances[i]
+		id := sdk.ToString(in.InstanceId)
+		m, known := next.machines[id]
+		state, _ := stateOf(in, m, known, next.notices[id])
+		leaving[id] = state == quell.Draining
 		since, old := d.seen[id]
 		if !old {
 			since = now
-			if launched := next.machines[id].Launched; d.seen == nil && !launched.IsZero() && launched.Before(now) {
+			if launched := m.Launched; d.seen == nil && !launched.IsZero() && launched.Before(now) {
 				since = launched
 			}
 			if d.seen != nil {
@@ -121,7 +125,7 @@ func (d *Driver) take(next picture) {
 	}
 	d.now, d.seen = next, started
 	for id := range d.drained {
-		if _, listed := started[id]; !listed {
+		if !leaving[id] {
 			delete(d.drained, id)
 			delete(d.ended, id)
 		}
