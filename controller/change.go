@@ -40,8 +40,8 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 	}
 	c.mem.Orders++
 	err := c.save(ctx)
-	late := errors.Is(err, bus.ErrLater)
-	if err != nil && !late && !errors.Is(err, bus.ErrStoreClosed) {
+	late, noMark := errors.Is(err, bus.ErrLater), errors.As(err, new(*markError))
+	if err != nil && !late && !noMark && !errors.Is(err, bus.ErrStoreClosed) {
 		c.mem = before
 		return bus.Reply{Error: err.Error()}
 	}
@@ -49,11 +49,14 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 	if err != nil { // a full disk must not prevent a pause, so the memory is stored later
 		c.unsaved = err
 		c.failed("memory", err)
-		until := "there is disk space"
-		if late {
+		until, then := "there is disk space", "a restart would forget it"
+		switch {
+		case late:
 			until = "the bus stores it"
+		case noMark:
+			then = "a loss of the memory would not be noticed"
 		}
-		text += "; it is in force, but until " + until + " a restart would forget it"
+		text += "; it is in force, but until " + until + " " + then
 	}
 	return replyWith(map[string]string{"done": text})
 }

@@ -313,6 +313,55 @@ func TestADamagedMemoryIsFinal(t *testing.T) {
 	})
 }
 
+// fakeMarker keeps a mark.
+type fakeMarker struct {
+	fault
+	mark   *Mark
+	stores bool // also if it fails
+}
+
+func (m *fakeMarker) Read() (Mark, error) {
+	if m.mark == nil {
+		return Mark{}, quell.ErrNoData
+	}
+	return *m.mark, nil
+}
+
+func (m *fakeMarker) Write(mark Mark) error {
+	err := m.strike(context.Background())
+	if err == nil || m.stores {
+		m.mark = &mark
+	}
+	return err
+}
+
+// If only the mark cannot be stored, orders are in force and survive a restart, whether or not the mark was stored all the same.
+func TestOrdersWhileTheMarkCannotBeStored(t *testing.T) {
+	for _, stores := range []bool{false, true} {
+		marker := &fakeMarker{stores: stores}
+		play(t, func(r *rig) { r.opts.Marker = marker }, func(r *rig) {
+			r.run(3 * time.Second)
+			marker.set(errBroken)
+			r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
+			reply := r.ask(bus.Command{Name: bus.Pause})
+			if s := r.c.Status(); reply.Error != "" || !strings.Contains(string(reply.Body), "would not be noticed") || !s.Paused || s.Store == "" {
+				t.Errorf("the reply is %q %s, the status says %+v", reply.Error, reply.Body, s)
+			}
+			r.pass(3 * time.Second)
+			r.restart()
+			r.run(3 * time.Second)
+			if s := r.c.Status(); s.Lost != "" || !s.Paused || s.Overrides["i1"] != .7 {
+				t.Errorf("after a restart the status says %+v", s)
+			}
+			marker.set(nil)
+			r.pass(2 * time.Second)
+			if s := r.c.Status(); s.Store != "" || marker.mark.Orders != s.Orders {
+				t.Errorf("the mark has %+v, the status says %+v", marker.mark, s)
+			}
+		})
+	}
+}
+
 func TestWhatIsRemembered(t *testing.T) {
 	shrunk(t, func(r *rig) {
 		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})

@@ -101,13 +101,21 @@ func (c *leadership) lose(ctx context.Context, why string) {
 	c.event(ctx, why+"; a pause, overrides and drains may be forgotten, so nothing is changed until quell resume")
 }
 
-// saved records that the memory was stored, and stores the mark.
+// markError says that the mark could not be stored. The memory is.
+type markError struct{ err error }
+
+func (e *markError) Error() string { return "storing the mark of this installation: " + e.err.Error() }
+func (e *markError) Unwrap() error { return e.err }
+
+// saved records that the memory was stored, and stores the mark. A mark of which that failed may be stored all the same, so it is written
+// again in any case.
 func (c *core) saved() error {
 	if c.opts.Marker == nil || c.marked == c.mem.Orders {
 		return nil
 	}
 	if err := c.opts.Marker.Write(Mark{MarkFormat, c.opts.Service.Name, c.mem.Orders, c.mem.Owner}); err != nil {
-		return fmt.Errorf("storing the mark of this installation: %w", err)
+		c.marked = unmarked
+		return &markError{err}
 	}
 	c.marked = c.mem.Orders
 	return nil
