@@ -2,6 +2,7 @@ package controller
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,19 +120,20 @@ func (t *totals) read() (now struct {
 	return now
 }
 
-// size is how many instances there are when a plan is carried out: those that start or are ready, the ones that are coming, and what the
-// plan adds and removes.
+// size is how many instances there are when a plan is carried out: those that start or are ready and are not removed, the ones that are
+// coming, and what the plan adds.
 func size(s *quell.Snapshot, plan *quell.Plan) *int {
-	n := s.Coming
+	n, change := s.Coming, quell.GroupChange{}
+	if plan.Group != nil {
+		change = *plan.Group
+	}
 	for i := range s.Instances {
-		if state := s.Instances[i].State; state == quell.Ready || state == quell.Starting {
+		in := &s.Instances[i]
+		if (in.State == quell.Ready || in.State == quell.Starting) && !slices.Contains(change.Remove, in.ID) {
 			n++
 		}
 	}
-	if plan.Group != nil {
-		n += plan.Group.Add - len(plan.Group.Remove)
-	}
-	n = max(0, n)
+	n += change.Add
 	return &n
 }
 

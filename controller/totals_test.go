@@ -109,6 +109,26 @@ func TestPredictionsAreCompared(t *testing.T) {
 	})
 }
 
+// The wanted size counts each instance that stays once: one that is given up did not count before.
+func TestSizeOfAPlan(t *testing.T) {
+	s := &quell.Snapshot{Coming: 1, Instances: []quell.Instance{
+		{ID: "i1", State: quell.Ready}, {ID: "i2", State: quell.Failed}, {ID: "i3", State: quell.Starting}, {ID: "i4", State: quell.Draining},
+	}}
+	for name, tc := range map[string]struct {
+		change *quell.GroupChange
+		want   int
+	}{
+		"nothing changes":             {nil, 3},
+		"a failed one is replaced":    {&quell.GroupChange{Add: 1, Remove: []string{"i2"}}, 4},
+		"one that serves is removed":  {&quell.GroupChange{Remove: []string{"i1"}}, 2},
+		"one that leaves and another": {&quell.GroupChange{Remove: []string{"i3", "i4"}}, 2},
+	} {
+		if got := *size(s, &quell.Plan{Group: tc.change}); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
 // The journal's entries are counted when they are written, and the time shows when that last was.
 func TestJournalIsCounted(t *testing.T) {
 	play(t, nil, func(r *rig) {
