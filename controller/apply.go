@@ -217,13 +217,14 @@ func (c *group) endDrained(ctx context.Context) {
 			return
 		}
 		for _, id := range ids {
-			if _, listed := c.fleet.Ending[id]; listed {
-				c.fleet.Ending[id] = c.now() // it is forgotten when the scaler no longer lists it
+			if _, ends := c.fleet.Ending[id]; !ends {
+				continue // another controller has led since
 			}
-		}
-		for _, id := range running {
-			delete(c.fleet.Ending, id)
-			c.fleet.Stuck[id] = true
+			c.fleet.Ending[id] = c.now() // it is forgotten when the scaler no longer lists it
+			if slices.Contains(running, id) {
+				delete(c.fleet.Ending, id)
+				c.fleet.Stuck[id] = true
+			}
 		}
 		if err != nil {
 			c.failed("apply", err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 )
 
 func TestFailingPartsAreSurvived(t *testing.T) {
@@ -286,6 +287,43 @@ func TestTakingOver(t *testing.T) {
 		r.untouched(func() { r.pass(5 * time.Second) })
 		if s := r.c.Status(); !s.Leading || !s.Paused || s.PausedBy != "bob" {
 			t.Errorf("status %+v", s)
+		}
+	})
+}
+
+// A controller that leads again does not take an instance whose id is used again for the one that it stopped when it led before.
+func TestLeadingAgain(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { three(r); r.opts.Lead = l.ask }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.scaler.set(func(s *fakeScaler) { s.stopTake = 2 * time.Second })
+		again := r.scaler.members[2]
+		r.c.mem.Draining["i3"] = time.Now() // as after a plan
+		r.pass(time.Second)
+		l.set(false, errors.New("held by another"))
+		r.pass(5 * time.Second)
+		if ended := r.scaler.ended(); !slices.Equal(ended, []string{"i3"}) {
+			t.Fatalf("stopped %v", ended)
+		}
+		other := r.opts
+		other.Lead = nil
+		leader, err := New(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leader.Step(context.Background())
+		r.pass(life.MissingWait(r.opts.Service.Sampling))
+		leader.Step(context.Background())
+		r.scaler.set(func(s *fakeScaler) { s.members = append(s.members, again) })
+		leader.Step(context.Background())
+		r.pass(life.EndWait)
+		l.set(true, nil)
+		r.pass(3 * time.Second)
+		if row := r.row("i3"); row.State != quell.Ready || row.Weight == nil || *row.Weight == 0 {
+			t.Errorf("the status shows %+v", row)
+		}
+		if in := r.journal.newest().Instances; slices.ContainsFunc(in, func(in quell.Instance) bool { return in.Stuck }) {
+			t.Errorf("one is stuck: %+v", in)
 		}
 	})
 }

@@ -85,6 +85,7 @@ func (c *leadership) restore(ctx context.Context) error {
 	m.Temporary = m.Temporary.retimed(func(t Term) Term { return t.resumed(c.now()) })
 	m.Cutting = c.mem.Cutting
 	lost := c.remembered(&m, found, err)
+	c.fleet.Begin()
 	c.mem, c.adopt, c.fleet.Forgot = m, true, !found
 	if c.mem.Owner == "" {
 		c.mem.Owner = newOwner()

@@ -59,7 +59,15 @@ type Fleet struct {
 
 // NewFleet returns a group with this memory, at which nobody has looked yet.
 func NewFleet(m *Memory) *Fleet {
-	return &Fleet{Memory: m, Missing: map[string]*Missing{}, Ending: map[string]time.Time{}, Stuck: map[string]bool{}}
+	f := &Fleet{Memory: m}
+	f.Begin()
+	return f
+}
+
+// Begin forgets what was noted for the one who acted before: since then another one may have acted.
+func (f *Fleet) Begin() {
+	f.Missing, f.Ending, f.Stuck, f.gone = map[string]*Missing{}, map[string]time.Time{}, map[string]bool{}, map[string]time.Time{}
+	f.Waits = ""
 }
 
 // Event is something that a person should know.
