@@ -38,7 +38,8 @@ func (c *group) look(ctx context.Context) (view, error) {
 	}
 	c.firstLook(members, states)
 	seen, told := c.fleet.Look(c.now(), members, states, life.Looking{
-		Sampling: c.opts.Service.Sampling, Startup: c.opts.Service.Group.Startup, Listed: c.opts.Listed, Leads: c.leading,
+		Sampling: c.opts.Service.Sampling, Startup: c.opts.Service.Group.Startup, Protected: c.opts.Service.Group.Protected,
+		Listed: c.opts.Listed, Leads: c.leading,
 	})
 	c.tellEvents(ctx, told)
 	c.endedTrainings(ctx)

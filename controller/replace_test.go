@@ -108,6 +108,54 @@ func TestReplacementThatKeepsTheOldOne(t *testing.T) {
 	})
 }
 
+// protect reloads the configuration with instances that are protected from now on.
+func (r *rig) protect(ids ...string) {
+	r.t.Helper()
+	r.opts.Service.Group.Protected = ids
+	if err := r.c.Reload(r.opts.Service, nil, false); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// An instance that is protected while it is being replaced stays, before and after the new one has taken its place. A restart with it
+// protected has the same effect as a reload.
+func TestAReloadProtects(t *testing.T) {
+	play(t, full, func(r *rig) {
+		r.run(3 * time.Second)
+		r.scaler.set(func(s *fakeScaler) { s.slow = true })
+		r.do(replaceFirst)
+		r.pass(2 * time.Second)
+		r.protect("i1")
+		r.scaler.state("i3", quell.Ready)
+		r.pass(5 * time.Second)
+		r.wantEvent("replacement of i1 is called off: i1 is protected")
+		r.wantWeights(map[string]float64{"i1": .5, "i2": .5})
+		r.wantIDs("i1", "i2")
+	})
+	for name, protect := range map[string]func(*rig){
+		"reload":  func(r *rig) { r.protect("i1") },
+		"restart": func(r *rig) { r.opts.Service.Group.Protected = []string{"i1"}; r.restart(); r.run(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, nil, func(r *rig) {
+				r.run(3 * time.Second)
+				r.balancer.set(func(b *fakeBalancer) { b.inFlight["i1"] = 1 })
+				r.do(replaceFirst)
+				r.pass(4 * time.Second)
+				r.wantDraining("i1")
+				protect(r)
+				r.pass(patience) // longer than balancer.drain
+				if ended := r.scaler.ended(); slices.Contains(ended, "i1") {
+					t.Errorf("stopped %v", ended)
+				}
+				if b, _ := r.balancer.backend("i1"); b.Draining || b.Weight == 0 {
+					t.Errorf("the balancer has %+v", b)
+				}
+			})
+		})
+	}
+}
+
 func TestReplacementThatIsNamedLater(t *testing.T) {
 	play(t, full, func(r *rig) {
 		r.run(3 * time.Second)

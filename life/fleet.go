@@ -132,10 +132,11 @@ func (v *View) Holds(id string) bool {
 
 // Looking is what a look depends on.
 type Looking struct {
-	Sampling time.Duration
-	Startup  time.Duration // how long ordered instances may take to be listed
-	Listed   bool          // a person wrote the scaler's list, so it is not wrong
-	Leads    bool          // the one who looks ordered the instances, and gives up waiting for them
+	Sampling  time.Duration
+	Startup   time.Duration // how long ordered instances may take to be listed
+	Protected []string      // ids of instances that are never removed
+	Listed    bool          // a person wrote the scaler's list, so it is not wrong
+	Leads     bool          // the one who looks ordered the instances, and gives up waiting for them
 }
 
 // EndWait limits one attempt to stop instances, and the time in which instances are gone from the scaler's list after they were stopped. It
@@ -157,6 +158,7 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	if !how.Listed {
 		f.keepMissing(now, &v, &told)
 	}
+	f.protect(how.Protected)
 	f.noteGone(now, &v)
 	f.Members = v.Members
 	f.takeInventory(now, &v, how, &told)
@@ -177,6 +179,20 @@ func (f *Fleet) findLingering(now time.Time, members []quell.Member, told *event
 	}
 }
 
+// protect keeps instances that a plan removed before they were protected, unless the scaler is ending them already. A drain that the
+// balancer has of them is of such a plan: they are noted as if they had been gone.
+func (f *Fleet) protect(ids []string) {
+	for _, id := range ids {
+		if _, ending := f.Ending[id]; ending {
+			continue
+		}
+		delete(f.Draining, id)
+		if _, noted := f.gone[id]; !noted {
+			f.gone[id] = time.Time{}
+		}
+	}
+}
+
 // takeInventory compares the scaler's list with its previous list and with the orders. It reports orders that produced no instance.
 func (f *Fleet) takeInventory(now time.Time, v *View, how Looking, told *events) {
 	list := f.Inventory
@@ -193,12 +209,12 @@ func (f *Fleet) takeInventory(now time.Time, v *View, how Looking, told *events)
 			told.note("%s", text)
 		}
 	}
-	f.count(v)
+	v.count(f.Memory)
 }
 
 // count updates in a view which instances are ordered and which will replace others.
-func (f *Fleet) count(v *View) {
-	v.Coming, v.MayCome, v.Places = f.Inventory.Coming(), f.Inventory.MayCome(), f.places()
+func (v *View) count(m *Memory) {
+	v.Coming, v.MayCome, v.Places = m.Inventory.Coming(), m.Inventory.MayCome(), m.places()
 }
 
 // Remove makes an instance drain. It returns false if it drains already.
@@ -211,7 +227,7 @@ func (f *Fleet) Remove(now time.Time, id string) (began bool) {
 }
 
 // Follow lists the steps that give a group its shares, and forgets instances that are gone. It continues drains that an earlier process
-// began but could not store, except of instances that were gone. limit has the same meaning as in Instance.Next.
+// began but could not store, except of instances that were gone or are protected. limit has the same meaning as in Instance.Next.
 func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[string]float64, limit time.Duration, steps *Steps) {
 	for i := range group {
 		in := &group[i]

@@ -13,7 +13,7 @@ import (
 // policy feels: if it decides by probes.
 func RulesOf(service *quell.Service, feels bool, probed func(id string) bool) *Replacing {
 	return &Replacing{Startup: service.Group.Startup, SlowStart: service.Guard.SlowStart, Patience: Patience(service),
-		Probed: func(id string) bool { return !feels || probed(id) }, Bound: service.Group.Max}
+		Probed: func(id string) bool { return !feels || probed(id) }, Bound: service.Group.Max, Protected: service.Group.Protected}
 }
 
 // Replace makes the next step of the present replacement. There is only one at a time, so that the group has at most one instance more than
@@ -47,7 +47,7 @@ func (f *Fleet) Replace(now time.Time, v *View, rules *Replacing) (turn Turn, r 
 	}
 	r = *first
 	f.Replacing = slices.Clone(f.Replacing[1:])
-	f.count(v)
+	v.count(f.Memory)
 	return turn, r, text
 }
 

@@ -40,7 +40,8 @@ type Replacing struct {
 	SlowStart time.Duration // its age before it takes a full share
 	Patience  time.Duration // how long a ready new instance waits for its first probe
 	Probed    func(id string) bool
-	Bound     int // largest size of the group
+	Bound     int      // largest size of the group
+	Protected []string // ids of instances that are never replaced
 }
 
 // Patience returns how long a new instance waits for its first probe: as long as a reading may be old.
@@ -71,6 +72,8 @@ func (r *Replacement) Next(now time.Time, group []Instance, coming bool, rules *
 		return Over, r.Old + " has failed"
 	case old.Leaving:
 		return CallOff, r.Old + " is removed without a replacement"
+	case slices.Contains(rules.Protected, r.Old):
+		return CallOff, r.Old + " is protected"
 	case old.Held != nil:
 		return CallOff, r.Old + " is held by " + old.Held.By
 	case fresh != nil && fresh.Held != nil:

@@ -98,6 +98,17 @@ func TestSlowStartDelaysATakeover(t *testing.T) {
 	}
 }
 
+// An instance that is protected while it is being replaced stays.
+func TestAProtectedInstanceIsNotReplaced(t *testing.T) {
+	protected := rules
+	protected.Protected = []string{"old"}
+	for _, r := range []Replacement{{Old: "old"}, {Old: "old", New: "new", Tries: 1, Ordered: epoch.Add(-20 * time.Second)}} {
+		if turn, why := r.Next(epoch, pair(), false, &protected); turn != CallOff || why != "old is protected" {
+			t.Errorf("%+v: turn %d (%q)", r, turn, why)
+		}
+	}
+}
+
 // If the new instance is not ready for a moment, its waiting time starts again.
 func TestReadyWithoutABreak(t *testing.T) {
 	never := rules
