@@ -270,17 +270,18 @@ func (m *memory) authorizeFor(now time.Time, cmd bus.Command) {
 		policy.Trust{Level: cmd.Level, ByHand: cmd.By, Doubt: m.State.Trust.Doubt}}
 }
 
-// lent decides with the authority that is in force for a time. What the policy has earned is in the state before and after. If a change is
-// taken back, the temporary authority ends, and what that costs the policy stays.
+// lent decides with the authority that is in force for a time. What the policy has earned is in the state before and after; another policy
+// has earned nothing. If a change is taken back, the temporary authority ends, and what that costs the policy stays.
 func (m *memory) lent(s policy.State, decide func(policy.State) (quell.Plan, policy.State)) (quell.Plan, policy.State) {
 	t := m.Temporary.Authority
 	if t == nil {
 		return decide(s)
 	}
-	own := s.Trust
-	s.Trust = t.Trust
+	earned := s.Trust
+	s.Trust, s.Earned = t.Trust, &earned
 	plan, next := decide(s)
-	if next.Trust.ByHand == "" {
+	own := *next.Earned
+	if next.Earned = nil; next.Trust.ByHand == "" {
 		m.Temporary.Authority = nil
 		next.Trust.Harms += own.Harms
 		return plan, next

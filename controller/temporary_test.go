@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/internal/wallclock"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/table"
 )
 
 func (r *rig) overrideFor(id string, weight float64, d time.Duration) {
@@ -354,6 +356,50 @@ func TestATemporaryAuthorityEndsTheWatching(t *testing.T) {
 	})
 	if after.Trust.Harms != 3 || m.Temporary.Authority != nil {
 		t.Errorf("after a change was taken back: %+v", after.Trust)
+	}
+}
+
+// What resets a policy's authority resets what it has earned, too, while a person has set another authority for a time.
+func TestATemporaryAuthorityEarnsNothingForAnotherPolicy(t *testing.T) {
+	earned := policy.Trust{Level: quell.Full, Good: 3}
+	engine := func(name string, learns bool) *policy.Engine {
+		service := testService()
+		service.Policy.Name = name
+		compile := table.All.NewEngine
+		if learns {
+			compile = table.All.NewLearningEngine
+		}
+		e, err := compile(service, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for name, tc := range map[string]struct {
+		engine *policy.Engine
+		before string // the policy that decided before
+		byHand string
+		want   policy.Trust
+	}{
+		"the same policy":                   {engine("static", false), "static", "", earned},
+		"another policy":                    {engine("static", false), "lsf", "", policy.Trust{}},
+		"another policy, and a lasting one": {engine("static", false), "lsf", "ben", policy.Trust{Level: quell.Full, ByHand: "ben"}},
+		"its models lack something":         {engine("prima", true), "prima", "", policy.Trust{Level: quell.AuthorityAdvise}},
+	} {
+		own := earned
+		own.ByHand = tc.byHand
+		m := memory{State: policy.State{Policy: tc.before, Trust: own}}
+		m.authorizeFor(time.Unix(0, 0), bus.Command{Level: quell.AuthorityStep, By: "ann", ForS: 60})
+		_, after := m.lent(m.State, func(s policy.State) (quell.Plan, policy.State) {
+			return tc.engine.Decide(&quell.Snapshot{At: time.Unix(1, 0)}, s)
+		})
+		got := after.Trust
+		if got.Measure = nil; !reflect.DeepEqual(got, tc.want) || after.Earned != nil {
+			t.Errorf("%s: afterwards it has %+v, want %+v", name, got, tc.want)
+		}
+		if lent := m.Temporary.Authority.Trust; lent.Level != quell.AuthorityStep || lent.ByHand != "ann" {
+			t.Errorf("%s: for a time it has %+v", name, lent)
+		}
 	}
 }
 

@@ -26,27 +26,28 @@ func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 // decideApart makes a plan from a snapshot in which own work is told apart from requests. Models learn from teaches.
 func (e *Engine) decideApart(s, teaches *quell.Snapshot, prev State) (quell.Plan, State) {
 	if prev.Policy != e.service.Policy.Name && prev.Policy != "" && prev.Policy != e.plain { // that one decides while too little is known
-		prev.Trust = prev.Trust.setByHand()
+		prev.retrust(Trust.setByHand)
 	}
 	if e.learning == nil {
 		return e.decide(s, prev)
 	}
 	learned, renewed := e.learn(teaches, prev.Learned)
 	if renewed {
-		prev.Trust = prev.Trust.setByHand()
+		prev.retrust(Trust.setByHand)
 	}
 	if prev.Trust.Level == "" {
 		prev.Trust.Level = e.learning.atFirst()
 	}
 	now, lacks := e.inForce(learned)
-	before := prev.Trust
+	before := prev
 	if lacks != nil {
 		prev.Trust = Trust{} // equal weights need none
 	}
 	plan, st := now.decide(s, prev)
 	st.Learned = learned
 	if lacks != nil {
-		st.Trust, plan.Authority = before.unproven(), quell.AuthorityAdvise
+		before.retrust(Trust.unproven)
+		st.Trust, st.Earned, plan.Authority = before.Trust, before.Earned, quell.AuthorityAdvise
 	}
 	if renewed {
 		AddReason(&plan, "learning_anew", "", "the trained models have changed: learning begins again from their rows")

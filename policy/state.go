@@ -40,6 +40,8 @@ type State struct {
 	Learned *model.Learner `json:"learned,omitempty"` // models that were learned in place
 	Trust   Trust          `json:"trust,omitzero"`    // how far plans may go
 
+	Earned *Trust `json:"-"` // what Trust would be if a person had not set another one for a time; nil: nobody has
+
 	Unread error `json:"-"` // why what was learned could not be read; nil: it could, or nothing was
 }
 
@@ -65,7 +67,7 @@ func (s State) Wanted(plan *quell.Plan) map[string]float64 {
 // is dropped and the handover of shares begins.
 func (s State) carried(policy string) State {
 	if s.Policy != policy {
-		return State{Policy: policy, HandingOver: s.Policy != "", Learned: s.Learned, Trust: s.Trust}
+		return State{Policy: policy, HandingOver: s.Policy != "", Learned: s.Learned, Trust: s.Trust, Earned: s.Earned}
 	}
 	s.Instances = nil
 	return s

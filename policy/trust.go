@@ -95,6 +95,13 @@ func (t Trust) unproven() Trust {
 	return t
 }
 
+// retrust changes the trust, and what is earned under another one.
+func (s *State) retrust(change func(Trust) Trust) {
+	if s.Trust = change(s.Trust); s.Earned != nil {
+		s.Earned = new(change(*s.Earned))
+	}
+}
+
 // level returns the level, full if none is set.
 func (t Trust) level() quell.Authority { return cmp.Or(t.Level, quell.Full) }
 
