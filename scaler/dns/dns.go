@@ -48,6 +48,7 @@ type Driver struct {
 	opts   Options
 	mu     sync.Mutex
 	listed map[string]time.Time // when an id was listed first; zero if that was in the first answer
+	ids    map[endpoint]string  // of those that are listed
 	last   []quell.Member       // the last complete list; nil: there was none yet
 	failed error                // why that is not from the last look
 }
@@ -177,8 +178,8 @@ func (d *Driver) service(ctx context.Context, name string) (found []endpoint, er
 	return found, nil
 }
 
-// members gives each address an id: the host of a record of type SRV, else the address; with the port where one host has several. The
-// caller holds the lock.
+// members gives each address an id: the host of a record of type SRV, else the address; with the port where one host has several. One that
+// is listed already keeps its id, whether or not its host has others by now. The caller holds the lock.
 func (d *Driver) members(found []endpoint) []quell.Member {
 	slices.SortFunc(found, func(a, b endpoint) int {
 		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.host, b.host))
@@ -188,14 +189,18 @@ func (d *Driver) members(found []endpoint) []quell.Member {
 	for _, e := range found {
 		hosts[e.name()]++
 	}
-	known := d.listed
-	d.listed = map[string]time.Time{}
+	known, ids := d.listed, d.ids
+	d.listed, d.ids = map[string]time.Time{}, map[endpoint]string{}
 	members := make([]quell.Member, 0, len(found))
 	for _, e := range found {
-		m := quell.Member{ID: e.name(), Address: e.at.String(), State: quell.Ready}
-		if hosts[m.ID] > 1 {
-			m.ID = fmt.Sprintf("%s:%d", m.ID, e.at.Port())
+		m := quell.Member{ID: ids[e], Address: e.at.String(), State: quell.Ready}
+		if m.ID == "" {
+			m.ID = e.name()
+			if hosts[m.ID] > 1 {
+				m.ID = fmt.Sprintf("%s:%d", m.ID, e.at.Port())
+			}
 		}
+		d.ids[e] = m.ID
 		if d.opts.Probe > 0 {
 			m.Probe = netip.AddrPortFrom(e.at.Addr(), uint16(d.opts.Probe)).String()
 		}

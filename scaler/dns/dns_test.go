@@ -122,6 +122,33 @@ func TestStarted(t *testing.T) {
 	}
 }
 
+// An instance keeps its id when another one appears on its host, or leaves it.
+func TestAnInstanceKeepsItsID(t *testing.T) {
+	const name = "_http._tcp.web"
+	z := zone{hosts: map[string][]string{"node1": {"10.0.0.1"}}, services: map[string][]net.SRV{}}
+	for _, c := range []struct {
+		ports [][]uint16
+		want  []string // after each look
+	}{
+		{[][]uint16{{8080}, {8080, 8081}, {8081}}, []string{"node1=10.0.0.1:8080",
+			"node1=10.0.0.1:8080 node1:8081=10.0.0.1:8081", "node1:8081=10.0.0.1:8081"}},
+		{[][]uint16{{8080, 8081}, {8080}, {8082}}, []string{"node1:8080=10.0.0.1:8080 node1:8081=10.0.0.1:8081",
+			"node1:8080=10.0.0.1:8080", "node1=10.0.0.1:8082"}},
+	} {
+		d := New(Options{Names: []string{name}, Lookup: z})
+		for i, ports := range c.ports {
+			z.services[name] = nil
+			for _, port := range ports {
+				z.services[name] = append(z.services[name], net.SRV{Target: "node1.", Port: port})
+			}
+			members, err := d.Members(t.Context())
+			if got := text(members); err != nil || got != c.want[i] {
+				t.Errorf("ports %v: %q (%v), want %q", ports, got, err, c.want[i])
+			}
+		}
+	}
+}
+
 func TestNothingIsStartedOrStopped(t *testing.T) {
 	d := New(Options{Names: []string{"web:80"}, Lookup: zone{hosts: map[string][]string{"web": {"10.0.0.1"}}}})
 	if _, err := d.Members(t.Context()); err != nil {
