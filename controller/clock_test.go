@@ -108,3 +108,26 @@ func TestARestartAfterTheClockWasSetBack(t *testing.T) {
 		r.wantIDs("i1", "i2")
 	})
 }
+
+// The clock is set after a restart while an instance starts. It may take as long as before.
+func TestTheClockIsSetAfterARestart(t *testing.T) {
+	var clock *wallclock.Clock
+	play(t, func(r *rig) {
+		clock = wallclock.New()
+		r.opts.Now = clock.Now
+		r.scaler.add()
+		r.scaler.add()
+		r.scaler.slow = true
+		r.scaler.add()
+	}, func(r *rig) {
+		r.run(10 * time.Second)
+		r.restart()
+		r.run(2 * time.Second)
+		clock.Set(time.Hour)
+		r.pass(5 * time.Second)
+		r.wantIDs("i1", "i2", "i3")
+		if row := r.row("i3"); row.State != quell.Starting {
+			t.Errorf("the status shows %+v", row)
+		}
+	})
+}

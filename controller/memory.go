@@ -71,17 +71,20 @@ func (c *leadership) restore(ctx context.Context) error {
 			c.log.Warn("what was learned about the service cannot be read: it is learned again", "error", lost)
 		}
 	}
+	on := func(at time.Time) time.Time { return anchored(at, c.now()) }
 	draining := make(map[string]time.Time, len(m.Draining))
 	for id, since := range m.Draining {
-		draining[id] = anchored(since, c.now())
+		draining[id] = on(since)
 	}
 	m.Draining = draining
-	m.Inventory.Anchor(func(at time.Time) time.Time { return anchored(at, c.now()) })
+	m.Inventory.Anchor(on)
+	m.State.Anchor(on)
+	m.Fast.Anchor(on)
 	for i := range m.Replacing {
 		r := &m.Replacing[i]
-		r.Ordered, r.Ready = anchored(r.Ordered, c.now()), time.Time{}
+		r.Ordered, r.Ready = on(r.Ordered), time.Time{}
 	}
-	m.Replaced = anchored(m.Replaced, c.now())
+	m.Replaced = on(m.Replaced)
 	m.Temporary = m.Temporary.retimed(func(t Term) Term { return t.resumed(c.now()) })
 	m.Cutting = c.mem.Cutting
 	lost := c.remembered(&m, found, err)

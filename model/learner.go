@@ -122,7 +122,7 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 			continue
 		}
 		var news map[quell.Resource]seenBy
-		if !again || o.At.After(last) {
+		if !again || !o.At.Equal(last) { // an earlier one is of a clock that was set back
 			news = l.windowsOf(o, alone, crowds)
 		}
 		t := cmp.Or(in.Type, AnyType)

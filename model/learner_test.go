@@ -311,6 +311,12 @@ func TestLearnerIsAValue(t *testing.T) {
 	if again := a.Learn(s, learnedSLO); !reflect.DeepEqual(again.Seen, a.Seen) {
 		t.Error("an observation is used twice")
 	}
+	for i := range s.Instances { // the clock is set back
+		s.Instances[i].Observation.At = s.Instances[i].Observation.At.Add(-time.Hour)
+	}
+	if next := a.Learn(s, learnedSLO); reflect.DeepEqual(next.Seen, a.Seen) {
+		t.Error("after the clock was set back nothing is learned")
+	}
 }
 
 func TestLearnerIsBounded(t *testing.T) {

@@ -55,7 +55,7 @@ func findOwnWork(s *quell.Snapshot, before requestCosts, learned func(quell.Reso
 				continue
 			}
 			now := before[u.in.ID][r]
-			if u.in.Observation.At.After(now.At) {
+			if !u.in.Observation.At.Equal(now.At) { // an earlier one is of a clock that was set back
 				others, known := peers(list, i)
 				now = now.after(&u, others, known, learned(r, u.in.Type))
 			}

@@ -56,6 +56,17 @@ func TestFindOwnWork(t *testing.T) {
 	}
 }
 
+// A window counts once. One that is earlier than the last one is of a clock that was set back, and counts.
+func TestCostsAfterTheClockWasSetBack(t *testing.T) {
+	var costs requestCosts
+	for i, k := range []int{360, 361, 361, 1, 2} {
+		_, costs = findOwnWork(ownWindow(k, []float64{0.3}, []float64{30}), costs, func(quell.Resource, string) float64 { return 0 })
+		if got, want := costs["i1"][quell.Network].N, []int{1, 2, 2, 3, 4}[i]; got != want {
+			t.Errorf("after window %d: %d counted, want %d", k, got, want)
+		}
+	}
+}
+
 // Machines of different sizes use different parts of themselves for one request; that is no work of their own.
 func TestUnequalMachinesHaveNoOwnWork(t *testing.T) {
 	var costs requestCosts

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -97,6 +98,21 @@ func RememberedOf[M any](g *Group) {
 
 // MemoryOf returns the copy that RememberedOf gave a member: what the policy remembers of it. Without that call it panics.
 func MemoryOf[M any](m *Member) *M { return m.mem.Memory.(*M) }
+
+// Anchor converts the times in a state that was just read by which waits are judged to the present clock, with the given function.
+func (s *State) Anchor(on func(time.Time) time.Time) {
+	for _, in := range s.Instances {
+		times := []*time.Time{in.StartingSince, in.SeverityAt}
+		for _, f := range in.Of {
+			times = append(times, f.SeverityAt)
+		}
+		for _, at := range times {
+			if at != nil {
+				*at = on(*at)
+			}
+		}
+	}
+}
 
 // Consecutive counts how often a condition held in a row: it returns one more than counter while it holds, else 0.
 func Consecutive(counter int, holds bool) int {
