@@ -175,6 +175,10 @@ const CounterProgress = "progress"
 // window for programs that report seldom.
 const CounterProgressSpan = "progress_s"
 
+// CounterUnserved is a key of Observation.Counters in the readings of a balancer: requests per second for which it had no instance. They
+// are in no instance's figures, so each reading of a window has the same value.
+const CounterUnserved = "unserved"
+
 // Keys of Observation.Counters of a machine whose use costs credits.
 const (
 	CounterProcessors  = "processors"        // in use, all together
@@ -251,7 +255,8 @@ type Snapshot struct {
 	Service     string       `json:"service,omitempty"`
 	Host        string       `json:"host,omitempty"`         // set instead of Service if the snapshot is of a host
 	Machine     *Observation `json:"machine,omitempty"`      // of the whole host
-	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service
+	ArrivalRate *float64     `json:"arrival_rate,omitempty"` // requests per second offered to the service's instances
+	Unserved    float64      `json:"unserved,omitempty"`     // requests per second for which balancers had no instance
 	Scheduling  Scheduling   `json:"scheduling,omitempty"`   // the rule of the balancer; absent: unknown
 	IdleFirst   bool         `json:"idle_first,omitempty"`   // the balancer says that it sends a request to an idle instance whatever its weight
 	Coming      int          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet

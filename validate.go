@@ -46,6 +46,7 @@ func (s *Snapshot) Validate() error {
 		p.in("machine", func() { s.Machine.check(&p) })
 	}
 	p.optional("arrival_rate", s.ArrivalRate, maxRate)
+	p.number("unserved", s.Unserved, maxRate)
 	p.number("coming", float64(s.Coming), maxRate)
 	p.number("may_come", float64(s.MayCome), maxRate)
 	seen := make(map[string]bool, len(s.Instances))

@@ -2,11 +2,7 @@
 // because of what. Pure: times are arguments, and a ledger is a value that the controller stores.
 package budget
 
-import (
-	"time"
-
-	"github.com/quellhq/quell"
-)
+import "github.com/quellhq/quell"
 
 // Cause is what made a service miss its objective.
 type Cause string
@@ -24,14 +20,15 @@ const (
 // Causes lists all causes.
 var Causes = []Cause{Neighbours, OwnLoad, OwnWork, Failures, Releases, Unknown}
 
-// leastSample is how many response times of a period an instance needs to be judged by them.
+// leastSample is how many response times of a period an instance needs to be judged by them, and how many requests if too many of them
+// fail.
 const leastSample = 10
 
 // Verdict says how a period went.
 type Verdict struct {
 	Judged     bool    // enough response times were measured
 	Unmeasured bool    // there were requests, and nothing measures the objective's statistic
-	Requests   float64 // of the judged instances
+	Requests   float64 // of the judged instances; if the service was down, all that arrived
 	Over       float64 // of those, to instances that missed the objective
 	Misses     []Miss  // the instances that missed it, in the order of the snapshot
 	Down       bool    // requests arrived, and no instance was ready
@@ -40,7 +37,7 @@ type Verdict struct {
 // Miss is an instance that missed the objective in a period.
 type Miss struct {
 	Instance *quell.Instance
-	Times    float64 // its response time, as a multiple of the threshold
+	Times    float64 // its response time, as a multiple of the threshold; 0: not known, as if all its requests failed
 	Requests float64
 	Failing  bool // too many of its requests failed
 }
@@ -55,11 +52,14 @@ func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
 		}
 		ready++
 		o := in.Observation
-		if o == nil || o.LatencyMS == nil || !fresh(service, s.At, o) || o.LatencyMS.N < leastSample {
+		if o == nil {
 			continue
 		}
-		n := float64(o.LatencyMS.N)
 		failing := service.Guard.ErrorRate > 0 && o.ErrorRate != nil && *o.ErrorRate > service.Guard.ErrorRate
+		n := requests(o, failing)
+		if n < leastSample {
+			continue
+		}
 		ms, has := o.LatencyMS.Of(service.SLO.Metric)
 		seen++
 		if !has && !failing {
@@ -72,14 +72,32 @@ func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
 			v.Misses = append(v.Misses, Miss{in, times, n, failing})
 		}
 	}
-	v.Down = ready == 0 && len(s.Instances) > 0 && s.ArrivalRate != nil && *s.ArrivalRate > 0
+	if ready == 0 && len(s.Instances) > 0 {
+		v.Requests = offered(s) * service.Sampling.Seconds()
+		v.Down = v.Requests > 0
+	}
 	v.Judged, v.Unmeasured = measured > 0 || v.Down, seen > 0 && measured == 0
 	return v
 }
 
-// fresh returns whether an observation is of the last period, give or take one.
-func fresh(service *quell.Service, at time.Time, o *quell.Observation) bool {
-	return at.Sub(o.At) < 2*service.Sampling
+// offered returns how many requests per second arrived, whether or not there was an instance for them.
+func offered(s *quell.Snapshot) float64 {
+	if s.ArrivalRate == nil {
+		return s.Unserved
+	}
+	return *s.ArrivalRate + s.Unserved
+}
+
+// requests returns how many requests of its window an instance is judged by: those that have a response time. Of a failing instance all
+// count, because a failed request has none.
+func requests(o *quell.Observation, failing bool) (n float64) {
+	if o.LatencyMS != nil {
+		n = float64(o.LatencyMS.N)
+	}
+	if failing && o.RequestRate != nil {
+		n = max(n, *o.RequestRate*o.WindowS)
+	}
+	return n
 }
 
 // Missed returns the part of a judged period that was missed: of its time, all or nothing; of its requests, those to instances that missed.

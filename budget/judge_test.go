@@ -28,8 +28,14 @@ func TestJudge(t *testing.T) {
 	rate, failed := 50.0, 0.5
 	broken := answering("b", 100, 20)
 	broken.Observation.ErrorRate = &failed
-	stale := answering("b", 100, 200)
-	stale.Observation.At = start.Add(-time.Minute)
+	silent := answering("b", 100, 200)
+	silent.Observation.At = start.Add(-time.Minute)
+	dead := func(rate float64) quell.Instance { // all its requests fail, so it has no response times
+		o := &quell.Observation{At: start, WindowS: 10, RequestRate: &rate, ErrorRate: new(1.0)}
+		return quell.Instance{ID: "b", State: quell.Ready, Observation: o}
+	}
+	half := answering("b", 5, 20)
+	half.Observation.WindowS, half.Observation.RequestRate, half.Observation.ErrorRate = 10, new(1.0), &failed
 	held := answering("b", 100, 200)
 	held.Held = &quell.Held{By: "ann"}
 	blind := answering("a", 100, 0)
@@ -43,7 +49,11 @@ func TestJudge(t *testing.T) {
 		"the worst counts":               {[]quell.Instance{answering("a", 300, 20), answering("b", 100, 81)}, true, 1, 0.25},
 		"one instance":                   {[]quell.Instance{answering("a", 100, 81)}, true, 1, 1},
 		"failing requests":               {[]quell.Instance{answering("a", 100, 20), broken}, true, 1, 0.5},
-		"an old reading says nothing":    {[]quell.Instance{answering("a", 100, 20), stale}, true, 0, 0},
+		"all requests fail":              {[]quell.Instance{answering("a", 100, 20), dead(30)}, true, 1, 0.75},
+		"those of the only instance":     {[]quell.Instance{dead(30)}, true, 1, 1},
+		"half of few requests":           {[]quell.Instance{answering("a", 30, 20), half}, true, 1, 0.25},
+		"a few requests fail":            {[]quell.Instance{answering("a", 100, 20), dead(0.9)}, true, 0, 0},
+		"its agent is silent":            {[]quell.Instance{answering("a", 100, 20), silent}, true, 1, 0.5},
 		"a held instance does not count": {[]quell.Instance{answering("a", 100, 20), held}, true, 0, 0},
 		"few requests":                   {[]quell.Instance{answering("a", 9, 200)}, false, 0, 0},
 		"no such metric":                 {[]quell.Instance{blind}, false, 0, 0},
@@ -57,6 +67,29 @@ func TestJudge(t *testing.T) {
 		}
 		if v.Unmeasured != (name == "no such metric") {
 			t.Errorf("%s: unmeasured %t", name, v.Unmeasured)
+		}
+	}
+}
+
+// Without a ready instance all requests are missed: those that the balancer sent to instances that fail, and those that it refused itself.
+func TestNobodyIsReady(t *testing.T) {
+	rate, none := 50.0, 0.0
+	for name, c := range map[string]struct {
+		arrival        *float64
+		unserved, want float64 // want is how many requests are missed
+	}{
+		"sent to somebody":    {&rate, 0, 500},
+		"refused":             {&none, 20, 200},
+		"both":                {&rate, 20, 700},
+		"no instance reports": {nil, 20, 200},
+		"no requests":         {&none, 0, 0},
+		"nobody reports":      {nil, 0, 0},
+	} {
+		s := &quell.Snapshot{At: start, ArrivalRate: c.arrival, Unserved: c.unserved, Instances: []quell.Instance{{ID: "a", State: quell.Failed}}}
+		v := Judge(testService(), s)
+		missed := c.want > 0
+		if v.Down != missed || v.Judged != missed || v.Requests != c.want || missed != (v.Missed(quell.OfRequests) == 1) {
+			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }

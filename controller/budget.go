@@ -30,7 +30,7 @@ func (c *deciding) exclude(s *quell.Snapshot) {
 func (c *board) account(ctx context.Context, s *quell.Snapshot, plan *quell.Plan) {
 	slo := c.opts.Service.SLO
 	v := budget.Judge(&c.opts.Service, s)
-	c.totals.judged(&v, s, c.opts.Service.Sampling)
+	c.totals.judged(&v, c.opts.Service.Sampling)
 	if !c.leading {
 		return
 	}
@@ -54,9 +54,6 @@ func (c *board) account(ctx context.Context, s *quell.Snapshot, plan *quell.Plan
 		p.Judged = c.opts.Service.Sampling.Seconds()
 		if slo.Of == quell.OfRequests {
 			p.Judged = v.Requests
-			if v.Down {
-				p.Judged = *s.ArrivalRate * c.opts.Service.Sampling.Seconds()
-			}
 		}
 		p.Missed = v.Causes(slo.Of, s, plan, len(c.mem.Replacing) > 0)
 		for cause := range p.Missed {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/bus"
 )
 
@@ -97,6 +98,66 @@ func TestNothingMeasuresTheObjective(t *testing.T) {
 		r.alertTalk(2, slow)
 		if b := r.c.Status().Budget; b.Missed == 0 || b.Blind != 0 {
 			t.Errorf("when it is measured again: %+v", b)
+		}
+	})
+}
+
+// Requests that fail have no response times. They are missed all the same, in the budget and in the totals.
+func TestAllRequestsFail(t *testing.T) {
+	played(t, func(r *rig) {
+		r.alertTalk(3, well)
+		before := r.scrape()
+		r.alertTalk(10, func(r *rig, now time.Time) {
+			reading := balancerReading(r.t, "i1", "east")
+			reading.Requests, reading.Errors, reading.LatencyHDR = 20, 20, nil
+			reading.Observation.RequestRate, reading.Observation.ErrorRate = at(20), at(1)
+			r.c.Observe(reading, now)
+		})
+		if b := r.c.Status().Budget; b.Missed < 9 || b.By[budget.Failures] != b.Missed {
+			t.Errorf("%+v", b)
+		}
+		after := r.scrape()
+		for _, series := range []string{"quell_objective_missed_seconds_total", "quell_objective_missed_requests_total"} {
+			if series += `{service="shop"}`; after[series]-before[series] < 9 {
+				t.Errorf("%s rose by %g", series, after[series]-before[series])
+			}
+		}
+	})
+}
+
+// While the agents are silent, what the balancer measures is counted.
+func TestSilentAgentsHideNothing(t *testing.T) {
+	played(t, func(r *rig) {
+		r.alertTalk(1, well)
+		r.alertTalk(10, func(r *rig, now time.Time) { r.c.Observe(balancerReading(r.t, "i1", "east", manyTimes(160)...), now) })
+		if b := r.c.Status().Budget; b.Missed < 9 || b.Missed > 10 || b.Blind > 0 {
+			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// If no instance is ready and the balancer refuses the requests itself, they are in no instance's figures, and missed. Without requests
+// nothing is missed.
+func TestTheBalancerRefusesAllRequests(t *testing.T) {
+	played(t, func(r *rig) {
+		r.alertTalk(3, well)
+		r.balancer.set(func(b *fakeBalancer) { b.sick = map[string]bool{"i1": true, "i2": true} })
+		refused := func(rate float64) func(*rig, time.Time) {
+			return func(r *rig, now time.Time) {
+				for _, id := range []string{"i1", "i2"} {
+					reading := balancerReading(r.t, id, "east")
+					reading.Observation.Counters = map[string]float64{quell.CounterUnserved: rate}
+					r.c.Observe(reading, now)
+				}
+			}
+		}
+		r.alertTalk(5, refused(0))
+		if b := r.c.Status().Budget; b.Missed > 0 {
+			t.Errorf("without requests: %+v", b)
+		}
+		r.alertTalk(10, refused(20))
+		if b := r.c.Status().Budget; b.Missed < 9 || b.By[budget.Failures] != b.Missed {
+			t.Errorf("%+v", b)
 		}
 	})
 }

@@ -235,6 +235,7 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	maps.DeleteFunc(g.readings, func(id string, _ []life.Received) bool { return !alive[id] && !g.listed[id] })
 	s.Coming, s.MayCome = v.Coming, v.MayCome
 	s.ArrivalRate = life.Arrivals(now, g.service.Sampling, g.readings)
+	s.Unserved = life.Unserved(now, g.service.Sampling, g.readings)
 	for id, from := range g.readings {
 		if alive[id] {
 			continue

@@ -57,14 +57,11 @@ func (t *totals) predicted(before []InstanceStatus, s *quell.Snapshot, metric qu
 const leastCompared = 10
 
 // judged adds a period that was compared with the objective.
-func (t *totals) judged(v *budget.Verdict, s *quell.Snapshot, period time.Duration) {
+func (t *totals) judged(v *budget.Verdict, period time.Duration) {
 	if !v.Judged {
 		return
 	}
 	now := amount{period.Seconds(), v.Requests}
-	if v.Down {
-		now.requests = *s.ArrivalRate * period.Seconds()
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.of.seconds += now.seconds

@@ -108,9 +108,9 @@ func Merge(now, last time.Time, readings []Received, all *Durations) (o *quell.O
 	return o, damaged
 }
 
-// takeOwn adds the response times that a service measured itself. Old ones are left out, and damaged ones.
+// takeOwn adds the response times that a service measured itself. Old figures are left out, and damaged response times.
 func takeOwn(now time.Time, o *quell.Observation, agent *Received, last time.Time, all *Durations) *DamagedError {
-	if o.LatencyMS != nil && now.Sub(agent.At).Seconds() > 2*o.WindowS {
+	if now.Sub(agent.At).Seconds() > 2*o.WindowS {
 		o.LatencyMS, o.RequestRate, o.ErrorRate = nil, nil, nil
 	}
 	if o.LatencyMS == nil || len(agent.LatencyHDR) == 0 || !agent.At.After(last) {
@@ -463,4 +463,21 @@ func arrivalsFrom(source quell.Source, now time.Time, period time.Duration, read
 		return nil
 	}
 	return &sum
+}
+
+// Unserved sums the rates of requests for which balancers had no instance in their last windows.
+func Unserved(now time.Time, period time.Duration, readings map[string][]Received) (sum float64) {
+	last := map[string]*Received{} // by sender; its readings of a window all say the same
+	for _, from := range readings {
+		sent := of(from, quell.FromBalancer)
+		for i := range sent {
+			if r := &sent[i]; recent(now, r.At, period) && (last[r.Sender] == nil || r.At.After(last[r.Sender].At)) {
+				last[r.Sender] = r
+			}
+		}
+	}
+	for _, sender := range slices.Sorted(maps.Keys(last)) {
+		sum += last[sender].Observation.Counters[quell.CounterUnserved]
+	}
+	return sum
 }

@@ -280,3 +280,35 @@ func TestTheOnlyBalancerIsTakenAtItsWord(t *testing.T) {
 		t.Errorf("beside a damaged histogram: %+v", o.LatencyMS)
 	}
 }
+
+// Each balancer says with every reading of a window how many requests found no instance. It counts once, and not after the balancer fell
+// silent.
+func TestUnservedRequestsCountOnce(t *testing.T) {
+	of := func(from string, age, rate float64) Received {
+		r := said(quell.FromBalancer, from, age)
+		r.Observation.Counters = map[string]float64{quell.CounterUnserved: rate}
+		return r
+	}
+	readings := map[string][]Received{
+		"i1": {said(quell.FromAgent, "i1", 0), of("b", 0.1, 4), of("c", 0.2, 3), of("d", 2.1, 50)},
+		"i2": {of("b", 0.1, 4)},
+		"i3": {of("b", 1.5, 100)}, // of the window before: the balancer no longer has it
+		"i4": {said(quell.FromAgent, "i4", 0)},
+	}
+	if got := Unserved(epoch, period, readings); got != 7 {
+		t.Errorf("%g a second", got)
+	}
+	if got := Unserved(epoch, period, nil); got != 0 {
+		t.Errorf("%g a second of nobody", got)
+	}
+}
+
+// The error rate of a service whose agent fell silent goes with its response times, also if there were none.
+func TestOldErrorsAreLeftOut(t *testing.T) {
+	r := measured(t, 3)
+	failed := 1.0
+	r.Observation.ErrorRate, r.Observation.LatencyMS = &failed, nil
+	if o, _ := Merge(epoch, epoch, []Received{r}, nil); o.ErrorRate != nil || o.RequestRate != nil {
+		t.Errorf("%+v", o)
+	}
+}

@@ -11,10 +11,11 @@ import (
 
 // logged is a request in an Envoy's access log.
 type logged struct {
-	address string // of the instance; empty: no instance had it
-	target  string
-	end     measure.Ending
-	request measure.Request // its times, since it was sent to the instance
+	address  string // of the instance; empty: no instance had it
+	unserved bool   // because none was healthy
+	target   string
+	end      measure.Ending
+	request  measure.Request // its times, since it was sent to the instance
 }
 
 // read describes an entry of the log.
@@ -30,7 +31,7 @@ func read(e *accesslog.HTTPAccessLogEntry) logged {
 	if l.end.Phase = measure.InWaiting; begun {
 		l.end.Phase = measure.InAnswer
 	}
-	l.end.By = endedBy(flags, begun)
+	l.end.By, l.unserved = endedBy(flags, begun), flags.GetNoHealthyUpstream()
 	return l
 }
 

@@ -321,6 +321,7 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 	for _, mistake := range m.watch.Add(m.opts.Classes, arrived) {
 		m.opts.Logger.Warn(mistake)
 	}
+	measure.Unserved(readings, w.log.refused[unserved], w.length)
 	return readings
 }
 

@@ -149,6 +149,11 @@ func TestMovedAndRefusedRequests(t *testing.T) {
 		!strings.Contains(err.Error(), "1 waited too long in its queue, for 1 no server was up") {
 		t.Errorf("%v, %+v", err, w.log.refused)
 	}
+	for _, r := range m.readings(&w, time.Now(), false) {
+		if got := r.Observation.Counters[quell.CounterUnserved]; got != 1 {
+			t.Errorf("%s: %g requests a second had no server, want 1", r.Instance, got)
+		}
+	}
 	if n := w.log.servers["good"].tally; n.Errors != 0 {
 		t.Errorf("the instance failed %d times", n.Errors)
 	}

@@ -30,9 +30,11 @@ type Recorder struct {
 	pace    Pace
 	watch   balancer.ClassWatch
 	long    map[string]*Stretch // by instance, since the sampling period began
+	length  time.Duration       // of the windows since then
 
-	mu      sync.Mutex
-	servers map[string]*recorded
+	mu       sync.Mutex
+	servers  map[string]*recorded
+	unserved int64 // requests without an instance, since the sampling period began
 }
 
 type recorded struct {
@@ -96,6 +98,13 @@ func (r *Recorder) Moved(server string) {
 	}
 }
 
+// Unserved counts a request for which there was no instance.
+func (r *Recorder) Unserved() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unserved++
+}
+
 // of returns the counts of a server; nil if there are too many.
 func (r *Recorder) of(server string) *recorded {
 	if r.servers[server] == nil && len(r.servers) < mostServers {
@@ -146,10 +155,20 @@ func (r *Recorder) window(instances map[string][]string, now time.Time, length t
 	for _, mistake := range r.watch.Add(r.in.Classes, arrived) {
 		r.in.Logger.Warn(mistake)
 	}
-	if ends {
+	if r.length += length; ends {
+		Unserved(whole, r.takeUnserved(), r.length)
 		clear(r.long)
+		r.length = 0
 		r.publish(whole)
 	}
+}
+
+// takeUnserved ends the count of requests without an instance.
+func (r *Recorder) takeUnserved() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, r.unserved = r.unserved, 0
+	return n
 }
 
 // take ends the present window.

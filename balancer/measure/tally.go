@@ -258,6 +258,23 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 	return r, nil
 }
 
+// Unserved adds to the readings of a sampling period how many requests the balancer had no instance for.
+func Unserved(readings []quell.Reading, requests int64, period time.Duration) {
+	if requests <= 0 || period <= 0 {
+		return
+	}
+	for i := range readings {
+		r := &readings[i]
+		if r.Fast {
+			continue
+		}
+		if r.Observation.Counters == nil {
+			r.Observation.Counters = map[string]float64{}
+		}
+		r.Observation.Counters[quell.CounterUnserved] = float64(requests) / period.Seconds()
+	}
+}
+
 // encode returns the encoded histogram, nil if it has no values.
 func (d *Durations) encode() ([]byte, error) {
 	if d.histogram.TotalCount() == 0 {

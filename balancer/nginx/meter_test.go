@@ -104,6 +104,31 @@ func TestMeasuring(t *testing.T) {
 	}
 }
 
+// Requests for which a real nginx has no server are told, although they are no instance's.
+func TestNoServerIsLeft(t *testing.T) {
+	t.Parallel()
+	gone := need.FreeAddress(t)
+	l := newLab(t, "", "server "+gone+" down;")
+	d := l.driver(func(o *Options) { o.Members = []quell.Member{{ID: "gone", Address: gone}} })
+	got := &published{}
+	in := balancer.Service{Name: "shop", Balancer: "nginx", Period: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	m, err := (&Settings{Log: l.log, Health: wellness}).Measure(d, in, got.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Stop()
+	l.start()
+	eventually(t, "they are told", func() bool {
+		l.get(1, "/")
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		return slices.ContainsFunc(got.all, func(r quell.Reading) bool { return r.Observation.Counters[quell.CounterUnserved] > 0 })
+	})
+	if n, failed, _ := got.sum("gone"); n+failed > 0 {
+		t.Errorf("%d requests, %d failed", n, failed)
+	}
+}
+
 // An instance whose checks fail is unhealthy, and says what it got. A new one is checked as soon as it is listed.
 func TestHealth(t *testing.T) {
 	t.Parallel()

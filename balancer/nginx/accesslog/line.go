@@ -94,6 +94,12 @@ func (l *logged) given() (list []attempt) {
 	return list
 }
 
+// unserved returns whether nginx had no server to ask.
+func (l *logged) unserved() bool {
+	last := l.attempts[len(l.attempts)-1].server
+	return len(l.given()) == 0 && last != "-" && !strings.Contains(last, ":")
+}
+
 // verdict returns what an attempt counts as, after which nginx asked another server.
 func (a *attempt) verdict() measure.Verdict {
 	if !a.begun {

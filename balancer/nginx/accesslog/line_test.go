@@ -15,6 +15,7 @@ func TestLines(t *testing.T) {
 		{"a long path that was cut off", "10.0.0.1:80\t0.001\t0.010\t0.012\t200\t200\t0.013\tOK\ttext/html\t/aaaa", one + " response 12ms"},
 		{"an answer of the cache", "-\t-\t-\t-\t-\t200\t0.000\tOK\ttext/html\t/a", ""},
 		{"no server is left", "web\t-\t-\t0.000\t502\t502\t0.000\tOK\ttext/html\t/a", ""},
+		{"no server is left after one", "10.0.0.1:80, web\t-, -\t-, -\t0.000, 0.000\t502, 502\t502\t0.000\tOK\ttext/html\t/a", one + " failure"},
 		{"a failure", "10.0.0.1:80\t0.001\t0.010\t0.012\t500\t500\t0.013\tOK\ttext/html\t/a", one + " failure"},
 		{"no connection", "10.0.0.1:80\t-\t-\t0.000\t502\t502\t0.000\tOK\ttext/html\t/a", one + " failure"},
 		{"no answer in time", "10.0.0.1:80\t0.000\t-\t60.001\t504\t504\t60.001\tOK\ttext/html\t/a", one + " failure"},
@@ -52,6 +53,9 @@ func TestLines(t *testing.T) {
 		}
 		if text := strings.Join(got, "; "); text != c.want {
 			t.Errorf("%s: %s, want %s", c.why, text, c.want)
+		}
+		if l.unserved() != (c.why == "no server is left") {
+			t.Errorf("%s: without a server: %t", c.why, l.unserved())
 		}
 	}
 	for _, line := range []string{"", "GET / HTTP/1.1", formatMark, formatMark + "a\tb\tc\td\te\tf\tg\th\ti\tj",

@@ -113,6 +113,9 @@ func (l *Log) hear(message []byte) {
 	if l.note(message, err); err != nil {
 		return
 	}
+	if r.unserved() {
+		l.recorder.Unserved()
+	}
 	attempts := r.given()
 	for i := range attempts {
 		a := &attempts[i]

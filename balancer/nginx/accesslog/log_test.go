@@ -84,18 +84,23 @@ func TestReadings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.Write([]byte(response)); err != nil {
-		t.Fatal(err)
+	for _, line := range []string{response, formatMark + "web\t-\t-\t0.000\t502\t502\t0.000\tOK\ttext/html\t/a"} {
+		if _, err := conn.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	requests := map[string]int64{}
-	for requests["two"] == 0 {
+	requests, unserved := map[string]int64{}, map[string]bool{}
+	for requests["two"] == 0 || len(unserved) < 3 {
 		select {
 		case list := <-published:
 			for _, r := range list {
 				requests[r.Instance] += r.Requests
+				if r.Observation.Counters[quell.CounterUnserved] > 0 {
+					unserved[r.Instance] = true
+				}
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("no reading of the request")
+			t.Fatalf("no reading of the requests: %v, without a server by %v", requests, unserved)
 		}
 	}
 	if requests["two"] != 1 || requests["one"] != 0 || requests["three"] != 0 || len(requests) != 3 {
