@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,38 @@ func TestTheBalancerRefusesAllRequests(t *testing.T) {
 		r.alertTalk(10, refused(20))
 		if b := r.c.Status().Budget; b.Missed < 9 || b.By[budget.Failures] != b.Missed {
 			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// Two controllers take turns. What was missed keeps its age when the first one leads again.
+func TestTheBudgetIsHandedOverAndBack(t *testing.T) {
+	first, second := &lead{held: true}, &lead{}
+	play(t, func(r *rig) {
+		budgeted(0.99)(r)
+		r.opts.Lead = first.ask
+	}, func(r *rig) {
+		r.run(0)
+		r.alertTalk(10, slow)
+		before := r.c.Status().Budget
+		opts := r.opts
+		opts.Lead = second.ask
+		other, err := New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.set(false, nil)
+		second.set(true, nil)
+		for range 60 {
+			other.Step(context.Background())
+			r.pass(time.Second)
+		}
+		second.set(false, nil)
+		first.set(true, nil)
+		r.alertTalk(3, slow)
+		after := r.c.Status().Budget
+		if !after.Since.Equal(before.Since) || after.Missed < before.Missed+2 {
+			t.Errorf("%+v after the hand-over, %+v before", after, before)
 		}
 	})
 }

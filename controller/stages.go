@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -103,6 +104,9 @@ func (c *Controller) loop(ctx context.Context, on occasion) {
 func (c *Controller) askForLease(r *round) {
 	if r.occasion == decision || c.leading {
 		_ = c.lead(r.limited) // c.lead itself counts an error
+	}
+	if !c.leading {
+		c.accounted = time.Time{} // another controller enters periods into the budget meanwhile
 	}
 }
 
