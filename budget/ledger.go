@@ -16,8 +16,8 @@ type Ledger struct {
 	At        time.Time         `json:"at,omitzero"`         // the end of the newest period
 	Rings     []Ring            `json:"rings,omitempty"`     // the finest first
 	Judged    float64           `json:"judged,omitempty"`    // since it began, in seconds or requests
-	Missed    map[Cause]float64 `json:"missed,omitempty"`    // of that
-	Unsure    float64           `json:"unsure,omitempty"`    // missed in this episode without a known cause, and young enough to be explained later
+	Missed    map[Cause]float64 `json:"missed,omitempty"`    // of that, without Open: no entry ever falls
+	Open      float64           `json:"open,omitempty"`      // missed in this episode without a known cause, which may still be found
 	Untold    int               `json:"untold,omitempty"`    // periods of the episode in which that was
 	Blind     int               `json:"blind,omitempty"`     // periods in a row with requests, and without the objective's statistic
 }
@@ -26,6 +26,7 @@ type Ledger struct {
 type Ring struct {
 	Width time.Duration `json:"width"`
 	Count int           `json:"count"`
+	From  time.Time     `json:"from,omitzero"` // what was before is not kept, because the ring was shorter then
 	Spans []Span        `json:"spans,omitempty"`
 }
 
@@ -65,14 +66,22 @@ func (l Ledger) For(slo quell.SLO) (next Ledger, begun bool) {
 		return l, false
 	}
 	for i := range want {
-		if i < len(l.Rings) {
-			want[i].Spans = l.Rings[i].Spans
+		if i >= len(l.Rings) {
+			break
+		}
+		old := &l.Rings[i]
+		want[i].Spans, want[i].From = old.Spans, old.From
+		if kept := l.At.Add(-old.length()); old.length() < want[i].length() && kept.After(old.From) {
+			want[i].From = kept
 		}
 	}
 	want[2].Spans = merged(want[2].Spans, want[2].Width)
 	l.Rings = want
 	return l, false
 }
+
+// length is how long a ring keeps what it sums.
+func (r *Ring) length() time.Duration { return time.Duration(r.Count) * r.Width }
 
 // merged adds up spans that begin within the same wider span.
 func merged(old []Span, width time.Duration) (list []Span) {
@@ -126,9 +135,8 @@ func (l *Ledger) Add(p Period) {
 	if p.Judged <= 0 {
 		return
 	}
-	l.explain(p)
 	l.Judged += p.Judged
-	l.Missed = sum(l.Missed, p.Missed)
+	l.Missed = sum(l.Missed, l.settled(p))
 	for i := range l.Rings {
 		l.Rings[i].add(p)
 	}
@@ -148,6 +156,9 @@ func (l *Ledger) follow(p Period) {
 	}
 	l.Since, l.At = l.Since.Add(set), l.At.Add(set)
 	for i := range l.Rings {
+		if r := &l.Rings[i]; !r.From.IsZero() {
+			r.From = r.From.Add(set)
+		}
 		for k := range l.Rings[i].Spans {
 			s := &l.Rings[i].Spans[k]
 			s.At = s.At.Add(set)
@@ -155,42 +166,53 @@ func (l *Ledger) follow(p Period) {
 	}
 }
 
-// explain gives the last misses without a known cause the one that this period of the same episode has.
-func (l *Ledger) explain(p Period) {
-	if len(p.Missed) == 0 {
-		l.Unsure, l.Untold = 0, 0
-		return
+// settled returns what a period adds to the totals: what it missed for a known cause, and what was open and is settled by it. The last
+// misses of an episode without a known cause get the one that a later period of it has, and so do the rings.
+func (l *Ledger) settled(p Period) map[Cause]float64 {
+	settled, cause, over := sum(map[Cause]float64{}, p.Missed), p.cause(), len(p.Missed) == 0
+	if cause == Unknown && !over && l.Untold < explainedWithin {
+		l.Open, l.Untold = l.Open+p.Missed[Unknown], l.Untold+1
+		delete(settled, Unknown)
+		return settled
 	}
+	if l.Open > 0 {
+		settled[cause] += l.Open
+		l.rename(cause, l.Open)
+		l.Open = 0
+	}
+	if over || cause != Unknown {
+		l.Untold = 0
+	}
+	return settled
+}
+
+// cause returns why most of a period was missed.
+func (p *Period) cause() Cause {
 	cause := Unknown
 	for _, c := range Causes {
-		if c != Unknown && p.Missed[c] > p.Missed[cause] {
+		if p.Missed[c] > p.Missed[cause] {
 			cause = c
 		}
 	}
-	if cause == Unknown {
-		l.Unsure, l.Untold = l.Unsure+p.Missed[Unknown], l.Untold+1
-		return
-	}
-	if l.Unsure > 0 && l.Untold <= explainedWithin {
-		rename(l.Missed, cause, l.Unsure)
-		for i := range l.Rings {
-			if n := len(l.Rings[i].Spans); n > 0 {
-				rename(l.Rings[i].Spans[n-1].Missed, cause, l.Unsure)
-			}
-		}
-	}
-	l.Unsure, l.Untold = 0, 0
+	return cause
 }
 
-// rename moves an amount from the unknown cause to another one.
-func rename(missed map[Cause]float64, to Cause, amount float64) {
-	amount = min(amount, missed[Unknown])
-	if amount <= 0 {
-		return
-	}
-	missed[to] += amount
-	if missed[Unknown] -= amount; missed[Unknown] <= 0 {
-		delete(missed, Unknown)
+// rename moves an amount from the unknown cause to another one in the newest span of each ring.
+func (l *Ledger) rename(to Cause, amount float64) {
+	for i := range l.Rings {
+		n := len(l.Rings[i].Spans)
+		if n == 0 {
+			continue
+		}
+		missed := l.Rings[i].Spans[n-1].Missed
+		part := min(amount, missed[Unknown])
+		if to == Unknown || part <= 0 {
+			continue
+		}
+		missed[to] += part
+		if missed[Unknown] -= part; missed[Unknown] <= 0 {
+			delete(missed, Unknown)
+		}
 	}
 }
 
@@ -210,19 +232,27 @@ func (r *Ring) add(p Period) {
 	r.Spans = r.Spans[drop:]
 }
 
+// ring returns the finest ring that keeps all of a window, nil if there is none.
+func (l *Ledger) ring(window time.Duration) *Ring {
+	for i := range l.Rings {
+		if r := &l.Rings[i]; i == len(l.Rings)-1 || time.Duration(r.Count-1)*r.Width >= window {
+			return r
+		}
+	}
+	return nil
+}
+
 // within sums the spans that end within the given time before the newest period.
 func (l *Ledger) within(window time.Duration) (judged float64, missed map[Cause]float64) {
-	for i, r := range l.Rings {
-		if i < len(l.Rings)-1 && time.Duration(r.Count-1)*r.Width < window {
-			continue
-		}
-		from := l.At.Add(-window)
-		for _, s := range r.Spans {
-			if s.At.Add(r.Width).After(from) {
-				judged, missed = judged+s.Judged, sum(missed, s.Missed)
-			}
-		}
-		return judged, missed
+	r := l.ring(window)
+	if r == nil {
+		return 0, nil
 	}
-	return 0, nil
+	from := l.At.Add(-window)
+	for _, s := range r.Spans {
+		if s.At.Add(r.Width).After(from) {
+			judged, missed = judged+s.Judged, sum(missed, s.Missed)
+		}
+	}
+	return judged, missed
 }

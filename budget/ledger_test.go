@@ -174,16 +174,65 @@ func TestAnotherObjective(t *testing.T) {
 	}
 }
 
-// A neighbour is felt first and found a period later: the miss counts for it. What is never explained stays unknown.
+// A longer window allows at once what it does in the long run, although only a part of it was kept, and also after the clock was set.
+func TestAWindowThatBecomesLonger(t *testing.T) {
+	b := newBook(slo99)
+	minutes := func(n int) {
+		for range n {
+			b.wall = b.wall.Add(time.Minute)
+			b.Add(Period{At: b.wall, Elapsed: time.Minute, Judged: 60})
+		}
+	}
+	minutes(20 * 24 * 60)
+	slo := slo99
+	slo.Over = 30 * 24 * time.Hour
+	b.Ledger, _ = b.For(slo)
+	minutes(60)
+	b.wall = b.wall.Add(-24 * time.Hour)
+	minutes(60)
+	r := b.Report(slo)
+	near(t, "allowed in 30 days", r.Allowed, 0.01*30*24*3600, 300)
+	near(t, "judged", r.Judged, 7*24*3600, 4*3600)
+	if want := start.Add(time.Minute - 24*time.Hour); !r.Since.Equal(want) {
+		t.Errorf("it began at %v, want %v", r.Since, want)
+	}
+}
+
+// A neighbour is felt first and found a period later: the miss counts for it. What is never explained stays unknown. No total ever falls,
+// also over a restart, and nothing is lost in them.
 func TestACauseThatIsFoundLater(t *testing.T) {
 	b := newBook(slo99)
-	b.periods(2, map[Cause]float64{Unknown: 1})
-	b.periods(3, map[Cause]float64{Neighbours: 1})
-	b.periods(10, nil)
-	b.periods(4, map[Cause]float64{Unknown: 1})
-	b.periods(1, map[Cause]float64{OwnLoad: 1})
+	last := map[Cause]float64{}
+	for _, c := range []struct {
+		periods int
+		cause   Cause // "": nothing is missed
+	}{
+		{2, Unknown}, {3, Neighbours}, {10, ""}, {4, Unknown}, {1, OwnLoad}, {1, ""}, {2, Unknown}, {1, ""}, {9, Unknown}, {1, ""},
+	} {
+		missed := map[Cause]float64{c.cause: 1}
+		if c.cause == "" {
+			missed = nil
+		}
+		for range c.periods {
+			b.periods(1, missed)
+			for cause, was := range last {
+				if now := b.Report(slo99).TotalBy[cause]; now < was {
+					t.Errorf("%s fell from %v to %v", cause, was, now)
+				}
+			}
+			last = b.Report(slo99).TotalBy
+			data, err := json.Marshal(b.Ledger)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.Ledger = Ledger{}
+			if err := json.Unmarshal(data, &b.Ledger); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	r := b.Report(slo99)
-	want := map[Cause]float64{Neighbours: 50, Unknown: 40, OwnLoad: 10}
+	want := map[Cause]float64{Neighbours: 50, Unknown: 150, OwnLoad: 10}
 	if !reflect.DeepEqual(r.By, want) || !reflect.DeepEqual(r.TotalBy, want) {
 		t.Errorf("%v and %v, want %v", r.By, r.TotalBy, want)
 	}

@@ -23,7 +23,7 @@ type Report struct {
 	Blind   int                `json:"blind,omitempty"`
 
 	TotalJudged float64           `json:"total_judged"`           // since counting began
-	TotalBy     map[Cause]float64 `json:"total_missed,omitempty"` // of that
+	TotalBy     map[Cause]float64 `json:"total_missed,omitempty"` // of that; an unknown cause counts when none will be found
 }
 
 // windows are those of the usual alerts on burn rates, by name: pairs of a long one, and a short one that ends the alert soon.
@@ -45,7 +45,7 @@ func (l *Ledger) Report(slo quell.SLO) Report {
 	for _, x := range r.By {
 		r.Missed += x
 	}
-	if elapsed := min(slo.Over, l.At.Sub(l.Since)); elapsed > 0 {
+	if elapsed := min(slo.Over, l.At.Sub(l.keptSince(slo.Over))); elapsed > 0 {
 		r.Allowed = allowed * max(r.Judged, r.Judged*slo.Over.Seconds()/elapsed.Seconds())
 	}
 	if r.Allowed > 0 {
@@ -69,4 +69,12 @@ func (l *Ledger) Report(slo quell.SLO) Report {
 		r.Days = merged(l.Rings[len(l.Rings)-1].Spans, max(slo.Over/7, time.Minute))
 	}
 	return r
+}
+
+// keptSince returns since when all of a window is known that was counted in it.
+func (l *Ledger) keptSince(window time.Duration) time.Time {
+	if r := l.ring(window); r != nil && r.From.After(l.Since) {
+		return r.From
+	}
+	return l.Since
 }
