@@ -73,6 +73,14 @@ func (a *analysis) missed(r *row) bool {
 	return a.judged(r) && float64(r.log) > a.threshold || r.flags&failing != 0 && r.flags&inOrder != 0 && r.n > 0
 }
 
+// ms is the response time, 0 if none was measured, as if all requests failed.
+func (r *row) ms() float64 {
+	if isNaN(r.log) {
+		return 0
+	}
+	return math.Exp(float64(r.log))
+}
+
 // judge counts a period.
 func (a *analysis) judge(p *period, k int) {
 	t := &a.totals
@@ -89,7 +97,7 @@ func (a *analysis) judge(p *period, k int) {
 			continue
 		}
 		over += float64(r.n)
-		if worst == nil || r.log > worst.log {
+		if worst == nil || r.ms() > worst.ms() {
 			worst = r
 		}
 	}
@@ -104,7 +112,7 @@ func (a *analysis) judge(p *period, k int) {
 	} else {
 		key, neighbour := a.cause(worst, p)
 		t.blame(key, p, neighbour)
-		t.missing(p, a.ids[worst.instance], key.kind, math.Exp(float64(worst.log)))
+		t.missing(p, a.ids[worst.instance], key.kind, worst.ms())
 		t.missedS += p.seconds
 		bin.missed, bin.kinds[key.kind] = bin.missed+p.seconds, bin.kinds[key.kind]+p.seconds
 	}

@@ -12,7 +12,7 @@ var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"span": span, "signed": signed, "stamp": stamp, "cause": func(c Cause) string { return c.text() },
-	"percent": func(v float64) float64 { return 100 * v },
+	"worst": Span.worst, "percent": func(v float64) float64 { return 100 * v },
 }).Parse(page))
 
 // mark is a bar of the picture.

@@ -105,7 +105,7 @@ type Span struct {
 	To       time.Time `json:"to"`
 	Instance string    `json:"instance"` // the slowest one
 	Kind     Kind      `json:"kind"`
-	WorstMS  float64   `json:"worst_ms"`
+	WorstMS  float64   `json:"worst_ms"` // 0: no response time was measured, because all requests failed
 }
 
 // Change is what the plans would have changed.

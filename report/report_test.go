@@ -84,6 +84,30 @@ func (d *day) play(periods int) {
 	}
 }
 
+// An instance that fails all its requests has no response times. The report says so, also as JSON, and a slow one beside it is the worst.
+func TestAllRequestsFail(t *testing.T) {
+	d := newDay(quell.Advise)
+	d.queue = 0
+	d.play(3)
+	d.base = 60
+	d.play(1)
+	d.base = 10
+	r := d.collector.Report()
+	if _, err := json.Marshal(r); err != nil {
+		t.Error(err)
+	}
+	if len(r.Spans) != 1 || r.Spans[0].Instance == "a" || r.Spans[0].WorstMS < 100 {
+		t.Errorf("%+v", r.Spans)
+	}
+	d = newDay(quell.Advise)
+	d.queue = 0
+	d.play(3)
+	var text bytes.Buffer
+	if err := d.collector.Report().WriteText(&text); err != nil || !strings.Contains(text.String(), "a, failures, no response times\n") {
+		t.Errorf("%v:\n%s", err, &text)
+	}
+}
+
 // check compares the report's verdict and parts of its text.
 func (d *day) check(t *testing.T, verdict Verdict, texts ...string) *Report {
 	t.Helper()

@@ -42,7 +42,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		line("predictions", "none could be checked: planned shares were never in force")
 	}
 	for _, s := range r.Spans {
-		line("above", "%s to %s  %s, %s, up to %.0f ms", stamp(s.From), s.To.UTC().Format(time.TimeOnly), s.Instance, s.Kind, s.WorstMS)
+		line("above", "%s to %s  %s, %s, %s", stamp(s.From), s.To.UTC().Format(time.TimeOnly), s.Instance, s.Kind, s.worst())
 	}
 	for _, n := range r.Notes {
 		line("note", "%s", n)
@@ -102,4 +102,12 @@ func signed(s float64) string {
 		return "-" + span(-s)
 	}
 	return span(s)
+}
+
+// worst says how slow the service was at worst.
+func (s Span) worst() string {
+	if s.WorstMS == 0 {
+		return "no response times"
+	}
+	return fmt.Sprintf("up to %.0f ms", s.WorstMS)
 }
