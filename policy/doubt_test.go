@@ -32,38 +32,45 @@ func doubtfulText(plan *quell.Plan) string {
 }
 
 // TestDoubt: predictions that are off by more than 30% over ten windows, in either direction, are told with by how much and since when.
-// If they stay so, authority falls to small steps and no further; if they hold again, it grows again. About 10 ms are predicted.
+// If they stay so, authority falls to small steps and no further; if they hold again, it grows again. About 10 ms are predicted. Trained
+// models have full authority without a level.
 func TestDoubt(t *testing.T) {
-	for _, off := range []float64{20, 5} {
-		st := policy.State{Trust: policy.Trust{Level: quell.Full}}
-		var plan quell.Plan
-		for period := range 40 {
-			plan, st = doubted(t, st, period, off)
-			text := doubtfulText(&plan)
-			if (period >= policy.DoubtWindows-1) != (text != "") {
-				t.Fatalf("%v ms, period %d: %q", off, period, text)
-			}
-			if text != "" && (!strings.Contains(text, "since 1970-01-01 00:01:30 UTC") || !strings.Contains(text, " times as long")) {
-				t.Errorf("%v ms: %s", off, text)
-			}
-			if want := period >= 2*policy.DoubtWindows-2; want != (st.Trust.Level == quell.AuthorityStep) {
-				t.Errorf("%v ms, period %d: authority %s", off, period, st.Trust.Level)
-			}
+	for _, first := range []quell.Authority{quell.Full, ""} {
+		for _, off := range []float64{20, 5} {
+			playDoubt(t, policy.State{Trust: policy.Trust{Level: first}}, off)
 		}
-		stored, err := json.Marshal(st)
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+func playDoubt(t *testing.T, st policy.State, off float64) {
+	t.Helper()
+	var plan quell.Plan
+	for period := range 40 {
+		plan, st = doubted(t, st, period, off)
+		text := doubtfulText(&plan)
+		if (period >= policy.DoubtWindows-1) != (text != "") {
+			t.Fatalf("%v ms, period %d: %q", off, period, text)
 		}
-		var again policy.State
-		if err := restore(stored, &again); err != nil || !reflect.DeepEqual(again.Trust.Doubt, st.Trust.Doubt) {
-			t.Errorf("stored and read back: %+v, %v", again.Trust.Doubt, err)
+		if text != "" && (!strings.Contains(text, "since 1970-01-01 00:01:30 UTC") || !strings.Contains(text, " times as long")) {
+			t.Errorf("%v ms: %s", off, text)
 		}
-		for period := range 20 {
-			plan, st = doubted(t, st, 40+period, 10.3)
+		if want := period >= 2*policy.DoubtWindows-2; want != (st.Trust.Level == quell.AuthorityStep) {
+			t.Errorf("%v ms, period %d: authority %q", off, period, st.Trust.Level)
 		}
-		if text := doubtfulText(&plan); text != "" || st.Trust.Level != quell.Full {
-			t.Errorf("after predictions hold again: %q, authority %s", text, st.Trust.Level)
-		}
+	}
+	stored, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again policy.State
+	if err := restore(stored, &again); err != nil || !reflect.DeepEqual(again.Trust.Doubt, st.Trust.Doubt) {
+		t.Errorf("stored and read back: %+v, %v", again.Trust.Doubt, err)
+	}
+	for period := range 20 {
+		plan, st = doubted(t, st, 40+period, 10.3)
+	}
+	if text := doubtfulText(&plan); text != "" || st.Trust.Level != quell.Full {
+		t.Errorf("after predictions hold again: %q, authority %q", text, st.Trust.Level)
 	}
 }
 

@@ -172,7 +172,7 @@ func watch(in *Input, g *Group, t Trust) *watched {
 	w.Trust.Good++
 	switch {
 	case w.Trust.Barred > 0 || w.Trust.ByHand != "": // a level that a person set stays
-	case w.Trust.Doubt.stays() && w.Trust.Level == quell.Full:
+	case w.Trust.Doubt.stays() && w.Trust.level() == quell.Full:
 		w.Trust.Level, w.Trust.Good = quell.AuthorityStep, 0
 	case w.Trust.Doubt.On():
 	case w.Trust.level() == quell.AuthorityAdvise && w.Trust.Good >= adviseFor:
