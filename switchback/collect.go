@@ -83,7 +83,7 @@ func (c *Collector) readings(s *quell.Snapshot) map[string]reading {
 	return all
 }
 
-// with returns the tally with a block added.
+// with returns the tally with a block added. One that is not whole is left out: its second turn has only begun, or a turn was interrupted.
 func (t tally) with(o Options, turns [2]turn) tally {
 	for i := range turns {
 		if turns[i].begun {
@@ -94,7 +94,11 @@ func (t tally) with(o Options, turns [2]turn) tally {
 	if acting.back {
 		acting, back = back, acting
 	}
-	if len(acting.periods) == 0 || len(back.periods) == 0 || acting.back == back.back {
+	shorter, longer := len(acting.periods), len(back.periods)
+	if shorter > longer {
+		shorter, longer = longer, shorter
+	}
+	if shorter == 0 || 2*shorter < longer || acting.back == back.back {
 		return t
 	}
 	judged, most := busy(turns)

@@ -63,3 +63,26 @@ func TestFewRequestsAreTheReason(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// A period of the second turn does not make a block: it would count as much as a whole one.
+func TestABlockThatHasOnlyBegun(t *testing.T) {
+	const sampling = 10 * time.Second
+	c := Collect(Options{SLO: slo, Sampling: sampling, CarryS: 30})
+	schedule := New(5, time.Minute, time.Hour)
+	for i := range 12*7 + 1 {
+		s := &quell.Snapshot{At: began.Add(time.Duration(i) * sampling), Instances: []quell.Instance{did("a", 100, 20)}}
+		s.Turn, _ = schedule.At(began, s.At.Sub(began))
+		const sixBlocks, turn, carried = 12 * 6, 6, 3
+		first := i == sixBlocks+turn+carried+1 // the first period of the last turn that is used
+		if first {
+			s.Instances = []quell.Instance{did("a", 100, 80)}
+		}
+		c.Add(s)
+		if r := c.Result(); first && (r.Blocks != 6 || r.Verdict != Neither || r.Turns != 14 || r.SavedS.Value != 0) {
+			t.Errorf("%+v: %s", r, r.Text())
+		}
+	}
+	if r := c.Result(); r.Blocks != 7 || r.SavedS.Value == 0 {
+		t.Errorf("a whole block: %+v", r)
+	}
+}
