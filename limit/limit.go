@@ -208,11 +208,13 @@ func (l *Limits) set(t Target, value float64) error {
 		if err := h.kind.write(t.Group, next); err != nil {
 			return errors.Join(err, l.dropUnused(t, now))
 		}
-		if h.ours, err = h.kind.read(t.Group); err != nil {
+		h.ours = next // also if it cannot be read back: it is not somebody else's
+		inForce, err := h.kind.read(t.Group)
+		if err != nil {
 			return err
 		}
-		if h.ours != next {
-			return fmt.Errorf("wrote %q, but %q is in force", next, h.ours)
+		if h.ours = inForce; inForce != next {
+			return fmt.Errorf("wrote %q, but %q is in force", next, inForce)
 		}
 	}
 	return nil

@@ -214,6 +214,42 @@ func TestAChangeBySomebodyElseIsRespected(t *testing.T) {
 	wantRecords(t, f.Options, 0)
 }
 
+// interrupted is a kind of which the first read after a write fails.
+type interrupted struct {
+	kind
+	wrote bool
+}
+
+func (k *interrupted) write(group string, s setting) error {
+	k.wrote = true
+	return k.kind.write(group, s)
+}
+
+func (k *interrupted) read(group string) (setting, error) {
+	if k.wrote {
+		k.wrote = false
+		return "", errors.New("it was interrupted")
+	}
+	return k.kind.read(group)
+}
+
+// A limit that was written and could not be read back is still this process's own, and is put back in the end.
+func TestALimitThatIsNotReadBack(t *testing.T) {
+	f := fakeTree(t, mounts2, map[string]string{"web/cpu.max": "max 100000"})
+	l := New(f.Options)
+	wantNone(t, l.Apply(cpuOf("/web", 0.5)))
+	h := l.held[Target{Group: "/web", Resource: quell.CPU}]
+	h.kind = &interrupted{kind: h.kind}
+	wantOne(t, l.Apply(cpuOf("/web", 0.7)), "it was interrupted")
+	wantNone(t, l.Apply(cpuOf("/web", 0.7)))
+	f.want("web/cpu.max", "70000 100000")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	f.want("web/cpu.max", "max 100000")
+	wantRecords(t, f.Options, 0)
+}
+
 func TestALimitHasOneOwner(t *testing.T) {
 	f := fakeTree(t, mounts2, map[string]string{"web/cpu.max": "max 100000", "db/cpu.max": "max 100000"})
 	first, second := New(f.Options), New(f.Options)
