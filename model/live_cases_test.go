@@ -58,16 +58,24 @@ func TestSteepAtLowUse(t *testing.T) {
 }
 
 // The mix of requests shifts during 50 minutes, and requests take twice as long at last. Each period is within the band. What the past
-// taught goes all the same, also of kinds of windows that are rare.
+// taught goes all the same, also of kinds of windows that are rare, and if only the periods 5, 9, 13 and so on have windows.
 func TestAMixThatShiftsSlowly(t *testing.T) {
-	w := newLawWorld(0)
-	l := learnCase(w, nil, 60, between(0.2, 0.7))
-	for p := range 340 {
-		w.r0 = min(20, w.r0+10./300)
-		l = l.Learn(w.snapshot(between(0.2, 0.7)(p)...), caseSLO)
-	}
-	if got := stated(t, l); math.Abs(got-0.2) > 0.03 {
-		t.Errorf("a capacity of %.3f is stated, the truth is 0.2", got)
+	for _, without := range []int{0, 3} { // periods between two with windows
+		w := newLawWorld(0)
+		var l *Learner
+		l = l.Learn(w.snapshot(), caseSLO)
+		for p := range 400 {
+			if p >= 60 {
+				w.r0 = min(20, w.r0+10./300)
+			}
+			for range without {
+				l = l.Learn(w.snapshot(), caseSLO)
+			}
+			l = l.Learn(w.snapshot(between(0.2, 0.7)(p)...), caseSLO)
+		}
+		if got := stated(t, l); math.Abs(got-0.2) > 0.03 {
+			t.Errorf("windows every %d periods: a capacity of %.3f is stated, the truth is 0.2", without+1, got)
+		}
 	}
 }
 

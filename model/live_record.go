@@ -58,10 +58,11 @@ func (r *Record) with(news []seenBy, period int, slo quell.SLO, only bool, balan
 	if departed {
 		next.beginAgain(period)
 	}
+	last := next.newest()
 	for _, w := range windows {
 		next.add(w)
 	}
-	if period%creepEvery == 0 {
+	if period/creepEvery > last/creepEvery { // there may be no windows in many a period
 		next.creep()
 	}
 	if law := next.fit(slo, period, only); law != nil {
