@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -124,15 +125,15 @@ func New(o Options, p Period) (*Test, error) {
 	if len(ready) < 2 {
 		return nil, fmt.Errorf("%s is the only instance in rotation: it has all requests already", in.ID)
 	}
-	for _, id := range ready {
-		if other := find(p.Snapshot, id); other.Override != nil {
-			return nil, fmt.Errorf("the share of %s is set by hand: the test needs shares that the policy sets", id)
+	for _, other := range ready {
+		if other.Override != nil {
+			return nil, fmt.Errorf("the share of %s is set by hand: the test needs shares that the policy sets", other.ID)
 		}
 	}
 	if s, ok := metric(in, o.SLO); ok && s.ms > o.SLO.ThresholdMS() {
 		return nil, fmt.Errorf("%s misses the objective already: %.3g ms", in.ID, s.ms)
 	}
-	return &Test{o: o, ready: ready, severity: p.Severity, began: *in.Weight, share: *in.Weight, slow: map[string]int{},
+	return &Test{o: o, ready: idsOf(ready), severity: p.Severity, began: *in.Weight, share: *in.Weight, slow: map[string]int{},
 		use: map[quell.Resource]float64{}, uses: map[quell.Resource]float64{}, rates: map[quell.Resource]float64{},
 		result: Result{Instance: o.Instance}}, nil
 }
@@ -146,14 +147,22 @@ func find(s *quell.Snapshot, id string) *quell.Instance {
 	return nil
 }
 
-// rotation lists the instances that get requests.
-func rotation(s *quell.Snapshot) (ids []string) {
+// rotation lists the instances that get requests, by their IDs.
+func rotation(s *quell.Snapshot) (list []*quell.Instance) {
 	for i := range s.Instances {
 		if in := &s.Instances[i]; in.State == quell.Ready && in.Held == nil && in.Replaces == "" {
-			ids = append(ids, in.ID)
+			list = append(list, in)
 		}
 	}
-	slices.Sort(ids)
+	slices.SortFunc(list, func(a, b *quell.Instance) int { return strings.Compare(a.ID, b.ID) })
+	return list
+}
+
+func idsOf(list []*quell.Instance) []string {
+	ids := make([]string, len(list))
+	for i, in := range list {
+		ids[i] = in.ID
+	}
 	return ids
 }
 
@@ -236,7 +245,8 @@ func (t *Test) disturbed(p Period, in *quell.Instance) string {
 	case in.Weight == nil:
 		return in.ID + " is no longer at the balancer"
 	}
-	if now := rotation(p.Snapshot); !slices.Equal(now, t.ready) {
+	ready := rotation(p.Snapshot)
+	if now := idsOf(ready); !slices.Equal(now, t.ready) {
 		return fmt.Sprintf("the instances in rotation changed: %v, before %v", now, t.ready)
 	}
 	if t.severity != nil && p.Severity != nil && *p.Severity > *t.severity+foreign {
@@ -245,21 +255,20 @@ func (t *Test) disturbed(p Period, in *quell.Instance) string {
 	if e := rateOf(in); e > failing {
 		return fmt.Sprintf("%.1f%% of the requests of %s fail", 100*e, in.ID)
 	}
-	for _, id := range t.ready {
-		other := find(p.Snapshot, id)
-		if id == in.ID {
+	for _, other := range ready {
+		if other.ID == in.ID {
 			continue
 		}
 		if other.Override != nil {
-			return "an operator set the share of " + id
+			return "an operator set the share of " + other.ID
 		}
 		s, known := metric(other, t.o.SLO)
 		if !known || s.ms <= t.o.SLO.ThresholdMS() {
-			t.slow[id] = 0
+			t.slow[other.ID] = 0
 			continue
 		}
-		if t.slow[id]++; t.slow[id] > 1 {
-			return id + " misses the objective"
+		if t.slow[other.ID]++; t.slow[other.ID] > 1 {
+			return other.ID + " misses the objective"
 		}
 	}
 	return ""

@@ -222,3 +222,20 @@ func TestMissedRequests(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkManyInstances is a period of a test in a service of 10,000 instances.
+func BenchmarkManyInstances(b *testing.B) {
+	const n = 10_000
+	snapshot, rate, ms, share := &quell.Snapshot{}, 50.0, 20.0, 1./n
+	for i := range n {
+		snapshot.Instances = append(snapshot.Instances, quell.Instance{ID: fmt.Sprintf("i%d", i), State: quell.Ready, Weight: &share,
+			Observation: &quell.Observation{WindowS: 10, RequestRate: &rate, LatencyMS: &quell.Latency{Mean: &ms, N: 500}}})
+	}
+	x, err := New(Options{Instance: "i1", SLO: slo, Risk: 0.01}, Period{Snapshot: snapshot})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		x.Next(Period{Snapshot: snapshot})
+	}
+}
