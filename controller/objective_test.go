@@ -60,3 +60,13 @@ func TestHowManyRequestsAnInstanceCanTake(t *testing.T) {
 		t.Error("without requests it is known what they use")
 	}
 }
+
+// Status names the time to the first byte, if the objective is about that.
+func TestStatusNamesTheFirstByte(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.SLO.SetObjective("ttfb_p95") }, func(r *rig) {
+		r.run(time.Second)
+		if got := r.c.Status().SLO; got != "ttfb_p95 <= 75ms" {
+			t.Error(got)
+		}
+	})
+}

@@ -46,7 +46,7 @@ func (c *board) show() {
 	s := c.status
 	s.Service, s.Policy, s.Mode = c.opts.Service.Name, c.opts.Service.Policy.Name, c.opts.Service.Mode
 	s.Fast, s.FastReasons = c.opts.Service.Policy.Fast.Name, c.fastReasons
-	s.SLO = fmt.Sprintf("%s <= %s", c.opts.Service.SLO.Metric, c.opts.Service.SLO.Threshold)
+	s.SLO = c.opts.Service.SLO.Text()
 	s.ThresholdMS, s.SamplingS = c.opts.Service.SLO.ThresholdMS(), c.opts.Service.Sampling.Seconds()
 	s.Leading, s.Paused, s.PausedBy, s.Overrides = c.leading, c.mem.Paused, c.mem.PausedBy, c.mem.overrides()
 	s.Temporary, s.AuthorityFor, s.Orders = c.mem.Temporary.Overrides, c.mem.Temporary.Authority, c.mem.Orders

@@ -288,3 +288,14 @@ func TestPrint(t *testing.T) {
 		t.Errorf("no response times of before:\n%s", &out)
 	}
 }
+
+// A sample is of the objective's statistic, also if the objective is about the time to the first byte.
+func TestSampleOfTheFirstByte(t *testing.T) {
+	ms := 42.0
+	snapshot := quell.Snapshot{At: began, Instances: []quell.Instance{{Observation: &quell.Observation{LatencyMS: &quell.Latency{P95: &ms}}}}}
+	for _, slo := range []string{"p95 <= 200ms", "ttfb_p95 <= 200ms"} {
+		if s := SampleOf(&snapshot, slo); s.MS == nil || *s.MS != ms {
+			t.Errorf("%s: %+v", slo, s)
+		}
+	}
+}

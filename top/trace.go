@@ -21,10 +21,12 @@ type Sample struct {
 // SampleOf is a recorded snapshot's sample, in the metric of a status.
 func SampleOf(snapshot *quell.Snapshot, slo string) Sample {
 	s := Sample{At: snapshot.At}
-	metric, _, _ := strings.Cut(slo, " ")
+	name, _, _ := strings.Cut(slo, " ")
+	var objective quell.SLO
+	objective.SetObjective(name)
 	for i := range snapshot.Instances {
 		if o := snapshot.Instances[i].Observation; o != nil {
-			if ms, ok := o.LatencyMS.Of(quell.Metric(metric)); ok {
+			if ms, ok := o.LatencyMS.Of(objective.Metric); ok {
 				s.slower(&ms)
 			}
 		}

@@ -117,7 +117,7 @@ func tellChecked(cmd *cobra.Command, file *config.File, online bool) error {
 	}
 	s := file.Service
 	fmt.Fprintf(cmd.OutOrStdout(), "%s: ok: service %s, policy %s, %s at most %s, sampled every %s, %d to %d instances, mode %s\n",
-		file.Path, s.Name, s.Policy.Name, s.SLO.Metric, s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
+		file.Path, s.Name, s.Policy.Name, s.SLO.Objective(), s.SLO.Threshold, s.Sampling, s.Group.Min, s.Group.Max, s.Mode)
 	for _, note := range file.Notes() {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note: "+note)
 	}

@@ -136,8 +136,9 @@ func (t *redlineTest) run(ctx context.Context, most time.Duration) (*redline.Res
 
 // begin refuses a service in which a share would not be in force, or somebody else's would be.
 func (t *redlineTest) begin(s *controller.Status) error {
-	metric, _, _ := strings.Cut(s.SLO, " ")
-	t.slo = quell.SLO{Metric: quell.Metric(metric), Threshold: time.Duration(s.ThresholdMS * float64(time.Millisecond))}
+	objective, _, _ := strings.Cut(s.SLO, " ")
+	t.slo = quell.SLO{Threshold: time.Duration(s.ThresholdMS * float64(time.Millisecond))}
+	t.slo.SetObjective(objective)
 	t.lasts = redline.Lasts(time.Duration(s.SamplingS * float64(time.Second)))
 	t.orders, t.at = s.Orders, s.At
 	var known []string
