@@ -228,7 +228,7 @@ func (s *Server) recall(ctx context.Context, status *controller.Status) {
 	now := s.opts.Now()
 	var points []Point
 	rows := 0
-	err := s.opts.Recorded.ReadSnapshots(ctx, now.Add(-recalled), func(snapshot quell.Snapshot) error {
+	err := s.opts.Recorded.ReadSnapshots(ctx, now.Add(-recalledFor(status)), func(snapshot quell.Snapshot) error {
 		if rows += 1 + len(snapshot.Instances); rows > recalledRows {
 			return errEnough
 		}
@@ -254,6 +254,15 @@ func (s *Server) recall(ctx context.Context, status *controller.Status) {
 	s.history.AddOlderMarks(marks)
 	s.generation++
 	s.tell()
+}
+
+// recalledFor is for how long the snapshots of a group of this size are recalled. What is newest matters most, and is read last.
+func recalledFor(status *controller.Status) time.Duration {
+	snapshots := float64(recalledRows / (1 + len(status.Instances)))
+	if long := time.Duration(snapshots * status.SamplingS * float64(time.Second)); long > 0 {
+		return min(recalled, long)
+	}
+	return recalled
 }
 
 var errEnough = errors.New("enough was read")
