@@ -22,11 +22,10 @@ func answerKEDA(file *config.File, c *controller.Controller, log *slog.Logger, s
 	if secure != (config.TLS{}) && (secure.Cert == "" || secure.Key == "") {
 		return &quell.UserError{Err: errors.New("keda.tls: a server needs both cert and key")}
 	}
-	old := max(wantedPeriods*file.Service.Sampling, wantedLeast)
 	address, end, err := keda.Listen(keda.Options{
 		Address: file.KEDA.Listen, Secure: certfile.Files{Cert: secure.Cert, Key: secure.Key, ClientCA: secure.CA, CAKey: "ca"},
 		Service: file.Service.Name, Logger: log,
-		Wanted: func() (int, error) { return wanted(c.Status(), time.Now(), old) },
+		Wanted: func() (int, error) { return wanted(c.Status(), time.Now()) },
 	})
 	if err != nil {
 		return err
@@ -43,7 +42,8 @@ const (
 )
 
 // wanted returns how many instances the last decision wants, or why that is unknown.
-func wanted(s controller.Status, now time.Time, old time.Duration) (int, error) {
+func wanted(s controller.Status, now time.Time) (int, error) {
+	old := max(time.Duration(wantedPeriods*s.SamplingS*float64(time.Second)), wantedLeast) // a reload may change the period
 	switch {
 	case !s.Leading:
 		return 0, errors.New("this controller is not the leader")
