@@ -25,6 +25,8 @@ func (u Protocol) protocols() *http.Protocols {
 }
 
 // stream is a response on an HTTP/2 stream. The write time-out applies to the stream, because a client may read others and not this one.
+// Its deadline is in force only while something waits for the client: net/http resets the stream when the deadline passes, even if nothing
+// is being written because the instance is silent.
 type stream struct {
 	http.ResponseWriter
 	of      *exchange
@@ -37,10 +39,22 @@ func (s *stream) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
 // Write implements http.ResponseWriter.
 func (s *stream) Write(b []byte) (int, error) {
+	s.arm()
+	defer s.disarm()
+	return s.ResponseWriter.Write(b)
+}
+
+// arm limits how long the client may read nothing. The handler's end leaves the limit in force: net/http then sends what it still has.
+func (s *stream) arm() {
 	if s.rules.write > 0 {
 		_ = s.control.SetWriteDeadline(time.Now().Add(s.rules.write)) // always supported for HTTP/2
 	}
-	return s.ResponseWriter.Write(b)
+}
+
+func (s *stream) disarm() {
+	if s.rules.write > 0 {
+		_ = s.control.SetWriteDeadline(time.Time{})
+	}
 }
 
 // FlushError implements the method that http.ResponseController uses. A header that is the whole answer is not flushed before the handler
@@ -50,6 +64,8 @@ func (s *stream) FlushError() error {
 	if s.of.headOnly {
 		return nil
 	}
+	s.arm()
+	defer s.disarm()
 	return s.control.Flush()
 }
 
@@ -57,36 +73,52 @@ func (s *stream) FlushError() error {
 // talk to each other, as in gRPC, and a client may be silent for as long as on an upgraded connection.
 type streamBody struct {
 	io.ReadCloser
-	of      *upload
 	control *http.ResponseController
 	rules   *clientRules
 
-	mu   sync.Mutex
-	over bool // the handler has ended: the response controller must not be used any more
+	mu      sync.Mutex
+	reading bool // a Read is in progress
+	begun   bool // the response has begun
+	over    bool // the handler has ended: the response controller must not be used any more
 }
 
 // Read implements io.Reader. The transport may still read when the handler has ended.
 func (s *streamBody) Read(b []byte) (int, error) {
-	limit := s.rules.body
-	if s.of.answering.Load() {
-		limit = s.rules.upgrade
-	}
-	until := time.Time{}
-	if limit > 0 {
-		until = time.Now().Add(limit)
-	}
-	if !s.setDeadline(until) {
+	if !s.await(true) {
 		return 0, errOver
 	}
+	defer s.await(false)
 	return s.ReadCloser.Read(b)
 }
 
-// setDeadline returns false if the handler has ended.
-func (s *streamBody) setDeadline(until time.Time) bool {
+// await sets the deadline of a Read, and takes it away when the Read returns: net/http ends the body when the deadline passes, even if
+// nothing reads because the instance is slow. It returns false if the handler has ended.
+func (s *streamBody) await(reading bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.reading = reading
+	return s.setDeadline()
+}
+
+// begin is called when the response begins. It applies to a Read in progress as well.
+func (s *streamBody) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = true
+	s.setDeadline()
+}
+
+// setDeadline returns false if the handler has ended.
+func (s *streamBody) setDeadline() bool {
 	if s.over {
 		return false
+	}
+	limit, until := s.rules.body, time.Time{}
+	if s.begun {
+		limit = s.rules.upgrade
+	}
+	if s.reading && limit > 0 {
+		until = time.Now().Add(limit)
 	}
 	_ = s.control.SetReadDeadline(until) // always supported for HTTP/2
 	return true

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quellhq/quell"
 )
 
 // framedInstance is a backend that speaks only HTTP/2 without TLS. It echoes lines, and ends with trailers as gRPC does.
@@ -142,6 +145,58 @@ func TestSlowStreams(t *testing.T) {
 	waitFor(t, "the end of all requests", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
 }
 
+// A stream that is quiet because of its instance is not cut, whether the instance pauses between two events or before it reads. Nor is a
+// client that is quiet when the instance has begun to answer.
+func TestQuietStreams(t *testing.T) {
+	const limit, pause = time.Second, 1500 * time.Millisecond
+	in := newInstance(t, "i1", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			time.Sleep(pause)
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(w, n, err)
+			return
+		}
+		io.WriteString(w, "a")
+		w.(http.Flusher).Flush()
+		time.Sleep(pause)
+		io.WriteString(w, "b")
+	})
+	framed := framedInstance(t)
+	run := func(t *testing.T, o Options, b quell.Backend) string {
+		t.Parallel()
+		o.HTTP2, o.Timeouts = true, Timeouts{Body: limit, Write: limit, Upgrade: time.Hour}
+		s := start(t, o)
+		applyHealthy(t, s, b)
+		return "http://" + s.Addr() + "/"
+	}
+	t.Run("events", func(t *testing.T) {
+		r, err := do(framedClient(t), http.MethodGet, run(t, Options{}, in.backend(1)), nil)
+		if r.body != "ab" || err != nil {
+			t.Errorf("%q, %v", r.body, err)
+		}
+	})
+	t.Run("upload", func(t *testing.T) { // its body does not fit in the buffers before the instance
+		body := bytes.NewReader(make([]byte, 32<<20))
+		r, err := do(framedClient(t), http.MethodPost, run(t, Options{}, in.backend(1)), body)
+		if want := fmt.Sprint(body.Size(), nil); r.body != want || err != nil {
+			t.Errorf("%d %q, %v; want %s", r.status, r.body, err, want)
+		}
+	})
+	t.Run("conversation", func(t *testing.T) {
+		body, send := io.Pipe()
+		resp, err := framedClient(t).Post(run(t, Options{Upstream: H2C}, framed.backend(1)), "", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+		io.WriteString(send, "late\n")
+		send.Close()
+		if answer, err := io.ReadAll(resp.Body); string(answer) != "echo late\n" || err != nil {
+			t.Errorf("%q, %v", answer, err)
+		}
+	})
+}
+
 // The transport may read a body when its request's handler has ended. Then nothing may be asked of the response any more: net/http would
 // panic in the transport's goroutine, and with it the process.
 func TestABodyIsReadAfterItsHandler(t *testing.T) {
@@ -151,7 +206,7 @@ func TestABodyIsReadAfterItsHandler(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := &http.Server{Protocols: H2C.protocols(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := &streamBody{ReadCloser: r.Body, of: &upload{}, control: http.NewResponseController(w), rules: &clientRules{}}
+		body := &streamBody{ReadCloser: r.Body, control: http.NewResponseController(w), rules: &clientRules{}}
 		defer body.end()
 		bodies <- body
 	})}

@@ -122,7 +122,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		x.upload = &upload{body: r.Body}
 		if r.ProtoMajor == 2 {
-			body := &streamBody{ReadCloser: r.Body, of: x.upload, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
+			body := &streamBody{ReadCloser: r.Body, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
 			x.upload.body = body
 			defer body.end()
 		}
@@ -137,7 +137,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w = upgrading{w, client}
 	}
 	if r.ProtoMajor == 2 {
-		w = &stream{ResponseWriter: w, of: x, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
+		answer := &stream{ResponseWriter: w, of: x, control: http.NewResponseController(w), rules: p.limiter.rules.Load()}
+		defer answer.arm()
+		w = answer
 	}
 	defer p.finish(x, r.Context()) // deferred, because a broken copy ends the handler with a panic
 	p.reverse.ServeHTTP(w, r)
@@ -204,7 +206,9 @@ func (x *exchange) accept(ctx context.Context, resp *http.Response) {
 	x.status = resp.StatusCode
 	x.headOnly = resp.ContentLength == 0
 	if x.upload != nil {
-		x.upload.answering.Store(true)
+		if body, ok := x.upload.body.(*streamBody); ok {
+			body.begin()
+		}
 	}
 	x.header["Content-Type"] = nil                        // otherwise the server guesses one if the instance sends none
 	if resp.StatusCode != http.StatusSwitchingProtocols { // otherwise the body is the upgraded connection itself

@@ -16,14 +16,13 @@ type upload struct {
 	reading sync.Mutex // held while the transport reads
 	over    bool       // the handler has ended: nothing more may be read
 
-	body      io.Reader
-	ended     atomic.Bool // the end was read
-	answering atomic.Bool // the response has begun
-	kept      []byte
-	lost      bool        // bytes were passed on that were not kept
-	keep      bool        // whether to keep more bytes
-	broken    atomic.Bool // the client broke off
-	late      atomic.Bool // the client sent nothing for too long
+	body   io.Reader
+	ended  atomic.Bool // the end was read
+	kept   []byte
+	lost   bool        // bytes were passed on that were not kept
+	keep   bool        // whether to keep more bytes
+	broken atomic.Bool // the client broke off
+	late   atomic.Bool // the client sent nothing for too long
 }
 
 // mostKept is more than the transport reads before it sends the first byte.
