@@ -15,17 +15,18 @@ type Checks struct {
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu sync.Mutex
-	of map[string]*checked
+	mu    sync.Mutex
+	of    map[string]*checked
+	begun bool // instances were followed before
 }
 
 // checked is what is known of one instance's health.
 type checked struct {
-	address string
-	stop    context.CancelFunc
-	state   State
-	asked   bool   // a check has ended
-	failed  string // the last check's request and answer if it failed
+	address  string
+	stop     context.CancelFunc
+	state    State
+	presumed bool   // counts as well until its first check has ended
+	failed   string // the last check's request and answer if it failed
 }
 
 // NewChecks prepares checks that go on until ctx ends.
@@ -33,7 +34,8 @@ func NewChecks(ctx context.Context, o Options) *Checks {
 	return &Checks{opts: o, ctx: ctx, checker: NewChecker(o, nil, make(chan struct{}, manyChecks)), of: map[string]*checked{}}
 }
 
-// Follow checks exactly these instances from now on.
+// Follow checks exactly these instances from now on. The first ones that are followed served before there were any checks, so they count
+// as well until their first check has ended. Later ones may still be starting, and are not well until a check has passed.
 func (c *Checks) Follow(addresses map[string]string) {
 	if c == nil {
 		return
@@ -51,11 +53,12 @@ func (c *Checks) Follow(addresses map[string]string) {
 			c.begin(id, address)
 		}
 	}
+	c.begun = c.begun || len(addresses) > 0
 }
 
 func (c *Checks) begin(id, address string) {
 	ctx, stop := context.WithCancel(c.ctx)
-	k := &checked{address: address, stop: stop}
+	k := &checked{address: address, stop: stop, presumed: !c.begun}
 	c.of[id] = k
 	c.running.Go(func() {
 		c.checker.Run(ctx, address, func(err error) {
@@ -65,7 +68,7 @@ func (c *Checks) begin(id, address string) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			k.state.Observe(err == nil, c.opts.Fall, c.opts.Rise)
-			k.asked, k.failed = true, ""
+			k.presumed, k.failed = false, ""
 			if err != nil {
 				k.failed = err.Error()
 			}
@@ -73,7 +76,7 @@ func (c *Checks) begin(id, address string) {
 	})
 }
 
-// Of returns whether an instance is well, and what its last check got if not. Before its first check it counts as well.
+// Of returns whether an instance is well, and what its last check got if not. One that is not followed counts as well.
 func (c *Checks) Of(id string) (well bool, failed string) {
 	if c == nil {
 		return true, ""
@@ -81,7 +84,7 @@ func (c *Checks) Of(id string) (well bool, failed string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := c.of[id]
-	if k == nil || !k.asked || k.state.Up {
+	if k == nil || k.presumed || k.state.Up {
 		return true, ""
 	}
 	return false, k.failed
