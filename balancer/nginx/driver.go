@@ -94,7 +94,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	d.checks.Follow(d.known())
-	defer d.memory.Keep(d.entries)
+	defer func() { d.memory.Keep(d.entries) }() // as they are then
 	d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.Leaving && !e.Unsure && d.find(ctx, f, e.Address) == nil })
 	return d.change(ctx, f, d.wanted(ctx, f))
 }

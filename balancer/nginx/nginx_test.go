@@ -247,6 +247,28 @@ func TestAnEditDuringACheckStays(t *testing.T) {
 	}
 }
 
+// What is stored of instances that left can be read again at once. nginx is not needed: the file is as it should be.
+func TestAnInstanceThatLeftIsForgotten(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Include: filepath.Join(dir, "web.conf"), Memory: filepath.Join(dir, "nginx.json")}
+	for path, text := range map[string]string{o.Include: "server 127.0.0.1:1;\n", o.Memory: `[{"id": "b", "address": "127.0.0.1:2", "added": true},
+		{"id": "a", "address": "127.0.0.1:1", "base": 1, "weight": 1}]`} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Apply(t.Context(), []quell.Backend{{ID: "a", Address: "127.0.0.1:1", Weight: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := New(o); err != nil || len(next.entries) != 1 {
+		t.Errorf("the next controller: %v", err)
+	}
+}
+
 // Only one controller changes the file.
 func TestOwner(t *testing.T) {
 	t.Parallel()
