@@ -62,6 +62,7 @@ type fakeBalancer struct {
 	byHand   map[string]quell.Held // a person took these out at the balancer
 	lost     map[string]bool       // somebody deleted these, and Apply does not bring them back
 	foreign  bool                  // the backends were there before Quell
+	vague    map[string]bool       // these are not in force everywhere: State gives no address
 	base     map[string]float64    // the weights that people gave them
 	applied  [][]quell.Backend
 	amid     func(*fakeBalancer) // called when State is asked for the second time
@@ -95,6 +96,9 @@ func (b *fakeBalancer) State(ctx context.Context) ([]quell.BackendState, error) 
 		}
 		s := quell.BackendState{Backend: x, Healthy: !b.sick[x.ID], Health: b.why, InFlight: b.inFlight[x.ID]}
 		s.Foreign = b.foreign
+		if b.vague[x.ID] {
+			s.Address = ""
+		}
 		if base, ok := b.base[x.ID]; ok {
 			s.Base = &base
 		}

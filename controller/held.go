@@ -177,10 +177,18 @@ func (c *endings) setOne(ctx context.Context, v view, id string) error {
 	}))
 }
 
-// altered returns the backends as the balancer has them, each after a change.
+// altered returns the backends as the balancer has them, each after a change. One that is not in force everywhere has no address; the
+// scaler knows it, and without one the backend is no instance any more.
 func (v *view) altered(change func(*quell.Backend)) (backends []quell.Backend) {
+	at := make(map[string]string, len(v.Members))
+	for i := range v.Members {
+		at[v.Members[i].ID] = v.Members[i].Address
+	}
 	for _, id := range slices.Sorted(maps.Keys(v.Backends)) {
 		b := v.Backends[id].Backend
+		if b.Address = cmp.Or(b.Address, at[id]); b.Address == "" {
+			continue
+		}
 		change(&b)
 		backends = append(backends, b)
 	}

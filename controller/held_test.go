@@ -256,6 +256,24 @@ func TestAHeldInstanceWithoutAnAddress(t *testing.T) {
 	})
 }
 
+// A backend that is not in force everywhere has no address. In a pause, an order about another one gives it to the balancer with the
+// address that the scaler knows: a balancer may refuse a list with an instance without an address.
+func TestDrainBesideWhatIsNotInForce(t *testing.T) {
+	play(t, lopsided, func(r *rig) {
+		r.run(3 * time.Second)
+		r.do(bus.Command{Name: bus.Pause})
+		r.balancer.set(func(b *fakeBalancer) { b.vague = map[string]bool{"i1": true} })
+		before, _ := r.balancer.backend("i1")
+		r.do(bus.Command{Name: bus.Drain, Instance: "i2"})
+		if after, _ := r.balancer.backend("i1"); after != before || after.Address == "" {
+			t.Errorf("i1 was %+v and is %+v", before, after)
+		}
+		if b, _ := r.balancer.backend("i2"); !b.Draining {
+			t.Errorf("drained: %+v", b)
+		}
+	})
+}
+
 // A controller without memory does not mistake a person's drain for its own. The difference matters, because after its own drain it stops
 // the instance.
 func TestHoldsSurviveALostMemory(t *testing.T) {

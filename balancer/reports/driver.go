@@ -93,15 +93,16 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	known, now := managed.ByID(d.entries), time.Now()
-	entries := make([]*entry, len(backends))
-	for i, b := range backends {
+	var entries []*entry
+	for _, b := range backends {
 		k := known[b.ID]
 		if k == nil {
 			k = &entry{}
 		}
 		e := &entry{Given: managed.Give(b, k.Given, now)}
-		e.told = k.told && k.Share == e.Share
-		entries[i] = e
+		if e.told = k.told && k.Share == e.Share; e.Address != "" { // one without an address is not there yet
+			entries = append(entries, e)
+		}
 	}
 	d.entries = entries
 	d.checks.Follow(managed.Addresses(d.entries))
