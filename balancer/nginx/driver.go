@@ -144,16 +144,37 @@ func (d *Driver) assign(ctx context.Context, f *include.File, backends []quell.B
 			return err
 		}
 		asked[b.ID] = b
-		e := byID[b.ID]
 		if e == nil || e.Address != b.Address {
-			d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.ID == b.ID || e.Leaving && e.Address == b.Address })
-			e = record.Of(b, d.find(ctx, f, b.Address), managed.Fixed(d.opts.Members, b.ID))
-			d.entries = append(d.entries, e)
+			e = d.enter(ctx, f, b)
 		}
 		e.Ask(b)
 	}
 	d.asked = asked
 	return nil
+}
+
+// enter makes the entry of an instance that is new, or whose address is. The line at an instance's earlier address leaves, and what is
+// known of a line that was another instance's is kept.
+func (d *Driver) enter(ctx context.Context, f *include.File, b quell.Backend) *record.Entry {
+	line := d.find(ctx, f, b.Address)
+	e := record.Of(b, line, managed.Fixed(d.opts.Members, b.ID))
+	others := make([]*record.Entry, 0, len(d.entries)+1)
+	for _, old := range d.entries {
+		if old.ID != b.ID && !(old.Leaving && old.Address == b.Address) {
+			others = append(others, old)
+			continue
+		}
+		switch its := d.find(ctx, f, old.Address); its {
+		case nil:
+		case line:
+			e.Inherit(old)
+		default:
+			old.ID += " at " + old.Address
+			others = append(others, old)
+		}
+	}
+	d.entries = append(others, e)
+	return e
 }
 
 // addressProblem refuses addresses that would become something else in nginx's configuration, and those of another instance.

@@ -247,6 +247,55 @@ func TestAnEditDuringACheckStays(t *testing.T) {
 	}
 }
 
+// An instance that gets another address leaves no line that goes on serving at the old one: a line that Quell added goes, and one that a
+// person wrote is down until the instance comes back, or until a release.
+func TestAnInstanceMoves(t *testing.T) {
+	t.Parallel()
+	for _, declared := range []bool{false, true} {
+		t.Run(fmt.Sprint("declared ", declared), func(t *testing.T) {
+			t.Parallel()
+			a, moved, b := newInstance(t, nil), newInstance(t, nil), newInstance(t, nil)
+			line := func(i *instance, more string) string { return "server " + i.address() + more + ";\n" }
+			before := line(b, " weight=30")
+			if declared {
+				before = line(a, " weight=60") + before
+			}
+			l := newLab(t, "", strings.TrimSpace(before))
+			l.start()
+			d := l.driver(nil)
+			there := []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}
+			elsewhere := []quell.Backend{backend("a", moved, 0.5), backend("b", b, 0.5)}
+			check := func(list []quell.Backend, want string) {
+				t.Helper()
+				settle(t, d, list...)
+				if l.lines() != want {
+					t.Errorf("the file is\n%swant\n%s", l.lines(), want)
+				}
+				if states, err := d.State(t.Context()); err != nil || len(states) != 2 {
+					t.Errorf("in force are %+v, %v", states, err)
+				}
+			}
+			if declared {
+				check(there, line(a, "")+line(b, ""))
+				check(elsewhere, line(a, " down")+line(b, "")+line(moved, ""))
+				check(there, line(a, "")+line(b, ""))
+				check(elsewhere, line(a, " down")+line(b, "")+line(moved, ""))
+			} else {
+				check(there, line(b, "")+line(a, ""))
+				check(elsewhere, line(b, "")+line(moved, ""))
+			}
+			served := a.served.Load()
+			if failed := l.get(20, "/"); failed > 0 || a.served.Load() != served {
+				t.Errorf("%d requests failed, and the old address got %d", failed, a.served.Load()-served)
+			}
+			d = l.driver(nil) // stands for a controller that was killed
+			if unknown, err := d.Restore(t.Context()); err != nil || len(unknown) > 0 || l.lines() != before {
+				t.Errorf("restored: %v, %v\n%s", unknown, err, l.lines())
+			}
+		})
+	}
+}
+
 // What is stored of instances that left can be read again at once. nginx is not needed: the file is as it should be.
 func TestAnInstanceThatLeftIsForgotten(t *testing.T) {
 	dir := t.TempDir()

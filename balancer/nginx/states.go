@@ -28,7 +28,7 @@ func (d *Driver) states(ctx context.Context, f *include.File) (states []quell.Ba
 	}
 	bases := d.bases(list)
 	for i := range list {
-		if t := &list[i]; t.line != nil || t.held() {
+		if t := &list[i]; (t.line != nil || t.held()) && !t.gone() {
 			s := t.state(sum, d.asked != nil)
 			s.Healthy, s.Health = d.checks.Of(t.ID)
 			s.Base = bases[t.ID]
@@ -38,6 +38,11 @@ func (d *Driver) states(ctx context.Context, f *include.File) (states []quell.Ba
 	}
 	managed.Sort(states)
 	return states
+}
+
+// gone returns whether a target has left for good. A line that a person wrote stays, and is down.
+func (t *target) gone() bool {
+	return t.Leaving && !t.Added && !t.Unsure && t.line != nil && t.line.Down
 }
 
 // state returns what is in force for a target. If that is not what is wanted, the state has no address: it then differs from the request,
@@ -90,6 +95,9 @@ func (d *Driver) unmanaged(ctx context.Context, f *include.File) (list []target)
 func (d *Driver) bases(list []target) map[string]*float64 {
 	chosen := map[string]int{}
 	for _, t := range list {
+		if t.Leaving {
+			continue
+		}
 		if chosen[t.ID] = t.Base; t.Base == 0 && t.line != nil && d.asked == nil {
 			chosen[t.ID] = t.line.Weight
 		}

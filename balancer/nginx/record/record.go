@@ -43,6 +43,14 @@ func Of(b quell.Backend, s *include.Server, fixed bool) *Entry {
 	return e
 }
 
+// Inherit takes over what is known of the line from the entry whose it was.
+func (e *Entry) Inherit(old *Entry) {
+	e.Added, e.Base, e.Unsure = old.Added, old.Base, old.Unsure
+	if old.Down && e.ByHand {
+		e.ByHand, e.Down = false, true
+	}
+}
+
 // Notice compares an entry with its line, nil if there is none: what differs from what Quell wrote was written by somebody else.
 func (e *Entry) Notice(s *include.Server, logger *slog.Logger) {
 	if e.Unsure {
