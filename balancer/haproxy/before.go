@@ -1,6 +1,7 @@
 package haproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,9 +77,9 @@ func (d *Driver) bases(entries []*entry, views []*view) map[string]*float64 {
 	return balancer.Bases(chosen)
 }
 
-// Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. It returns what
-// it cannot know. Afterwards Quell manages no server. Where Quell never changed anything, it changes nothing. If some HAProxy cannot be
-// reached, that is an error, and a further call goes on with that one.
+// Restore puts back what HAProxy had before Quell: weights, servers that Quell took out, and no servers that Quell added. What a person
+// took out stays out. It returns what it cannot know. Afterwards Quell manages no server. Where Quell never changed anything, it changes
+// nothing. If some HAProxy cannot be reached, that is an error, and a further call goes on with that one.
 func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	d.owning.Lock()
 	defer d.owning.Unlock()
@@ -167,9 +168,12 @@ func (d *Driver) backTo(v *view) []command {
 			if was, recorded := e.Before[d.opts.Sockets[v.index]]; recorded && was.Given == s.given {
 				weight = was.Weight
 			}
-			ours := e.Drain || e.Leaving
-			if tr := e.At[d.opts.Sockets[v.index]]; ours && s.forced() != "" && (tr == nil || tr.ByHand == "") {
+			tr := cmp.Or(e.At[d.opts.Sockets[v.index]], &trace{})
+			if (e.Drain || e.Leaving) && s.forced() != "" && tr.ByHand == "" {
 				b.set(name, "state ready")
+			}
+			if tr.Zero && s.weight == 0 {
+				weight = 0
 			}
 		}
 		if s.weight != weight {

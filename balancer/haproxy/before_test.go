@@ -118,6 +118,25 @@ func TestAReleaseLeavesWhatPeopleSet(t *testing.T) {
 	}
 }
 
+// A weight of 0 that a person set while Quell ran stays 0 at a release.
+func TestAReleaseLeavesAWeightOfZero(t *testing.T) {
+	a, b := newInstance(t, time.Millisecond), newInstance(t, time.Millisecond)
+	l := newLab(t, "server a "+a.address()+" weight 30\nserver b "+b.address()+" weight 60")
+	l.start()
+	d := l.driver(func(o *Options) { o.Memory = filepath.Join(t.TempDir(), "haproxy.json") })
+	own(t, d)
+	want := []quell.Backend{backend("a", a, 0.5), backend("b", b, 0.5)}
+	settle(t, d, want...)
+	l.ask("set server app/a weight 0")
+	settle(t, d, want...)
+	if unknown, err := d.Restore(t.Context()); err != nil || len(unknown) > 0 {
+		t.Errorf("%v, %v", unknown, err)
+	}
+	if got := l.weights(); !maps.Equal(got, map[string]int{"a": 0, "b": 60}) {
+		t.Errorf("after the release the weights are %v", got)
+	}
+}
+
 // A HAProxy that cannot be reached is put back by a later call, which leaves alone what a person has set at the other one meanwhile.
 func TestAReleaseGoesOnWhereHAProxyWasDead(t *testing.T) {
 	a, b := newInstance(t, time.Millisecond), newInstance(t, time.Millisecond)

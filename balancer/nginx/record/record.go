@@ -89,13 +89,19 @@ func (e *Entry) Release() {
 // Wrote notes what is about to be written into the line.
 func (e *Entry) Wrote(weight int, down bool) { e.Weight, e.Down, e.Unsure = weight, down, true }
 
-// Restore brings a line, nil if there is none, to what it was before Quell.
+// Restore brings a line, nil if there is none, to what it was before Quell. What a person wrote since then stays.
 func (e *Entry) Restore(s *include.Server, edit *include.Edit) {
+	if s == nil {
+		return
+	}
+	weight, down := e.Base, s.Down && e.ByHand
+	if down && s.Weight != e.Weight {
+		weight = s.Weight // it came with the person's down
+	}
 	switch {
-	case s == nil || e.ByHand:
 	case e.Added:
 		edit.Remove(s)
-	case s.Weight != e.Base || s.Down:
-		edit.Set(s, e.Base, false)
+	case s.Weight != weight || s.Down != down:
+		edit.Set(s, weight, down)
 	}
 }

@@ -3,6 +3,8 @@ package record
 import (
 	"bytes"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,6 +50,38 @@ func TestNotice(t *testing.T) {
 		}
 		if !strings.Contains(said.String(), c.says) || c.says == "" && said.Len() > 0 {
 			t.Errorf("%s: the log says %q", c.why, said.String())
+		}
+	}
+}
+
+// A release puts back the weight of before, takes away what Quell wrote, and leaves what a person wrote.
+func TestRestore(t *testing.T) {
+	const other = "server b:1;\n"
+	for _, c := range []struct {
+		why        string
+		e          Entry
+		line, want string
+	}{
+		{"Quell's weight", Entry{Base: 30, Weight: 4}, "server a:1 weight=4;\n", "server a:1 weight=30;\n"},
+		{"Quell's down", Entry{Base: 30, Weight: 30, Down: true}, "server a:1 weight=30 down;\n", "server a:1 weight=30;\n"},
+		{"Quell's line", Entry{Added: true, Weight: 4}, "server a:1 weight=4;\n", ""},
+		{"a person's down", Entry{Base: 30, Weight: 4, ByHand: true}, "server a:1 weight=4 down;\n", "server a:1 weight=30 down;\n"},
+		{"a person's down and weight", Entry{Base: 30, Weight: 4, ByHand: true}, "server a:1 weight=7 down;\n", "server a:1 weight=7 down;\n"},
+		{"a person's down in Quell's line", Entry{Added: true, Weight: 4, ByHand: true}, "server a:1 weight=4 down;\n", ""},
+		{"a line that is gone", Entry{Base: 30, Weight: 4, ByHand: true}, "", ""},
+	} {
+		path := filepath.Join(t.TempDir(), "web.conf")
+		if err := os.WriteFile(path, []byte(c.line+other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := include.Read(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit := f.Edit()
+		c.e.Restore(f.Find("a:1", func(string, string) bool { return false }), edit)
+		if text, _ := edit.Text(); text != c.want+other {
+			t.Errorf("%s: %q became %q", c.why, c.line+other, text)
 		}
 	}
 }
