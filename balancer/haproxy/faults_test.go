@@ -266,6 +266,42 @@ func TestOneOfTwoHangs(t *testing.T) {
 	}
 }
 
+// TestADrainBehindOneThatHangs checks that a drain does not count as finished while one of the HAProxies, which may have open requests,
+// cannot be asked.
+func TestADrainBehindOneThatHangs(t *testing.T) {
+	a, b := newInstance(t, 0), newInstance(t, 0)
+	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
+	l1.start()
+	l2.start()
+	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
+	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
+	signal := func(s os.Signal) {
+		if err := l2.running.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() (of [2]int64) {
+		states, err := d.State(t.Context())
+		if err != nil || len(states) != 2 {
+			t.Fatalf("%+v, %v", states, err)
+		}
+		return [2]int64{states[0].InFlight, states[1].InFlight}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	await(t, "the other to be found hanging", func() (bool, any) { open(); return d.processes[1].socket.hung, nil })
+	drain := []quell.Backend{backend("a", a, 1), {ID: "b", Address: b.address(), Draining: true}}
+	apply(t, d, drain...)
+	if got := open(); got != [2]int64{0, 1} {
+		t.Errorf("while one cannot be asked, %v requests are open", got)
+	}
+	signal(syscall.SIGCONT)
+	settle(t, d, drain...)
+	if got := open(); got != [2]int64{0, 0} {
+		t.Errorf("when both answer, %v requests are open", got)
+	}
+}
+
 // TestTooFewSlots checks that an instance without a slot waits, that the others' weights are in force, and that a
 // freed slot is used.
 func TestTooFewSlots(t *testing.T) {
