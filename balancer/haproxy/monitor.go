@@ -185,7 +185,9 @@ func (w *window) add(next *window) {
 	for i, n := range next.log.refused {
 		w.log.refused[i] += n
 	}
-	w.length += next.length
+	if len(next.counts) > 0 {
+		w.length += next.length // while HAProxy could not be read, nothing was counted
+	}
 }
 
 func (m *monitor) listen() {

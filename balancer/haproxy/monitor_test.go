@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,6 +302,48 @@ func TestCoarseReadings(t *testing.T) {
 	}
 	if o.LatencyMS == nil || o.LatencyMS.P95 != nil || *o.LatencyMS.Mean < 19 {
 		t.Errorf("latency %+v", o.LatencyMS)
+	}
+}
+
+// TestAnOutageOfTheCounters checks that what HAProxy counted while it could not be read does not look like the requests of a single period:
+// the rate is the usual one, with and without windows of a fast policy.
+func TestAnOutageOfTheCounters(t *testing.T) {
+	var total atomic.Int64
+	var away atomic.Bool
+	path := fake(t, func(command string) (string, bool) {
+		return map[string]string{
+			"show info": "Pid: 7\nVersion: 2.6\n", "show servers state b": stateText + "\n",
+			"show stat 3 6 -1": strings.Replace(statText, ",,40,30,", fmt.Sprintf(",,%d,%[1]d,", total.Load()), 1) + "\n",
+		}[command], !away.Load()
+	})
+	d, err := New(Options{Sockets: []string{path}, Backend: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	m := newMonitor(d, monitorOptions{Service: "s"})
+	rate := func(w *window) string {
+		for _, r := range m.readings(w, time.Now(), false) {
+			if r.Instance == "s1" {
+				return fmt.Sprint(*r.Observation.RequestRate)
+			}
+		}
+		return "none"
+	}
+	var rates []string
+	var whole window
+	for _, unread := range []bool{false, false, true, true, true, false, false} {
+		total.Add(100)
+		away.Store(unread)
+		w := window{m.counts(t.Context()), m.takeLog(), time.Second}
+		whole.add(&w)
+		rates = append(rates, rate(&w))
+	}
+	if got, want := strings.Join(rates, " "), "0 100 none none none none 100"; got != want {
+		t.Errorf("rates are %s, want %s", got, want)
+	}
+	if got := rate(&whole); !strings.HasPrefix(got, "66.6") { // of three windows, the first of which knows no earlier totals
+		t.Errorf("in all windows together the rate is %s", got)
 	}
 }
 

@@ -302,6 +302,8 @@ func (p *process) report(err error) {
 type counters struct {
 	before map[string]server // totals at the last read
 	window map[string]*count
+	read   bool // totals were read in this window
+	blind  bool // none were read in the window before this one, so that nobody knows what was counted in this one
 }
 
 // count is what a server counted in a window.
@@ -321,12 +323,17 @@ func newCounters() counters {
 // take adds newly read totals. If a server or a process was not there before, its totals started at zero. At the very first read, it is
 // unknown when they started.
 func (c *counters) take(v *view, first, restarted bool) {
+	c.read = true
 	kept := restarted && v.restored() // HAProxy 3.0 can keep counters over a reload (stats-file)
 	if restarted && !kept {
 		clear(c.before)
 	}
 	after := make(map[string]server, len(v.servers))
 	for name, s := range v.servers {
+		after[name] = *s
+		if c.blind {
+			continue
+		}
 		n := c.window[name]
 		if n == nil {
 			n = &count{}
@@ -349,7 +356,6 @@ func (c *counters) take(v *view, first, restarted bool) {
 		n.open += s.sessions
 		n.looks++
 		n.totalMS = s.totalMS
-		after[name] = *s
 	}
 	c.before = after
 }
@@ -363,11 +369,17 @@ func (v *view) restored() bool {
 	return v.info.requests > 0 && sum > v.info.requests
 }
 
+// end ends the window and returns its counts. After a window without a read there are none for the next one either: what was counted
+// meanwhile would look like requests of a single window.
+func (c *counters) end() map[string]*count {
+	w := c.window
+	c.window, c.blind, c.read = map[string]*count{}, !c.read, false
+	return w
+}
+
 // takeCounts ends the window and returns its counts.
 func (p *process) takeCounts() map[string]*count {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := p.counted.window
-	p.counted.window = map[string]*count{}
-	return w
+	return p.counted.end()
 }
