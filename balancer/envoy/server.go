@@ -90,6 +90,7 @@ func (v *server) callbacks() xds.Callbacks {
 				f.takesDelta(-id, r)
 			}
 			return nil
+				r.InitialResourceVersions = nil // an Envoy that comes back gets all endpoints again: only by its answer is it known to have them
 		},
 		StreamResponseFunc: func(_ context.Context, id int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
 			f.gets(id, r.GetNonce())
