@@ -4,6 +4,7 @@ package envoy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -25,6 +26,7 @@ import (
 	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/balancer/managed"
+	"github.com/quellhq/quell/internal/outage"
 )
 
 // mostWeight is the weight of the endpoint with the largest share. Equal shares have equal weights, which LEAST_REQUEST needs in order to
@@ -54,6 +56,8 @@ type Driver struct {
 	given   map[string]*endpoint.ClusterLoadAssignment // by cluster
 	memory  balancer.Memory[entry]
 	asked   bool
+	waiting []quell.Member // of the fixed group, before the first Apply: their names could not be resolved yet
+	placed  outage.Log
 }
 
 // entry is an endpoint.
@@ -83,14 +87,10 @@ func New(o Options) (*Driver, error) {
 	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
+	d.placed = outage.Log{Logger: o.Logger, What: "giving Envoys every instance"}
 	if d.entries == nil {
-		for _, m := range o.Members {
-			e := &entry{Given: managed.Given{Entry: managed.OfMember(m), Share: 1 / float64(len(o.Members))}, foreign: true}
-			if e.Numeric, err = numeric(context.Background(), m.Address); err != nil {
-				return nil, fmt.Errorf("address of %s: %w", m.ID, err)
-			}
-			d.entries = append(d.entries, e)
-		}
+		d.waiting = o.Members
+		d.placeMembers(context.Background())
 	}
 	if len(d.entries) > 0 {
 		return d, d.give()
@@ -98,7 +98,24 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Apply gives all Envoys these endpoints.
+// placeMembers adds the instances of the fixed group that are not there yet. One whose name cannot be resolved does not hold up the others.
+func (d *Driver) placeMembers(ctx context.Context) {
+	var waiting []quell.Member
+	var errs []error
+	for _, m := range d.waiting {
+		e := &entry{Given: managed.Given{Entry: managed.OfMember(m), Share: 1 / float64(len(d.opts.Members))}, foreign: true}
+		if err := e.resolve(ctx, nil); err != nil {
+			waiting, errs = append(waiting, m), append(errs, err)
+			continue
+		}
+		d.entries = append(d.entries, e)
+	}
+	d.waiting = waiting
+	d.placed.Report(errors.Join(errs...))
+}
+
+// Apply gives all Envoys these endpoints. One whose name cannot be resolved keeps the address that it had by that name, or is left out and
+// so tried again; it is an error only if that leaves none.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,20 +123,27 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 		return err
 	}
 	known, now := managed.ByID(d.entries), time.Now()
-	entries := make([]*entry, len(backends))
-	for i, b := range backends {
+	var entries []*entry
+	var errs []error
+	for _, b := range backends {
 		k := known[b.ID]
 		if k == nil {
 			k = &entry{}
 		}
 		e := &entry{Given: managed.Give(b, k.Given, now)}
-		var err error
-		if e.Numeric, err = numeric(ctx, b.Address); err != nil {
-			return fmt.Errorf("address of %s: %w", b.ID, err)
+		if err := e.resolve(ctx, k); err != nil {
+			errs = append(errs, err)
 		}
-		entries[i] = e
+		if e.Numeric != "" {
+			entries = append(entries, e)
+		}
 	}
-	d.entries, d.asked = entries, true
+	unplaced := errors.Join(errs...)
+	if unplaced != nil && len(entries) == 0 {
+		return unplaced
+	}
+	d.placed.Report(unplaced)
+	d.entries, d.asked, d.waiting = entries, true, nil
 	d.checks.Follow(managed.Addresses(d.entries))
 	d.memory.Keep(d.entries)
 	return d.give()
@@ -175,10 +199,14 @@ func (d *Driver) assignment(cluster string) *endpoint.ClusterLoadAssignment {
 	return &endpoint.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpoint.LocalityLbEndpoints{list}}
 }
 
-// refresh tells Envoys which instances' health has changed.
-func (d *Driver) refresh() error {
+// refresh tells Envoys which instances' health has changed, and of those whose names could not be resolved before.
+func (d *Driver) refresh(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.waiting) > 0 {
+		d.placeMembers(ctx)
+		d.checks.Follow(managed.Addresses(d.entries))
+	}
 	if len(d.entries) == 0 && !d.asked {
 		return nil
 	}
@@ -206,13 +234,17 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	return states, nil
 }
 
-// numeric returns an address whose name is resolved.
-func numeric(ctx context.Context, address string) (string, error) {
-	list, err := balancer.Resolve(ctx, address)
-	if err != nil {
-		return "", err
+// resolve sets the numeric address. If that fails, it is what it was before, nil if there was nothing, unless the address is another one.
+func (e *entry) resolve(ctx context.Context, before *entry) error {
+	list, err := balancer.Resolve(ctx, e.Address)
+	if err == nil {
+		e.Numeric = list[0].String()
+		return nil
 	}
-	return list[0].String(), nil
+	if before != nil && before.Address == e.Address {
+		e.Numeric = before.Numeric
+	}
+	return fmt.Errorf("address of %s: %w", e.ID, err)
 }
 
 // socket is a numeric address in Envoy's terms.

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -419,3 +420,53 @@ func TestHeldConnections(t *testing.T) {
 	eventually(t, "the limit holds", func() bool { return control.port.Limiter().Open() <= most })
 	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
 }
+// An instance whose name cannot be resolved does not hold up the others. It keeps the address that it had by that name, and a new one gets
+// requests as soon as it has one.
+func TestANameThatIsNotResolved(t *testing.T) {
+	memory := filepath.Join(t.TempDir(), "envoy.json")
+	if err := os.WriteFile(memory, []byte(`[{"id": "a", "address": "127.0.0.1:1", "numeric": "127.0.0.1:1", "share": 0.5},
+		{"id": "b", "address": "forgotten", "numeric": "127.0.0.1:2", "share": 0.5}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	given := func(d *Driver) string {
+		var list []string
+		for _, e := range d.cache.GetResources()["web"].(*endpoint.ClusterLoadAssignment).Endpoints[0].LbEndpoints {
+			list = append(list, envoylog.Plain(e.GetEndpoint().GetAddress())+" "+e.HealthStatus.String())
+		}
+		return strings.Join(list, ", ")
+	}
+	var said strings.Builder
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	d, err := New(Options{Clusters: []string{"web"}, Memory: memory, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.Apply(t.Context(), []quell.Backend{{ID: "a", Address: "127.0.0.1:1", Draining: true},
+			{ID: "b", Address: "forgotten", Weight: 0.5}, {ID: "c", Address: "unheard of", Weight: 0.5}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := given(d); got != "127.0.0.1:1 DRAINING, 127.0.0.1:2 UNKNOWN" {
+		t.Errorf("Envoys get %s", got)
+	}
+	if n := strings.Count(said.String(), "address of c"); n != 1 {
+		t.Errorf("said %d times: %s", n, said.String())
+	}
+	if err := d.Apply(t.Context(), []quell.Backend{{ID: "c", Address: "unheard of", Weight: 1}}); !contains(err, "address of c") {
+		t.Errorf("without any address: %v", err)
+	}
+
+	// Before the first plan it is the same with a fixed group.
+	members := []quell.Member{{ID: "c", Address: "unheard of"}, {ID: "a", Address: "127.0.0.1:1"}}
+	d, err = New(Options{Clusters: []string{"web"}, Members: members})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.waiting[0].Address = "127.0.0.1:3" // stands for a name that can be resolved later
+	before := given(d)
+	if err := d.refresh(t.Context()); err != nil || before != "127.0.0.1:1 UNKNOWN" || given(d) != before+", 127.0.0.1:3 UNKNOWN" {
+		t.Errorf("%v; Envoys got %s and get %s", err, before, given(d))
+	}
+}
+

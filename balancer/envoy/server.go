@@ -65,9 +65,11 @@ func (d *Driver) watch(ctx context.Context, o health.Options) {
 // refresh tells Envoys about health.
 func (v *server) refresh(ctx context.Context) {
 	for tick.Sleep(ctx, min(refreshEvery, v.settings.Health.Interval)) {
-		if err := v.driver.refresh(); err != nil {
+		limited, cancel := context.WithTimeout(ctx, refreshEvery)
+		if err := v.driver.refresh(limited); err != nil {
 			v.in.Logger.Error("endpoints not given", "error", err)
 		}
+		cancel()
 	}
 }
 
@@ -88,9 +90,9 @@ func (v *server) callbacks() xds.Callbacks {
 		StreamDeltaRequestFunc: func(id int64, r *discovery.DeltaDiscoveryRequest) error {
 			if r.GetTypeUrl() == resource.EndpointType {
 				f.takesDelta(-id, r)
+				r.InitialResourceVersions = nil // an Envoy that comes back gets all endpoints again: only by its answer is it known to have them
 			}
 			return nil
-				r.InitialResourceVersions = nil // an Envoy that comes back gets all endpoints again: only by its answer is it known to have them
 		},
 		StreamResponseFunc: func(_ context.Context, id int64, _ *discovery.DiscoveryRequest, r *discovery.DiscoveryResponse) {
 			f.gets(id, r.GetNonce())
