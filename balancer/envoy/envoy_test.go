@@ -234,6 +234,38 @@ func TestHealth(t *testing.T) {
 	eventually(t, "b is back", func() bool { return stateOf(t, control.Driver, "b").Healthy })
 }
 
+// With the panic threshold of the driver's page, ill and drained instances get no requests when most are so, and if all are ill, those that
+// do not drain go on.
+func TestMostAreIll(t *testing.T) {
+	t.Parallel()
+	var sick, allSick atomic.Bool
+	answer := func(ill *atomic.Bool) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/well" && (ill.Load() || allSick.Load()) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}
+	}
+	a, b, c, drained := newInstance(t, answer(&allSick)), newInstance(t, answer(&sick)), newInstance(t, answer(&sick)), newInstance(t, nil)
+	l := newLab(t)
+	l.start(sotw, "ROUND_ROBIN", "")
+	control := l.control(func(_ *Options, s *Settings) { s.Health.Path = "/well" })
+	settle(t, control, backend("a", a, 0.4), backend("b", b, 0.3), backend("c", c, 0.3),
+		quell.Backend{ID: "d", Address: drained.address(), Draining: true})
+	l.serves()
+	sick.Store(true)
+	eventually(t, "only a gets requests", func() bool {
+		before, gone := a.traffic.Load(), drained.traffic.Load()
+		return l.get(20, "/") == 0 && a.traffic.Load() == before+20 && drained.traffic.Load() == gone
+	})
+	allSick.Store(true)
+	eventually(t, "all of them get requests", func() bool {
+		before := [...]int64{a.traffic.Load(), b.traffic.Load(), c.traffic.Load()}
+		failed := l.get(20, "/")
+		return failed == 0 && a.traffic.Load() > before[0] && b.traffic.Load() > before[1] && c.traffic.Load() > before[2]
+	})
+}
+
 // Envoy's access log is measured: responses, failures, refusals and clients that left.
 func TestMeasuring(t *testing.T) {
 	t.Parallel()
@@ -390,36 +422,6 @@ func TestAThousandEndpoints(t *testing.T) {
 	}
 }
 
-// Connections that are opened and held keep no Envoy from its endpoints.
-func TestHeldConnections(t *testing.T) {
-	t.Parallel()
-	const most = 8
-	a := newInstance(t, nil)
-	l := newLab(t)
-	control := l.control(nil)
-	control.port.Limiter().Resize(most)
-	if err := control.Apply(t.Context(), []quell.Backend{backend("a", a, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	for range 4 * most {
-		conn, err := net.Dial("tcp", l.quell)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-	}
-	l.start(sotw, "ROUND_ROBIN", "")
-	l.serves()
-	for range 4 * most {
-		conn, err := net.Dial("tcp", l.quell)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { conn.Close() })
-	}
-	eventually(t, "the limit holds", func() bool { return control.port.Limiter().Open() <= most })
-	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
-}
 // An instance whose name cannot be resolved does not hold up the others. It keeps the address that it had by that name, and a new one gets
 // requests as soon as it has one.
 func TestANameThatIsNotResolved(t *testing.T) {
@@ -470,3 +472,33 @@ func TestANameThatIsNotResolved(t *testing.T) {
 	}
 }
 
+// Connections that are opened and held keep no Envoy from its endpoints.
+func TestHeldConnections(t *testing.T) {
+	t.Parallel()
+	const most = 8
+	a := newInstance(t, nil)
+	l := newLab(t)
+	control := l.control(nil)
+	control.port.Limiter().Resize(most)
+	if err := control.Apply(t.Context(), []quell.Backend{backend("a", a, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 * most {
+		conn, err := net.Dial("tcp", l.quell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	l.start(sotw, "ROUND_ROBIN", "")
+	l.serves()
+	for range 4 * most {
+		conn, err := net.Dial("tcp", l.quell)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+	}
+	eventually(t, "the limit holds", func() bool { return control.port.Limiter().Open() <= most })
+	settle(t, control, backend("a", a, 1), backend("b", a, 0)) // over the connection that the Envoy has had
+}

@@ -117,6 +117,7 @@ static_resources:
     type: EDS
     lb_policy: %s
     connect_timeout: 1s
+    common_lb_config: {healthy_panic_threshold: {value: 1}}
     eds_cluster_config: {eds_config: %s}
   - name: quell
     type: STATIC
@@ -231,13 +232,17 @@ func (l *lab) control(change func(*Options, *Settings)) *site {
 // instance is a web server that counts its requests.
 type instance struct {
 	*httptest.Server
-	served atomic.Int64
+	served  atomic.Int64
+	traffic atomic.Int64 // without health checks
 }
 
 func newInstance(t testing.TB, answer http.HandlerFunc) *instance {
 	i := &instance{}
 	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		i.served.Add(1)
+		if r.URL.Path != "/well" {
+			i.traffic.Add(1)
+		}
 		if answer != nil {
 			answer(w, r)
 		}
