@@ -72,9 +72,8 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	if err := d.tell(ctx, list); err != nil {
 		return nil, err
 	}
-	old := d.external.record()
 	d.external.clean, d.last = true, nil
-	return nil, d.external.keep(old)
+	return nil, d.external.keep()
 }
 
 var _ balancer.Restorer = (*Driver)(nil)

@@ -21,6 +21,7 @@ import (
 // although it was in service before and Quell has not taken it out since; or if it was so before Quell first changed anything.
 type external struct {
 	path     string          // file that keeps what restarts of the controller must not lose; empty: none
+	kept     []byte          // the record that is in the file
 	new      bool            // Quell has never changed or seen this balancer
 	clean    bool            // Quell has changed nothing since it first saw this balancer, or since a release
 	serving  map[string]bool // backends seen in service since Quell last took them out
@@ -63,6 +64,7 @@ func recall(path string) (*external, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		h.new, h.clean = true, true
+		h.kept = h.encoded()
 		return h, nil
 	}
 	var r record
@@ -81,12 +83,12 @@ func recall(path string) (*external, error) {
 		h.idle[id] = true
 	}
 	h.before, h.clean = r.Before, r.Clean
+	h.kept = h.encoded()
 	return h, nil
 }
 
 // asked records what Quell is about to apply, before it is applied. It returns the list with the held backends out of service.
 func (h *external) asked(backends []quell.Backend) ([]quell.Backend, error) {
-	old := h.record()
 	h.clean = false
 	list, listed := slices.Clone(backends), map[string]bool{}
 	for i := range list {
@@ -109,12 +111,11 @@ func (h *external) asked(backends []quell.Backend) ([]quell.Backend, error) {
 		maps.DeleteFunc(ids, func(id string, _ bool) bool { return gone(id) })
 	}
 	maps.DeleteFunc(h.held, func(id string, _ state) bool { return gone(id) })
-	return list, h.keep(old)
+	return list, h.keep()
 }
 
 // found learns what is in force, and marks backends that somebody else took out. If all weights are 0, the balancer does not tell them.
 func (h *external) found(states []quell.BackendState, now time.Time) error {
-	old := h.record()
 	weighed := slices.ContainsFunc(states, func(s quell.BackendState) bool { return s.Weight > 0 })
 	h.adopt(states, now)
 	for i := range states {
@@ -141,7 +142,7 @@ func (h *external) found(states []quell.BackendState, now time.Time) error {
 			s.Weight, s.Draining, s.Held, s.ByHand = 0, false, false, by
 		}
 	}
-	return h.keep(old)
+	return h.keep()
 }
 
 func (h *external) isHeld(id string, how state) bool {
@@ -168,27 +169,25 @@ func (h *external) adopt(states []quell.BackendState, now time.Time) {
 	}
 }
 
-// record returns the content of the file.
-func (h *external) record() record {
-	return record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before, h.clean}
+// encoded returns the content of the file.
+func (h *external) encoded() []byte {
+	data, _ := json.Marshal(record{slices.Sorted(maps.Keys(h.serving)), slices.Sorted(maps.Keys(h.idle)), h.before, h.clean})
+	return append(data, '\n')
 }
 
-// keep stores the record if it changed.
-func (h *external) keep(old record) error {
+// keep stores the record if the file has another one. If that fails, it is tried again at the next call.
+func (h *external) keep() error {
 	h.new = false
-	now := h.record()
-	if h.path == "" || slices.Equal(old.Serving, now.Serving) && slices.Equal(old.Idle, now.Idle) && old.Before == now.Before &&
-		old.Clean == now.Clean {
+	now := h.encoded()
+	if h.path == "" || bytes.Equal(now, h.kept) {
 		return nil
 	}
-	data, err := json.Marshal(now)
-	if err == nil {
-		err = atomicfile.Write(h.path, append(data, '\n'), 0o600)
-		atomicfile.LikeFolder(h.path) // `quell release` may run as root
-	}
+	err := atomicfile.Write(h.path, now, 0o600)
+	atomicfile.LikeFolder(h.path) // `quell release` may run as root
 	if err != nil {
 		return fmt.Errorf("storing which backends are in service: %w", err)
 	}
+	h.kept = now
 	return nil
 }
 

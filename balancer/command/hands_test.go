@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,13 +13,14 @@ import (
 
 // bench is a balancer that keeps its backends in a file, which a person may edit.
 type bench struct {
-	t   *testing.T
-	dir string
-	d   *Driver
+	t      *testing.T
+	dir    string
+	memory string // its folder
+	d      *Driver
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, dir: t.TempDir()}
+	b := &bench{t: t, dir: t.TempDir(), memory: t.TempDir()}
 	script(t, b.dir, `case "$1" in
 set) sed 's/.*"backends"://; s/}$//; s/}/,"healthy":true,"in_flight":0}/g' >"$DIR/now" ;;
 *) cat "$DIR/now" ;;
@@ -31,7 +33,7 @@ esac`)
 func (b *bench) again() {
 	path := filepath.Join(b.dir, "script.sh")
 	b.d = driver(b.t, Options{Service: "shop", Command: []string{path, "set"}, StateCommand: []string{path, "show"},
-		Memory: filepath.Join(b.dir, "serving.json")})
+		Memory: filepath.Join(b.memory, "serving.json")})
 }
 
 func (b *bench) apply(backends ...quell.Backend) {
@@ -204,7 +206,7 @@ func TestBeforeQuell(t *testing.T) {
 		t.Errorf("released: %+v, %+v", one, two)
 	}
 	b.apply(quell.Backend{ID: "1", Address: "h:1", Weight: .9}, quell.Backend{ID: "2", Address: "h:2", Weight: .1})
-	if err := os.Remove(filepath.Join(b.dir, "serving.json")); err != nil {
+	if err := os.Remove(filepath.Join(b.memory, "serving.json")); err != nil {
 		t.Fatal(err)
 	}
 	b.again()
@@ -214,10 +216,32 @@ func TestBeforeQuell(t *testing.T) {
 	}
 }
 
+// A record that could not be stored is stored as soon as it can be: what Quell drained meanwhile was drained by nobody else.
+func TestARecordThatCouldNotBeStored(t *testing.T) {
+	b := newBench(t)
+	one, two := quell.Backend{ID: "1", Address: "h:1", Weight: .5}, quell.Backend{ID: "2", Address: "h:2", Weight: .5}
+	b.apply(one, two)
+	b.state("2")
+	aside := b.memory + ".aside"
+	if err := errors.Join(os.Rename(b.memory, aside), os.WriteFile(b.memory, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	two.Draining, two.Weight = true, 0
+	b.apply(one, two)
+	if err := errors.Join(os.Remove(b.memory), os.Rename(aside, b.memory)); err != nil {
+		t.Fatal(err)
+	}
+	b.state("2")
+	b.again()
+	if s := b.state("2"); s.ByHand != nil || !s.Draining {
+		t.Errorf("drained by Quell: %+v", s)
+	}
+}
+
 // The file of earlier versions is read.
 func TestAnOldRecord(t *testing.T) {
 	b := newBench(t)
-	path := filepath.Join(b.dir, "serving.json")
+	path := filepath.Join(b.memory, "serving.json")
 	for content, ok := range map[string]bool{`["1","2"]`: true, `{"serving":["1"]}`: true, `{"servin":["1"]}`: false, `7`: false, ``: false} {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
