@@ -323,15 +323,15 @@ func (p *pool) state() []quell.BackendState {
 	return states
 }
 
-// asked returns the requested backends in their stored form.
-func (p *pool) asked() []kept {
+// asked returns the requested backends in their stored form. A pool that is closed has none any more: known is false.
+func (p *pool) asked() (list []kept, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := make([]kept, len(p.listed))
+	list = make([]kept, len(p.listed))
 	for i, b := range p.listed {
 		list[i] = kept{b.spec, b.byHand}
 	}
-	return list
+	return list, !p.closed
 }
 
 func (p *pool) setScheduling(s quell.Scheduling) error {

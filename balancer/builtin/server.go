@@ -285,12 +285,13 @@ func (s *Server) put(desired []quell.Backend) {
 	s.keep()
 }
 
-// keep stores the backends and the owner in force. The caller holds s.applying.
+// keep stores the backends in force. The caller holds s.applying.
 func (s *Server) keep() {
-	if s.opts.Admin == "" {
+	list, known := s.pool.asked()
+	if s.opts.Admin == "" || !known {
 		return
 	}
-	if err := s.memory.save(s.pool.asked()); err != nil {
+	if err := s.memory.save(list); err != nil {
 		s.opts.Logger.Error("the backends are in force but a restart would forget them", "error", err)
 	}
 }

@@ -194,6 +194,18 @@ func TestBackendsChangeWhileTrafficFlows(t *testing.T) {
 	}
 }
 
+// A list that arrives while the balancer ends does not erase what the next process is to begin with.
+func TestAListDuringTheShutdown(t *testing.T) {
+	s := start(t, Options{Admin: socketPath(t), Health: checkedOnce()})
+	one := quell.Backend{ID: "i1", Address: "127.0.0.1:9", Weight: 1}
+	apply(t, s, one)
+	s.pool.close()
+	apply(t, s, one)
+	if last, err := s.memory.load(); err != nil || len(last) != 1 || last[0].Backend != one {
+		t.Errorf("stored are %+v, %v", last, err)
+	}
+}
+
 func TestReconfigured(t *testing.T) {
 	o := Options{Health: health.Options{Path: "/health", Interval: 5 * time.Millisecond}, MaxConnsPerClient: new(1)}
 	s := start(t, o)
