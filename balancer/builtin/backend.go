@@ -33,6 +33,7 @@ type backend struct {
 	byHand    *quell.Held // taken out of rotation at this balancer by a person: Apply does not put it back
 	leaving   bool        // no longer listed: removed when its last request has ended
 	drainEnd  *time.Timer // cuts the open requests of a backend that is being removed
+	drains    int         // how often drainEnd was started
 	unwatch   context.CancelFunc
 
 	failing   outage.Flood // requests that failed at this instance

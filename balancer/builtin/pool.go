@@ -178,13 +178,24 @@ func (p *pool) retire(b *backend) {
 func (p *pool) timeDrain(b *backend) {
 	switch {
 	case b.timed() && b.drainEnd == nil:
-		b.drainEnd = time.AfterFunc(p.opts.Drain, b.conns.cut)
+		b.drains++
+		drain := b.drains
+		b.drainEnd = time.AfterFunc(p.opts.Drain, func() { p.endDrain(b, drain) })
 	case !b.timed() && b.drainEnd != nil:
 		b.drainEnd.Stop()
 		b.drainEnd = nil
 		b.conns.restore()
 	}
 }
+// endDrain cuts the connections of a backend, unless that drain was taken back just before.
+func (p *pool) endDrain(b *backend, drain int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.drainEnd != nil && b.drains == drain {
+		b.conns.cut()
+	}
+}
+
 
 func (p *pool) forgetIfIdle(b *backend) {
 	if !b.leaving || b.open() > 0 {

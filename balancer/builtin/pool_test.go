@@ -203,6 +203,21 @@ func TestDrainCanBeTakenBack(t *testing.T) {
 	waitFor(t, "its checks to go on", func() bool { return !stateOf(t, s, "gone").Healthy })
 }
 
+// A drain that is taken back in the moment in which its time is over cuts nothing.
+func TestADrainIsTakenBackAtItsEnd(t *testing.T) {
+	s := start(t, Options{Drain: time.Hour, Health: checkedOnce()})
+	in := newInstance(t, "i1", nil)
+	drained := in.backend(0)
+	drained.Draining = true
+	apply(t, s, drained)
+	b := s.pool.listed[0]
+	apply(t, s, in.backend(1))
+	s.pool.endDrain(b, b.drains) // by the timer that could not be stopped any more
+	if r := get(t, client(t), s); r.status != http.StatusOK {
+		t.Errorf("a request got %d %s", r.status, r.body)
+	}
+}
+
 func TestInstanceMovesToAnotherAddress(t *testing.T) {
 	s := start(t, Options{})
 	old, release := held(t, "i1")
