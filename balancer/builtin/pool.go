@@ -101,50 +101,49 @@ func (p *pool) apply(desired []quell.Backend, now time.Time) {
 		return
 	}
 	had := append(slices.Clone(p.listed), p.leaving...)
-	p.listed, p.leaving = nil, nil
+	at, held := make(map[place]*backend, len(had)), map[string]*quell.Held{}
+	for _, b := range had {
+		at[place{b.id, b.address}] = b
+		if b.byHand != nil {
+			held[b.id] = b.byHand
+		}
+	}
+	p.listed, p.leaving = make([]*backend, 0, len(desired)), nil
+	stays := make(map[*backend]bool, len(desired))
 	for _, spec := range desired {
-		p.listed = append(p.listed, p.reuseOrAdd(spec, had, now))
+		b, known := at[place{spec.ID, spec.Address}]
+		if !known {
+			b = p.add(spec, held[spec.ID], now)
+		}
+		if b.spec = spec; !known || b.leaving {
+			b.leaving = false
+			p.watch(b)
+		}
+		p.timeDrain(b)
+		stays[b] = true
+		p.listed = append(p.listed, b)
 	}
 	for _, b := range had {
-		if !slices.Contains(p.listed, b) {
+		if !stays[b] {
 			p.retire(b)
 		}
 	}
 	p.refresh()
 }
 
-func (p *pool) reuseOrAdd(spec quell.Backend, had []*backend, now time.Time) *backend {
-	for _, b := range had {
-		if b.id == spec.ID && b.address == spec.Address {
-			b.spec = spec
-			if b.leaving {
-				b.leaving = false
-				p.watch(b)
-			}
-			p.timeDrain(b)
-			return b
-		}
-	}
+// place is what makes a backend: an instance at an address.
+type place struct{ id, address string }
+
+// add makes a new backend. An instance keeps its hold when it moves to another address.
+func (p *pool) add(spec quell.Backend, held *quell.Held, now time.Time) *backend {
 	m := p.meters[spec.ID]
 	if m == nil {
 		m = newMeter(now, p.metrics.instance(spec.ID), p.opts.Classes.Names()...)
 		p.meters[spec.ID] = m
 	}
 	b := newBackend(spec, m, p.opts, p.places)
-	b.byHand = heldAmong(had, spec.ID)
-	p.timeDrain(b)
-	p.watch(b)
+	b.byHand = held
 	return b
-}
-
-// heldAmong returns the hold of an instance. An instance keeps its hold when it moves to another address.
-func heldAmong(backends []*backend, id string) *quell.Held {
-	for _, b := range backends {
-		if b.id == id && b.byHand != nil {
-			return b.byHand
-		}
-	}
-	return nil
 }
 
 // hold takes an instance out of rotation, or puts it back if held is nil. It returns whether the instance exists.
@@ -187,6 +186,7 @@ func (p *pool) timeDrain(b *backend) {
 		b.conns.restore()
 	}
 }
+
 // endDrain cuts the connections of a backend, unless that drain was taken back just before.
 func (p *pool) endDrain(b *backend, drain int) {
 	p.mu.Lock()
@@ -195,7 +195,6 @@ func (p *pool) endDrain(b *backend, drain int) {
 		b.conns.cut()
 	}
 }
-
 
 func (p *pool) forgetIfIdle(b *backend) {
 	if !b.leaving || b.open() > 0 {
@@ -362,12 +361,12 @@ func (p *pool) takeMeters() map[string]*meter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := maps.Clone(p.meters)
-	present := func(id string) bool {
-		is := func(b *backend) bool { return b.id == id }
-		return slices.ContainsFunc(p.listed, is) || slices.ContainsFunc(p.leaving, is)
+	present := make(map[string]bool, len(p.listed))
+	for _, b := range append(slices.Clone(p.listed), p.leaving...) {
+		present[b.id] = true
 	}
 	for id := range all {
-		if !present(id) {
+		if !present[id] {
 			delete(p.meters, id)
 			p.metrics.forget(id)
 		}
