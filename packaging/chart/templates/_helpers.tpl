@@ -19,6 +19,13 @@
 {{/* The configuration of controller and balancer. Agents of pods reach the bus over the network. */}}
 {{- define "quell.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- if ne $config.balancer.kind "builtin" -}}      {{- /* the defaults are those of Quell's own balancer */ -}}
+{{- $_ := unset $config.balancer "listen" -}}
+{{- if not (has $config.balancer.kind (list "envoy" "nginx" "reports")) -}}
+{{- $_ := unset (default dict $config.balancer.health) "path" -}}
+{{- end -}}
+{{- if not $config.balancer.health -}}{{- $_ := unset $config.balancer "health" -}}{{- end -}}
+{{- end -}}
 {{- if .Values.agent.nodes -}}
 {{- $_ := set $config.scaler "join" true -}}
 {{- $_ := set $config.scaler "node_agents" (printf "%s/%s-agent" .Release.Namespace (include "quell.name" .)) -}}
