@@ -42,7 +42,7 @@ func topCommand() *cobra.Command {
 				opts.Services = append(opts.Services, top.Service{Name: terminal.Printable(file.Service.Name, longestText),
 					Controller: remote{file}, Past: remote{file}.past})
 			}
-			if !once && live(cmd.InOrStdin(), cmd.OutOrStdout()) {
+			if !once && len(r.list) > 0 && live(cmd.InOrStdin(), cmd.OutOrStdout()) {
 				for _, bad := range r.bad {
 					opts.Notice = terminal.Printable(badText(bad), longestText)
 				}
