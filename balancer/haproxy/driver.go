@@ -29,6 +29,7 @@ type Driver struct {
 	changed bool                     // traces (see external.go) differ from the stored ones
 	asked   map[string]quell.Backend // the list that the last Apply got; nil before the first Apply
 	since   map[string]time.Time     // when each server began to leave
+	drains  map[string]time.Time     // when each server began to drain
 	out     map[string]bool          // servers, by process, that were held since the last Apply
 	away    map[string]string        // by instance: what keeps it out of service, if that is no command of a person
 	// recognised are the instances of a fixed group that declared servers stand for, before the first Apply.
@@ -46,7 +47,7 @@ func New(o Options) (*Driver, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, told: map[string]bool{}, out: map[string]bool{}}
+	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, drains: map[string]time.Time{}, told: map[string]bool{}, out: map[string]bool{}}
 	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
 	d.memory = memory(&d.opts)
@@ -220,17 +221,24 @@ func (d *Driver) targets(views []*view) []target {
 	return targets
 }
 
-// timed records when a server began to leave. If the server began to leave before the first Apply, the time of that Apply counts.
+// timed records since when a server leaves, and since when it drains. If it began to leave before the first Apply, the time of that Apply
+// counts.
 func (d *Driver) timed(t target, now time.Time) target {
-	if !t.leaving || d.asked == nil {
-		delete(d.since, t.server)
-		return t
-	}
-	if _, known := d.since[t.server]; !known {
-		d.since[t.server] = now
-	}
-	t.overdue = now.Sub(d.since[t.server]) >= d.opts.Drain
+	t.overdue = d.waited(d.since, t.server, t.leaving && d.asked != nil, now)
+	t.waited = d.waited(d.drains, t.server, t.leaving || t.draining, now)
 	return t
+}
+
+// waited returns whether something is so for as long as a server may drain.
+func (d *Driver) waited(since map[string]time.Time, server string, is bool, now time.Time) bool {
+	if !is {
+		delete(since, server)
+		return false
+	}
+	if _, known := since[server]; !known {
+		since[server] = now
+	}
+	return now.Sub(since[server]) >= d.opts.Drain
 }
 
 // strays returns slots in service that belong to no instance, for example after a start with an old state file.

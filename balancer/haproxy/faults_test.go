@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -273,7 +274,11 @@ func TestADrainBehindOneThatHangs(t *testing.T) {
 	l1, l2 := newLab(t, declared("a", a.address(), "b", b.address())), newLab(t, declared("a", a.address(), "b", b.address()))
 	l1.start()
 	l2.start()
-	d := l1.driver(func(o *Options) { o.Sockets = append(o.Sockets, l2.socket) })
+	var later atomic.Int64
+	d := l1.driver(func(o *Options) {
+		o.Sockets = append(o.Sockets, l2.socket)
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
 	settle(t, d, backend("a", a, 0.5), backend("b", b, 0.5))
 	signal := func(s os.Signal) {
 		if err := l2.running.Process.Signal(s); err != nil {
@@ -295,6 +300,11 @@ func TestADrainBehindOneThatHangs(t *testing.T) {
 	if got := open(); got != [2]int64{0, 1} {
 		t.Errorf("while one cannot be asked, %v requests are open", got)
 	}
+	later.Store(int64(d.opts.Drain))
+	if got := open(); got != [2]int64{0, 0} {
+		t.Errorf("after the time for draining, %v requests are open", got)
+	}
+	later.Store(0)
 	signal(syscall.SIGCONT)
 	settle(t, d, drain...)
 	if got := open(); got != [2]int64{0, 0} {

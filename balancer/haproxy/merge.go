@@ -99,7 +99,7 @@ func (d *Driver) join(t *target, views []*view) (state quell.BackendState, there
 		state.ByHand = heldHere(why)
 	}
 	state.Draining = t.leaving || t.draining || d.asked == nil && draining && !out
-	if state.Draining && slices.Contains(views, nil) {
+	if state.Draining && !t.waited && slices.Contains(views, nil) {
 		state.InFlight = max(1, state.InFlight) // a HAProxy that cannot be reached may still have some
 	}
 	state.Held = state.Draining && !t.leaving && t.person

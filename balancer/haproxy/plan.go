@@ -20,6 +20,7 @@ type target struct {
 	draining bool
 	leaving  bool // being removed: it gets no new requests, and is removed when the last one has ended
 	overdue  bool // leaving, and its time to drain is over
+	waited   bool // draining for as long as a server may
 	added    bool // not declared in HAProxy's configuration: added and deleted at run time
 	drained  bool // drained by the last Apply, perhaps of an earlier controller
 	person   bool // it drains because a person asked Quell for it
