@@ -98,6 +98,7 @@ func (c *releases) isReleased(r *Released) {
 	m.Held, m.PendingReverts = maps.Clone(m.Held), nil
 	clear(m.Held)
 	m.Void(c.fleet.Ending)
+	clear(c.fleet.Stuck) // whether they can be stopped is seen when something is to be stopped again
 }
 
 // releasedEarlier takes over a release that was carried out while no controller ran. One that cannot be read is one, too: it says that an

@@ -187,6 +187,7 @@ func (f *Fleet) protect(ids []string) {
 			continue
 		}
 		delete(f.Draining, id)
+		delete(f.Stuck, id)
 		if _, noted := f.gone[id]; !noted {
 			f.gone[id] = time.Time{}
 		}

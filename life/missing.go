@@ -100,37 +100,40 @@ func (f *Fleet) noteGone(now time.Time, v *View) {
 	f.gone = gone
 }
 
-// JudgeMissing reports missing instances, and gives up an instance that has been missing for too long, if the one who looks acts. It is
-// called before a decision.
+// JudgeMissing reports missing instances that serve, and gives up an instance that has been missing for too long, if the one who looks acts
+// or it is one that a person took out and that no longer answers. It is called before a decision.
 func (f *Fleet) JudgeMissing(now time.Time, v *View, sampling time.Duration, acting bool) []Event {
 	var told events
-	var ids []string
+	var serving, held []string
 	for _, id := range slices.Sorted(maps.Keys(f.Missing)) {
-		if !f.Missing[id].givenUp {
-			ids = append(ids, id)
+		switch {
+		case f.Missing[id].givenUp:
+		case f.holds(id):
+			held = append(held, id)
+		default:
+			serving = append(serving, id)
 		}
 	}
-	if len(ids) == 0 {
+	if len(serving)+len(held) == 0 {
 		return nil
 	}
 	wait := MissingWait(sampling)
-	names, found := strings.Join(ids, ", "), "which the balancer finds healthy"
-	if slices.ContainsFunc(ids, f.holds) {
-		found += " or a person took out of rotation"
-	}
 	others := slices.ContainsFunc(v.Members, func(m quell.Member) bool {
 		b := v.Backends[m.ID]
 		return f.Missing[m.ID] == nil && m.State == quell.Ready && b.Healthy && !b.Draining && !v.Holds(m.ID)
 	})
-	if others {
-		told.failed("list", "the scaler does not list %s, %s: serving on, and giving up what is missing for %v, one with each decision. "+
-			"Look at the scaler's list", names, found, wait)
-	} else {
-		told.failed("list", "the scaler does not list %s, %s: serving on, because nothing else would be left. Look at the scaler's list", names,
-			found)
+	switch names := strings.Join(serving, ", "); {
+	case len(serving) == 0:
+	case others:
+		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, and giving up what is missing for %v, "+
+			"one with each decision. Look at the scaler's list", names, wait)
+	default:
+		told.failed("list", "the scaler does not list %s, which the balancer finds healthy: serving on, because nothing else would be left. "+
+			"Look at the scaler's list", names)
 	}
-	oldest := slices.MinFunc(ids, func(a, b string) int { return f.Missing[a].Since.Compare(f.Missing[b].Since) })
-	if m := f.Missing[oldest]; others && acting && now.Sub(m.Since) >= wait {
+	oldest := slices.MinFunc(append(serving, held...), func(a, b string) int { return f.Missing[a].Since.Compare(f.Missing[b].Since) })
+	m, ended := f.Missing[oldest], f.holds(oldest) && !v.Backends[oldest].Healthy // a person took it out, and ended it
+	if (others && acting || ended) && now.Sub(m.Since) >= wait {
 		m.givenUp = true
 		delete(v.present, oldest)
 		v.Members = slices.DeleteFunc(slices.Clone(v.Members), func(m quell.Member) bool { return m.ID == oldest })

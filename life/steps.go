@@ -64,10 +64,10 @@ func Follow(now time.Time, group []Instance, weights map[string]float64, limit t
 // Refill sets s to the result of Follow, reusing its memory. Instances without an address are left out: a balancer would refuse the list.
 func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float64, limit time.Duration) {
 	s.Backends, s.Stop = s.Backends[:0], s.Stop[:0]
+	var taken map[string]bool
 	for i := range group {
 		in := &group[i]
-		b := quell.Backend{ID: in.Member.ID}
-		b.Address, b.Probe = in.place(group)
+		b := quell.Backend{ID: in.Member.ID, Address: in.Member.Address, Probe: in.Member.Probe}
 		switch in.Next(now, limit) {
 		case Wait:
 			continue
@@ -81,23 +81,26 @@ func (s *Steps) Refill(now time.Time, group []Instance, weights map[string]float
 		case Drain:
 			b.Draining = true
 		}
+		if b.Address == "" && in.Known {
+			if taken == nil {
+				taken = addresses(group)
+			}
+			if !taken[in.Backend.Address] { // the scaler no longer knows the address; the balancer still has it
+				b.Address, b.Probe = in.Backend.Address, in.Backend.Probe
+			}
+		}
 		if b.Address != "" {
 			s.Backends = append(s.Backends, b)
 		}
 	}
 }
 
-// place returns the addresses at which an instance and its agent are. If the scaler no longer knows them, they are those that the balancer
-// has, unless another instance has that address by now.
-func (in *Instance) place(group []Instance) (address, probe string) {
-	if in.Member.Address != "" || !in.Known {
-		return in.Member.Address, in.Member.Probe
+func addresses(group []Instance) map[string]bool {
+	all := make(map[string]bool, len(group))
+	for i := range group {
+		all[group[i].Member.Address] = true
 	}
-	taken := func(other Instance) bool { return other.Member.Address == in.Backend.Address }
-	if slices.ContainsFunc(group, taken) {
-		return "", ""
-	}
-	return in.Backend.Address, in.Backend.Probe
+	return all
 }
 
 // InForce returns the shares of a group until the next plan. Normally these are the shares of the last plan. If they would give no instance

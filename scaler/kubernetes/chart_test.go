@@ -104,9 +104,9 @@ func TestChartsValues(t *testing.T) {
 		"for others": {[]string{target, "service.type=LoadBalancer,config.scaler.join=true"},
 			"  type: LoadBalancer\n  selector:\n    app.kubernetes.io/name: quell\n    app.kubernetes.io/instance: quell\n" +
 				"  publishNotReadyAddresses: true\n  ports:\n    - {name: http, port: 80, targetPort: http}\n\n---", "x", false},
-		"another balancer": {[]string{target, "config.balancer.kind=haproxy"}, "    balancer:\n      kind: haproxy\n    data:", "x", false},
+		"another balancer":                         {[]string{target, "config.balancer.kind=haproxy"}, "    balancer:\n      kind: haproxy\n    data:", "x", false},
 		"the balancer serves without a controller": {[]string{target}, "publishNotReadyAddresses: true", "x", false},
-		"a long drain": {[]string{target, "terminationGracePeriodSeconds=200"}, "terminationGracePeriodSeconds: 200", "x", false},
+		"a long drain":                             {[]string{target, "terminationGracePeriodSeconds=200"}, "terminationGracePeriodSeconds: 200", "x", false},
 		"with log-ins": {[]string{target, "config.web_config=/etc/quell/secrets/web.yml"}, "readinessProbe: {tcpSocket: {port: metrics}",
 			"          livenessProbe: {httpGet", false},
 		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
