@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,18 +154,18 @@ func awaitEmpty(cmd *cobra.Command, file *config.File, instance string, timeout 
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	said := int64(-1)
+	e, said := emptying{instance: instance}, int64(-1)
 	for {
 		status, err := controller.Ask(ctx, conn, file.Service.Name)
 		if err == nil {
-			open, err := openAt(status, instance)
+			open, known, err := e.openAt(&status)
 			switch {
 			case err != nil:
 				return err
-			case open == 0:
+			case known && open == 0:
 				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is empty: no request is open there\n", instance)
 				return err
-			case open != said:
+			case known && open != said:
 				said = open
 				fmt.Fprintf(cmd.ErrOrStderr(), "waiting for %d open request(s) of %s\n", open, instance)
 			}
@@ -188,18 +189,33 @@ func notEmpty(instance string, open int64, after time.Duration, last error) erro
 	return errors.New(text + "; quell status shows them")
 }
 
-// openAt returns how many requests are open at a drained instance; at least 1 while the balancer may still send it new ones.
-func openAt(s controller.Status, instance string) (int64, error) {
-	for _, row := range s.Instances {
-		switch {
-		case row.ID != instance:
+// emptying is the wait for the last requests of a drained instance.
+type emptying struct {
+	instance string
+	decided  *time.Time // when the last decision was made, by the first answer of a leader; nil: none has answered
+}
+
+// openAt returns how many requests are open at the instance; at least 1 while the balancer may still send it new ones. known is false if a
+// status does not tell. A controller that stands by knows of no drain, and one that has not decided yet has no rows. A row may also be
+// missing because the instance is newer than the last decision: it has ended only if a decision after the order does not have it either.
+func (e *emptying) openAt(s *controller.Status) (open int64, known bool, err error) {
+	if !s.Leading {
+		return 0, false, nil
+	}
+	if e.decided == nil {
+		at := s.At
+		e.decided = &at
+	}
+	for i := range s.Instances {
+		switch row := &s.Instances[i]; {
+		case row.ID != e.instance:
 		case row.Held == nil:
-			return 0, fmt.Errorf("%s was put back in rotation meanwhile", instance)
+			return 0, true, fmt.Errorf("%s was put back in rotation meanwhile", e.instance)
 		case row.Empty:
-			return 0, nil
-		case row.Open != nil:
-			return max(1, *row.Open), nil
+			return 0, true, nil
+		default:
+			return max(1, *cmp.Or(row.Open, new(int64))), true, nil
 		}
 	}
-	return 0, nil // the instance has ended
+	return 0, !s.At.IsZero() && !s.At.Equal(*e.decided), nil
 }
