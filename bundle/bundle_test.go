@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// planted are ten kinds of secrets, each with the text that holds it in a configuration or elsewhere.
+// planted are kinds of secrets, each with the text that holds it in a configuration or elsewhere.
 var planted = []struct{ kind, secret, config, text string }{
 	{"token", "correct-horse-battery", "bus:\n  token: correct-horse-battery\n", "connect with correct-horse-battery failed"},
 	{"password in a URL", "pa55w0rd", "bus2:\n  url: nats://user:pa55w0rd@10.0.0.1:4222\n",
@@ -30,6 +30,9 @@ var planted = []struct{ kind, secret, config, text string }{
 	{"comment", "rootpw99", "# the old password was rootpw99\n", ""},
 	{"key of a map", "t0psecretkey", "labels: {\"t0psecretkey=1\": 2}\n", ""},
 	{"number-like", "123456789012", "token2: \"123456789012\"\n", "code 123456789012"},
+	{"short token", "2024abcde", "bus3:\n  token: 2024abcde\n", "connect with 2024abcde failed"},
+	{"number as a token", "87654321", "probe:\n  token: 87654321\n", "connect with 87654321 failed"},
+	{"number as an argument", "31415926", "scaler2:\n  start: [start.sh, --password, 31415926]\n", "start.sh said 31415926"},
 }
 
 func TestNoSecretIsInAnyByte(t *testing.T) {

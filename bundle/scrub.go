@@ -15,7 +15,8 @@ import (
 // Removed stands for what was removed.
 const Removed = "(removed)"
 
-// harmless are the keys of a configuration whose texts say nothing secret. Numbers, durations, shares and yes or no are always kept.
+// harmless are the keys of a configuration whose texts say nothing secret. Numbers, durations and shares are kept with every key that does
+// not name a secret, yes and no always.
 var harmless = map[string]bool{
 	"service": true, "name": true, "kind": true, "metric": true, "mode": true, "models": true, "resource": true, "interference_model": true,
 	"scale_out": true, "scheduling": true, "balance": true, "plan": true, "testbed": true, "arrivals": true, "pooling": true, "id": true,
@@ -68,19 +69,29 @@ func (s *Scrubber) visit(value any, key string) any {
 		}
 		return v
 	case []any:
+		name := key
 		for i := range v {
-			v[i] = s.visit(v[i], key)
+			text, _ := v[i].(string)
+			v[i] = s.visit(v[i], name)
+			if name = key; secretKey.MatchString(text) { // an argument of a program, as --password, names the next one
+				name = text
+			}
 		}
 		return v
 	case nil, bool:
 		return v
 	}
 	text := fmt.Sprint(value)
-	if plain.MatchString(text) || harmless[key] && word.MatchString(text) && !suspicious(text) {
+	if !namesSecret(key) && (plain.MatchString(text) || harmless[key] && word.MatchString(text) && !suspicious(text)) {
 		return value
 	}
 	s.Hide(text)
 	return Removed
+}
+
+// namesSecret returns whether the value of a key of a configuration is secret whatever it looks like: a token may be a number.
+func namesSecret(key string) bool {
+	return secretKey.MatchString(key) || strings.HasSuffix(strings.ToLower(key), "key")
 }
 
 // Hidden returns the texts that are removed everywhere.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,23 +81,31 @@ func (x *examination) ask(ctx context.Context, file *config.File) {
 	}
 }
 
-// mostJournal bounds the journal in an archive.
+// mostJournal bounds the journal in an archive. Of a longer one the newest entries are kept.
 const mostJournal = 8 << 20
 
 // read reads the last hour of the journal.
 func (x *examination) read(ctx context.Context, j journal) error {
 	since := x.facts.Now.Add(-time.Hour)
-	asked := map[int64]bool{}
+	asked, left := map[int64]bool{}, 0
 	err := j.Read(ctx, since, func(e bus.Entry) error {
 		if e.Kind == bus.EventEntry || e.Plan != nil && e.Applied && (!e.Plan.Group.Empty() || len(e.Plan.Replace) > 0) {
 			asked[e.At.Unix()] = true
 		}
 		line, err := json.Marshal(e)
-		if err == nil && len(x.journal)+len(line) < mostJournal {
-			x.journal = append(append(x.journal, line...), '\n')
+		if err != nil {
+			return err
 		}
-		return err
+		x.journal = append(append(x.journal, line...), '\n')
+		for ; len(x.journal) > mostJournal; left++ {
+			x.journal = x.journal[bytes.IndexByte(x.journal, '\n')+1:]
+		}
+		return nil
 	})
+	if left > 0 {
+		x.missing = append(x.missing, fmt.Sprintf("journal of the controller: the oldest %d entries of the last hour, which are more than %d MiB",
+			left, mostJournal>>20))
+	}
 	if err != nil {
 		return err
 	}
