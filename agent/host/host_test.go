@@ -242,7 +242,7 @@ func TestRefusesWhatNobodyCarriesOut(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	plan := quell.Plan{At: time.Now(), Host: "h", Limits: []quell.Limit{{Instance: "web", Resource: quell.CPU}}}
-	l.record(plan, l.refused(&plan))
+	l.record(plan, l.refused(&plan), nil)
 	e := entries(t, home.journal.path)
 	if len(e) != 1 || e[0].Applied || e[0].Why != "failed: nothing in the agent carries out limits" {
 		t.Errorf("the journal says %+v", e)
@@ -266,11 +266,11 @@ func (r *refuser) Apply(limits []quell.Limit) map[string]error {
 	return failed
 }
 
-// A plan's limits are applied in each period. What is not in force is told, and logged when it begins and when it ends.
+// A plan's limits are applied in each period. What is not in force is told, logged when it begins and when it ends, and in the journal.
 func TestLoopAppliesLimits(t *testing.T) {
 	var log bytes.Buffer
-	limiter := &refuser{group: "db"}
-	l, err := New(Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: homeless(t), Limiter: limiter,
+	limiter, home := &refuser{group: "db"}, homeless(t)
+	l, err := New(Options{Host: "h", Period: time.Second, Policy: reports, Reader: &machine{}, Home: home, Limiter: limiter,
 		Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -279,10 +279,18 @@ func TestLoopAppliesLimits(t *testing.T) {
 	if refused := l.refused(&quell.Plan{Limits: limits}); len(refused) > 0 {
 		t.Errorf("refused %v", refused)
 	}
-	for range 2 {
-		if failed := l.limit(limits); len(failed) != 1 || failed["db"] != "somebody else limits it" {
+	plan := quell.Plan{At: time.Now(), Host: "h", Limits: limits, Reasons: []quell.Reason{{Code: "divided"}}}
+	for range 2 { // the second plan is not written: it says nothing new
+		failed := l.limit(limits)
+		if len(failed) != 1 || failed["db"] != "somebody else limits it" {
 			t.Errorf("failed %v", failed)
 		}
+		l.record(plan, nil, failed)
+	}
+	l.record(plan, nil, nil)
+	if e := entries(t, home.journal.path); len(e) != 2 || e[0].Applied || !strings.Contains(e[0].Why, "the limits of db are not in force") ||
+		!e[1].Applied || e[1].Why != "" {
+		t.Errorf("the journal says %+v", e)
 	}
 	if failed := l.limit(nil); failed != nil || len(limiter.applied) != 3 || len(limiter.applied[2]) != 0 {
 		t.Errorf("failed %v after %v", failed, limiter.applied)

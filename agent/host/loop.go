@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,7 @@ func (l *Loop) step() {
 	} else {
 		failed = l.limit(plan.Limits)
 	}
-	l.record(plan, refused)
+	l.record(plan, refused, failed)
 	l.keep(now)
 	l.opts.Home.shown.Store(&Status{
 		Host: l.opts.Host, Policy: l.opts.Policy.Name, SamplingS: l.opts.Period.Seconds(), At: snapshot.At, Decisions: l.decisions,
@@ -183,18 +184,26 @@ func words(parts []quell.Part) string {
 	return strings.Join(list, ", ")
 }
 
-// record writes a plan to the journal if its reasons or refused parts differ from those of the last one.
-func (l *Loop) record(plan quell.Plan, refused []quell.Part) {
+// record writes a plan to the journal if its reasons, its refused parts or the groups whose limits are not in force differ from those of
+// the last one.
+func (l *Loop) record(plan quell.Plan, refused []quell.Part, failed map[string]string) {
+	unlimited := strings.Join(slices.Sorted(maps.Keys(failed)), ", ")
 	named := words(refused)
+	if unlimited != "" {
+		named += "\nnot limited: " + unlimited
+	}
 	for _, r := range plan.Reasons {
 		named += "\n" + r.Code + " " + r.Instance
 	}
 	if named == l.written {
 		return
 	}
-	e := bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: &plan, Applied: len(refused) == 0}
-	if len(refused) > 0 {
+	e := bus.Entry{At: plan.At, Kind: bus.PlanEntry, Plan: &plan, Applied: len(refused) == 0 && len(failed) == 0}
+	switch {
+	case len(refused) > 0:
 		e.Why = "failed: nothing in the agent carries out " + words(refused)
+	case len(failed) > 0:
+		e.Why = "failed: the limits of " + unlimited + " are not in force: quell status --local says why"
 	}
 	if l.write(e) {
 		l.written = named
