@@ -78,10 +78,10 @@ func Run(ctx context.Context, o Options, in io.Reader, out io.Writer) (err error
 		return fmt.Errorf("interfering with the %s: %w", o.Resource, err)
 	}
 	defer func() { _ = w.close() }() // its file has no name any more
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
 	var running sync.WaitGroup
 	defer running.Wait()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil) // before the wait, also if the first line cannot be written
 	for i := range w.threads() {
 		running.Go(func() {
 			if err := w.work(ctx, i, o.Seed+uint64(i)); err != nil {

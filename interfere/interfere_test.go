@@ -103,6 +103,27 @@ func TestAnInterfererThatCannotStart(t *testing.T) {
 	}
 }
 
+// broken is an output that takes nothing, as a full disk.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// An interferer that cannot say that it is ready ends, and does not go on unseen.
+func TestAnInterfererThatCannotAnswer(t *testing.T) {
+	ended := make(chan error)
+	go func() {
+		ended <- Run(t.Context(), Options{Resource: quell.CPU, Use: 0.1, Cores: 1, Lasts: time.Hour}, strings.NewReader(""), broken{})
+	}()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it does not end")
+	}
+}
+
 func TestBadOptions(t *testing.T) {
 	good := Options{Resource: quell.CPU, Use: 0.5, Cores: 2, Lasts: time.Second}
 	if err := good.Check(); err != nil {
