@@ -165,7 +165,7 @@ func listCredentials() *cobra.Command {
 			fmt.Fprintln(t, "MADE\tROLE\tID\tEXPIRES\tSTATE\tKEY")
 			for _, i := range list {
 				expires, state := expiry(i.Expires), "good"
-				if i.Token != "" {
+				if i.Token != "" || i.Proof != "" {
 					expires = "renewed"
 				}
 				switch {
