@@ -65,6 +65,8 @@ type Command struct {
 	Level quell.Authority `json:"level,omitempty"` // authority: the level; empty: what the predictions have earned
 	// By names the sender. The receiver sets it from the credential and the connection; a value in the message is ignored.
 	By string `json:"by,omitempty"`
+	// From is the grant of that credential. The receiver sets it.
+	From auth.Grant `json:"-"`
 }
 
 // For is how long what the command changes stays, 0 if it has no end.
@@ -203,7 +205,7 @@ func (c *Conn) reply(ctx context.Context, m *nats.Msg, handle func(context.Conte
 		return Reply{Error: fmt.Sprintf("%s needs an operator's credential: `quell credentials operator NAME` on the controller's machine "+
 			"makes one, bus.credentials names its file. A token may only ask for the status, unless bus.token_commands is set there", cmd.Name)}
 	}
-	cmd.By = terminal.Printable(c.by(who, m.Reply), maxBy)
+	cmd.By, cmd.From = terminal.Printable(c.by(who, m.Reply), maxBy), who
 	return handle(ctx, cmd)
 }
 

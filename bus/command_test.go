@@ -27,7 +27,7 @@ func TestCommandsAreAnswered(t *testing.T) {
 	weight := 0.25
 	want := Command{Name: Override, Instance: "i1", Weight: &weight, By: "root"} // the sender cannot choose its own name
 	reply, err := client.Ask(t.Context(), "video", want)
-	want.By = "anna@" + auth.HostOf("127.0.0.1")
+	want.By, want.From = "anna@"+auth.HostOf("127.0.0.1"), auth.Grant{Role: auth.Operator, Service: "video", ID: "anna"}
 	if err != nil || reply.Error != "" || string(reply.Body) != `{"paused":true}` {
 		t.Errorf("answer %+v, %v", reply, err)
 	}

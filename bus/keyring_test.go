@@ -42,6 +42,44 @@ func TestRevoking(t *testing.T) {
 	}
 }
 
+// What was asked for with a credential is good until the credential expires or is revoked; one that is made after that changes nothing.
+func TestWhatACredentialWasShownFor(t *testing.T) {
+	s, ring := guarded(t, ServerOptions{})
+	anna := auth.Grant{Role: auth.Operator, Service: "video", ID: "anna"}
+	text, err := ring.Issue(anna, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	show := func(text []byte) Options {
+		return Options{URL: s.URL(), Identify: func() (auth.Identity, error) { return auth.Identity{Credential: text}, nil }}
+	}
+	connect(t, show(text))
+	now := time.Now()
+	valid, inKeyring, nobody := s.Valid(anna), ring.Valid(anna), s.Valid(auth.Grant{Role: auth.Operator, Service: "video", ID: "bob"})
+	if !valid(now) || !inKeyring(now) {
+		t.Error("it is not valid while the credential is")
+	}
+	if valid(now.Add(2 * time.Hour)) {
+		t.Error("it is valid after the credential has expired")
+	}
+	if nobody(now) {
+		t.Error("it is valid without a connection")
+	}
+	if err := ring.Revoke(anna); err != nil {
+		t.Fatal(err)
+	}
+	late := s.Valid(anna) // asked for before the connection was ended
+	for range 2 {
+		if valid(now) || inKeyring(now) || late(now) {
+			t.Error("it is valid after the credential was revoked")
+		}
+		if text, err = ring.Issue(anna, 0); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, show(text))
+	}
+}
+
 // If the data folder is emptied while the controller runs, the controller still accepts commands, and revoked credentials stay revoked.
 func TestAnEmptiedKeyringComesBack(t *testing.T) {
 	s, ring := guarded(t, ServerOptions{})

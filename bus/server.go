@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/connlimit"
 )
 
@@ -30,6 +31,8 @@ type ServerOptions struct {
 	TLS        TLS
 	MaxPayload int          // largest message in bytes; 0 means 1 MiB
 	Logger     *slog.Logger // gets the server's own messages at debug level; nil discards
+
+	cert *certfile.Certificate // from the files of TLS; nil: none
 }
 
 const (
@@ -127,11 +130,13 @@ func (opts *ServerOptions) listenOptions(conf *server.Options) (err error) {
 	if conf.Host, conf.Port, err = splitListen(opts.Listen); err != nil {
 		return err
 	}
-	if conf.TLSConfig, err = opts.TLS.server(); err != nil {
+	if opts.cert, err = opts.TLS.server(opts.Logger); err != nil {
 		return err
 	}
+	if opts.cert != nil {
+		conf.TLSConfig, conf.TLS, conf.TLSVerify = opts.cert.Config(), true, opts.TLS.verifiesClients()
+	}
 	conf.MaxConn = mostConns(connlimit.Files())
-	conf.TLS, conf.TLSVerify = conf.TLSConfig != nil, opts.TLS.verifiesClients()
 	return nil
 }
 
@@ -194,6 +199,9 @@ func start(opts ServerOptions, conf *server.Options) (_ *Server, err error) {
 	}
 	s.url = listenURL(s.nats, conf)
 	s.work.Go(func() { s.auth.Watch(s.ended, s.nats) })
+	if opts.cert != nil {
+		s.work.Go(func() { opts.cert.Follow(s.ended) })
+	}
 	return s, nil
 }
 
@@ -257,6 +265,10 @@ func (s *Server) URL() string { return s.url }
 
 // AcceptProofs lets machines without a credential show a kind of proof to the controller of a service: see Conn.ServeJoins.
 func (s *Server) AcceptProofs(service, kind string) { s.auth.AcceptProofs(service, kind) }
+
+// Valid returns a function that says whether the credential is still valid with which the holder of a grant has sent something: see
+// Command.From.
+func (s *Server) Valid(who auth.Grant) func(now time.Time) bool { return s.auth.Valid(who) }
 
 func (s *Server) String() string {
 	if s.url == "" {

@@ -3,9 +3,11 @@ package bus
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"log/slog"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/namedfile"
 )
 
@@ -15,20 +17,15 @@ type TLS struct{ CA, Cert, Key string }
 
 func (t TLS) verifiesClients() bool { return t.CA != "" && t.Cert != "" }
 
-// server returns the configuration of the bus's server, nil if TLS is not configured.
-func (t TLS) server() (*tls.Config, error) {
+// server opens the files of the bus's server, nil if TLS is not configured.
+func (t TLS) server(log *slog.Logger) (*certfile.Certificate, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
 	if t.Cert == "" || t.Key == "" {
 		return nil, userErrorf("bus.tls: a server needs both cert and key")
 	}
-	conf, err := t.load()
-	if err != nil || t.CA == "" {
-		return conf, err
-	}
-	conf.ClientCAs, conf.ClientAuth = conf.RootCAs, tls.RequireAndVerifyClientCert
-	return conf, nil
+	return certfile.Open(certfile.Files{Cert: t.Cert, Key: t.Key, ClientCA: t.CA, CAKey: "ca"}, "bus.tls", log)
 }
 
 // clientOption makes a connection use the files. The files are read again at each attempt to connect. Unless later is set, they must be
@@ -40,7 +37,7 @@ func (t TLS) clientOption(later bool) (nats.Option, error) {
 	if (t.Cert == "") != (t.Key == "") {
 		return nil, userErrorf("bus.tls: cert and key go together")
 	}
-	if _, err := t.load(); err != nil && !later {
+	if err := t.check(); err != nil && !later {
 		return nil, err
 	}
 	return func(o *nats.Options) error {
@@ -55,21 +52,15 @@ func (t TLS) clientOption(later bool) (nats.Option, error) {
 	}, nil
 }
 
-func (t TLS) load() (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+// check returns an error if a file cannot be used.
+func (t TLS) check() (err error) {
 	if t.Cert != "" {
-		pair, err := t.pair()
-		if err != nil {
-			return nil, err
-		}
-		conf.Certificates = []tls.Certificate{pair}
+		_, err = t.pair()
 	}
-	if t.CA == "" {
-		return conf, nil
+	if t.CA != "" && err == nil {
+		_, err = t.authorities()
 	}
-	var err error
-	conf.RootCAs, err = t.authorities()
-	return conf, err
+	return err
 }
 
 func (t TLS) pair() (tls.Certificate, error) {

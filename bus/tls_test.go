@@ -49,6 +49,36 @@ func TestMutualTLS(t *testing.T) {
 	})
 }
 
+// New connections get a certificate that was renewed, and the authority in force decides about clients.
+func TestRenewedCertificates(t *testing.T) {
+	first, second := certificates(t), certificates(t)
+	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0", TLS: first.server})
+	before := connect(t, Options{URL: s.URL(), TLS: first.client})
+	for from, to := range map[string]string{second.server.CA: first.server.CA, second.server.Cert: first.server.Cert,
+		second.server.Key: first.server.Key} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "a connection with the second certificates", func() bool {
+		c, err := Connect(Options{URL: s.URL(), TLS: second.client})
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		return c.Connected()
+	})
+	if !before.Connected() {
+		t.Error("an open connection was ended")
+	}
+	_, err := Connect(Options{URL: s.URL(), TLS: TLS{CA: second.client.CA, Cert: first.client.Cert, Key: first.client.Key}})
+	wantUserError(t, err, "refused", s.URL())
+}
+
 func TestTLSAgainstAServerWithout(t *testing.T) {
 	s := startServer(t, ServerOptions{Listen: "127.0.0.1:0"})
 	_, err := Connect(Options{URL: s.URL(), TLS: certificates(t).client})

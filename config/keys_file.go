@@ -132,8 +132,8 @@ func replicas(dst *int) *setting.Scalar[int] {
 
 func tlsKeys(t *TLS) setting.Table {
 	return setting.Table{
-		setting.Opt("ca", setting.Text(&t.CA), "authority that must have signed the other side's certificate"),
-		setting.Opt("cert", setting.Text(&t.Cert), "this process's own certificate"),
+		setting.Opt("ca", setting.Text(&t.CA), "authority that must have signed the other side's certificate; read again when it changes"),
+		setting.Opt("cert", setting.Text(&t.Cert), "this process's own certificate; read again when it changes"),
 		setting.Opt("key", setting.Text(&t.Key), "private key of this process's certificate"),
 	}
 }

@@ -3,6 +3,8 @@ package daemon_test
 import (
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"net/http/cookiejar"
 	"os"
 	"strconv"
 	"strings"
@@ -157,6 +159,54 @@ func TestAStolenCredential(t *testing.T) {
 	}
 	if len(kept) != 1 {
 		t.Errorf("the journal says %v", kept)
+	}
+}
+
+// A log-in to the page ends when the credential is revoked with which it was got, and so does an address that was not used yet.
+func TestARevokedOperatorIsLoggedOut(t *testing.T) {
+	t.Parallel()
+	r := plainService(t)
+	r.awaitStatus("a decision", func(s controller.Status) bool { return s.Leading && !s.At.IsZero() })
+	if out, status := r.quell("credentials", "operator", "anna", "--config", r.config, "--out", r.dir+"/anna.creds"); status != 0 {
+		t.Fatalf("%d, %s", status, out)
+	}
+	replaceIn(t, r.config, "bus: {", "bus: {credentials: anna.creds, ")
+	jar, _ := cookiejar.New(nil) // has no error without options
+	client := &http.Client{Jar: jar, Timeout: patience}
+	post := func(path, body string) int {
+		t.Helper()
+		answer, err := client.Post("http://"+r.metrics+path, "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	login := func() string {
+		t.Helper()
+		out, status := r.quell("page", "--config", r.config)
+		_, ticket, ok := strings.Cut(strings.TrimSpace(out), "#ticket=")
+		if status != 0 || !ok {
+			t.Fatalf("%d, %s", status, out)
+		}
+		return fmt.Sprintf(`{"ticket":%q}`, ticket)
+	}
+	first, unused := login(), login()
+	if code := post("/page/login", first); code != http.StatusOK {
+		t.Fatalf("the log-in: %d", code)
+	}
+	if code := post("/page/command", `{"name":"pause"}`); code != http.StatusOK {
+		t.Fatalf("a pause: %d", code)
+	}
+	if out, status := r.quell("credentials", "revoke", "operator", "anna", "--config", r.config); status != 0 {
+		t.Fatalf("revoke: %d, %s", status, out)
+	}
+	r.await("the end of the log-in", func() (bool, any) {
+		code := post("/page/command", `{"name":"resume"}`)
+		return code == http.StatusUnauthorized, code
+	})
+	if code := post("/page/login", unused); code != http.StatusUnauthorized {
+		t.Errorf("an address that was not used: %d", code)
 	}
 }
 

@@ -173,7 +173,7 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	if kind := proofOf(file.Scaler.Settings); kind != "" && p.server != nil {
 		p.server.AcceptProofs(file.Service.Name, kind)
 	}
-	if err := attach(ctx, file, r.Controller, r.page, joining, conn, log, &r.stop); err != nil {
+	if err := attach(ctx, file, r.Controller, p.commands(file, r), joining, conn, log, &r.stop); err != nil {
 		return nil, err
 	}
 	if r.meter.Meter, err = measure(file, driver, r.Controller, log, &r.stop); err != nil {
@@ -435,15 +435,15 @@ func holder(file *config.File) string {
 
 // attach connects the controller with the bus for readings and commands, and starts its prober if the balancer has none.
 func attach(
-	ctx context.Context, file *config.File, c *controller.Controller, shown *page.Server, joining bus.Doorkeeper, conn *bus.Conn,
-	log *slog.Logger, stop *cleanups,
+	ctx context.Context, file *config.File, c *controller.Controller, commands func(context.Context, bus.Command) bus.Reply,
+	joining bus.Doorkeeper, conn *bus.Conn, log *slog.Logger, stop *cleanups,
 ) error {
 	unsubscribe, err := conn.SubscribeReadings(file.Service.Name, bus.Intake{Accept: c.Observe, Reject: c.Reject, Known: c.Knows})
 	if err != nil {
 		return err
 	}
 	stop.add(func() error { unsubscribe(); return nil })
-	unserve, err := conn.Serve(file.Service.Name, commands(file, c, shown))
+	unserve, err := conn.Serve(file.Service.Name, commands)
 	if err != nil {
 		return err
 	}

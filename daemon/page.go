@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/internal/connlimit"
@@ -38,14 +39,22 @@ func pages(self *self, c *controller.Controller, shown *page.Server) http.Handle
 }
 
 // commands answers a person's commands: those to the controller, and `page`, which asks for a log-in to the page.
-func commands(file *config.File, c *controller.Controller, shown *page.Server) func(context.Context, bus.Command) bus.Reply {
+func (p *platform) commands(file *config.File, r *runner) func(context.Context, bus.Command) bus.Reply {
 	return func(ctx context.Context, cmd bus.Command) bus.Reply {
 		switch {
 		case cmd.Name != bus.Page:
-			return c.Command(ctx, cmd)
+			return r.Command(ctx, cmd)
 		case file.Listen == "":
 			return bus.Reply{Error: "there is no page: `listen` is off in the controller's configuration"}
 		}
-		return shown.Ticket(cmd.By)
+		return r.page.Ticket(cmd.By, p.valid(file, cmd.From))
 	}
+}
+
+// valid returns a function that says whether the credential is still valid with which a command came.
+func (p *platform) valid(file *config.File, who auth.Grant) page.Valid {
+	if p.server != nil {
+		return p.server.Valid(who)
+	}
+	return auth.Unrevoked(keyringOf(file), who)
 }

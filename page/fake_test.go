@@ -56,6 +56,9 @@ func (f *fake) Command(_ context.Context, cmd bus.Command) bus.Reply {
 	return bus.Reply{Body: json.RawMessage(`{"done":"done"}`)}
 }
 
+// always stands for a credential that stays valid.
+func always(time.Time) bool { return true }
+
 // silentJournal keeps nothing; it stands for the controller's journal.
 type silentJournal struct{}
 

@@ -57,7 +57,8 @@ func (s *Server) who(r *http.Request) (by string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	return s.logins.find(c.Value, s.opts.Now(), false)
+	x, ok := s.logins.find(c.Value, s.opts.Now(), false)
+	return x.by, ok
 }
 
 // readers lets those in who may read.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func TestWhoIsLetIn(t *testing.T) {
 func TestLogIn(t *testing.T) {
 	x := newFixture(t, 2)
 	var reply struct{ Ticket string }
-	if err := json.Unmarshal(x.server.Ticket("ann@host").Body, &reply); err != nil {
+	if err := json.Unmarshal(x.server.Ticket("ann@host", always).Body, &reply); err != nil {
 		t.Fatal(err)
 	}
 	ticket := `{"ticket":"` + reply.Ticket + `"}`
@@ -118,6 +119,39 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
+// A credential that is no longer valid ends the log-ins and the tickets that were got with it.
+func TestALogInEndsWithItsCredential(t *testing.T) {
+	x := newFixture(t, 2)
+	var valid atomic.Bool
+	valid.Store(true)
+	ticket := func() string {
+		var reply struct{ Ticket string }
+		if err := json.Unmarshal(x.server.Ticket("ann@host", func(time.Time) bool { return valid.Load() }).Body, &reply); err != nil {
+			t.Fatal(err)
+		}
+		return `{"ticket":"` + reply.Ticket + `"}`
+	}
+	code, _, answer := x.ask(t, "POST", "/page/login", ticket(), nil)
+	if code != 200 || len(answer.Cookies()) != 1 {
+		t.Fatalf("log-in: %d, cookies %v", code, answer.Cookies())
+	}
+	with := func(r *http.Request) { r.AddCookie(answer.Cookies()[0]) }
+	if code, text, _ := x.ask(t, "POST", "/page/command", `{"name":"pause"}`, with); code != 200 {
+		t.Errorf("with a valid credential: %d %s", code, text)
+	}
+	unused := ticket()
+	valid.Store(false)
+	if code, _, _ := x.ask(t, "POST", "/page/command", `{"name":"resume"}`, with); code != 401 {
+		t.Errorf("a command: %d", code)
+	}
+	if code, _, _ := x.ask(t, "POST", "/page/login", unused, nil); code != 401 {
+		t.Errorf("a ticket: %d", code)
+	}
+	if _, text, _ := x.ask(t, "GET", "/page/now", "", with); strings.Contains(text, `"by":"ann`) || !x.Status().Paused {
+		t.Errorf("ann is still logged in, or not paused: %s", text)
+	}
+}
+
 // Where other machines can ask, the page needs TLS, and then reading needs a log-in, too.
 func TestOffLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -130,7 +164,7 @@ func TestOffLoopback(t *testing.T) {
 		x.http.Config.Handler = server.Handler()
 		root, _, _ := x.ask(t, "GET", "/", "", nil)
 		data, _, _ := x.ask(t, "GET", "/page/now", "", nil)
-		if reply := server.Ticket("ann"); root != c.root || data != c.data || (reply.Error == "") != (c.ticket == 1) {
+		if reply := server.Ticket("ann", always); root != c.root || data != c.data || (reply.Error == "") != (c.ticket == 1) {
 			t.Errorf("%s: page %d, data %d, ticket %q %s", name, root, data, reply.Error, reply.Body)
 		}
 	}

@@ -32,14 +32,15 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	if !body(w, r, &sent) {
 		return
 	}
-	by, ok := s.tickets.find(sent.Ticket, s.opts.Now(), true)
+	x, ok := s.tickets.find(sent.Ticket, s.opts.Now(), true)
 	if !ok {
-		http.Error(w, "the address was used before, or is older than five minutes: run quell page again", http.StatusUnauthorized)
+		http.Error(w, "the address was used before, is older than five minutes, or was got with a credential that is no longer valid: "+
+			"run quell page again", http.StatusUnauthorized)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.logins.issue(by, s.opts.Now(), sessionLife), Path: "/",
+	http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.logins.issue(x.by, x.valid, s.opts.Now(), sessionLife), Path: "/",
 		MaxAge: int(sessionLife.Seconds()), Secure: s.opts.TLS, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	answer(w, map[string]string{"by": by})
+	answer(w, map[string]string{"by": x.by})
 }
 
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {

@@ -83,7 +83,7 @@ func TestPagesOfSeveralServices(t *testing.T) {
 		}
 	}
 	var reply struct{ Address, Ticket string }
-	if err := json.Unmarshal(servers["shop"].Ticket("ann").Body, &reply); err != nil || reply.Address != address+"/services/shop/" {
+	if err := json.Unmarshal(servers["shop"].Ticket("ann", always).Body, &reply); err != nil || reply.Address != address+"/services/shop/" {
 		t.Fatalf("%+v %v", reply, err)
 	}
 	if status, body := read(t, client, asking(t, "POST", reply.Address+"page/login", `{"ticket": "`+reply.Ticket+`"}`)); status != 200 {

@@ -182,7 +182,7 @@ func story(t *testing.T, b *browser, axe string) {
 
 func commands(t *testing.T, b *browser, x *fixture) {
 	var reply struct{ Address, Ticket string }
-	if err := json.Unmarshal(x.server.Ticket("operator@host").Body, &reply); err != nil {
+	if err := json.Unmarshal(x.server.Ticket("operator@host", always).Body, &reply); err != nil {
 		t.Fatal(err)
 	}
 	b.open(reply.Address + "#ticket=" + reply.Ticket)

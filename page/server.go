@@ -118,13 +118,14 @@ func loopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Ticket answers the command `page`: the address of the page with a secret that is good for one log-in.
-func (s *Server) Ticket(by string) bus.Reply {
+// Ticket answers the command `page`: the address of the page with a secret that is good for one log-in. Neither the secret nor the log-in
+// is good when the credential with which somebody asked is no longer valid.
+func (s *Server) Ticket(by string, valid Valid) bus.Reply {
 	address := s.Address()
 	if why := s.closed(); why != "" {
 		return bus.Reply{Error: why}
 	}
-	body, err := json.Marshal(map[string]string{"address": address, "ticket": s.tickets.issue(by, s.opts.Now(), ticketLife)})
+	body, err := json.Marshal(map[string]string{"address": address, "ticket": s.tickets.issue(by, valid, s.opts.Now(), ticketLife)})
 	if err != nil {
 		return bus.Reply{Error: err.Error()}
 	}

@@ -20,11 +20,15 @@ type grants struct {
 
 type grant struct {
 	by    string // who may act with it, as the bus names the holder of the operator's credential
+	valid Valid
 	until time.Time
 }
 
+// Valid returns whether the credential is still valid with which somebody asked for a log-in.
+type Valid func(now time.Time) bool
+
 // issue makes a secret. If there are too many, the one that ends first is dropped.
-func (g *grants) issue(by string, now time.Time, life time.Duration) string {
+func (g *grants) issue(by string, valid Valid, now time.Time, life time.Duration) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
@@ -41,20 +45,27 @@ func (g *grants) issue(by string, now time.Time, life time.Duration) string {
 		g.held = map[string]grant{}
 	}
 	secret := rand.Text() + rand.Text()
-	g.held[secret] = grant{by, now.Add(life)}
+	g.held[secret] = grant{by, valid, now.Add(life)}
 	return secret
 }
 
-// find returns the holder of a secret. once: the secret is not good again.
-func (g *grants) find(secret string, now time.Time, once bool) (by string, ok bool) {
+// find returns what a secret is good for. once: the secret is not good again.
+func (g *grants) find(secret string, now time.Time, once bool) (x grant, ok bool) {
+	if x, ok = g.look(secret, now, once); !ok || !x.valid(now) {
+		return grant{}, false
+	}
+	return x, true
+}
+
+func (g *grants) look(secret string, now time.Time, once bool) (x grant, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.expire(now)
-	x, ok := g.held[secret]
+	x, ok = g.held[secret]
 	if ok && once {
 		delete(g.held, secret)
 	}
-	return x.by, ok
+	return x, ok
 }
 
 func (g *grants) drop(secret string) {

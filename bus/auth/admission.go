@@ -67,7 +67,7 @@ func (a *Admissions) Join(token, instance, key string, now time.Time) (Admitted,
 }
 
 // ProofLifetime is how long the credential is valid of an instance that joined with a proof.
-const ProofLifetime = 6 * time.Hour
+const ProofLifetime = DefaultLifetime
 
 // Prove admits an instance whose machine showed a kind of proof. verify checks it; it is told whether the instance has joined with this key
 // before, and returns what the platform calls the machine, "" if instances' names are never used again. If another machine had the name,
@@ -258,7 +258,7 @@ func (a *Admissions) use(t Token, instance, key string, now time.Time) error {
 	if err := a.ring.Tokens().change(a.service, t.Name, func(t *Token) { t.Used++ }); err != nil {
 		return err
 	}
-	err := a.note(Issued{Token: t.Name, ID: instance, Key: key}, now)
+	err := a.note(Issued{Token: t.Name, LifetimeS: t.LifetimeS, ID: instance, Key: key}, now)
 	if err != nil { // as on a full disk: asking again must not use the token up
 		err = errors.Join(err, a.ring.Tokens().change(a.service, t.Name, func(t *Token) { t.Used-- }))
 	}
@@ -303,10 +303,13 @@ func (a *Admissions) lifetime(instance, key string) (time.Duration, error) {
 		if made.Key != key {
 			continue
 		}
-		if t := findToken(list, a.service, made.Token); t != nil {
+		switch t := findToken(list, a.service, made.Token); {
+		case made.LifetimeS > 0:
+			lifetime = Token{LifetimeS: made.LifetimeS}.Lifetime()
+		case t != nil:
 			lifetime = t.Lifetime()
-		} else if made.Proof != "" {
-			lifetime = ProofLifetime
+		case made.joined(): // with a proof, or with a token that is no longer listed
+			lifetime = DefaultLifetime
 		}
 	}
 	return lifetime, nil

@@ -2,10 +2,13 @@ package auth
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,6 +168,61 @@ func TestATokenEnds(t *testing.T) {
 	}
 }
 
+// A machine keeps the lifetime of its credentials when the token with which it joined is no longer listed.
+func TestATokenThatIsNoLongerListed(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	own, old := newKey(t), newKey(t)
+	d.wants("i1", own, "")
+	if err := d.note(Issued{Token: "web", ID: "i2", Key: old}, d.now); err != nil { // by a version that did not note the lifetime
+		t.Fatal(err)
+	}
+	if err := d.ring.Tokens().write(nil); err != nil {
+		t.Fatal(err)
+	}
+	for instance, c := range map[string]struct {
+		key  string
+		want time.Duration
+	}{"i1": {own, time.Hour}, "i2": {old, DefaultLifetime}} {
+		if a, err := d.Renew(instance, c.key, d.now); err != nil || a.Lifetime != c.want {
+			t.Errorf("%s: %s, %v; want %s", instance, a.Lifetime, err, c.want)
+		}
+	}
+}
+
+// When there are too many tokens, those that expired first make room. They stay invalid if their names are given again.
+func TestExpiredTokensMakeRoom(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	tokens, hour := d.ring.Tokens(), time.Now().Add(-time.Hour)
+	list := []Token{{Name: "lasting", Service: "video"}}
+	for i := range mostTokens - 1 {
+		list = append(list, Token{Name: fmt.Sprint("t", i), Service: "video", Expires: hour})
+	}
+	if err := tokens.write(list); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Make(Token{Name: "new", Service: "video", LifetimeS: 3600}, 0); err != nil {
+		t.Fatal(err)
+	}
+	list, err := tokens.List()
+	if err != nil || len(list) != mostTokens || list[0].Name != "lasting" || list[1].Name != "t1" || list[mostTokens-1].Name != "new" {
+		t.Fatalf("%d tokens, %v", len(list), err)
+	}
+	revoked, err := d.ring.revoked()
+	if err != nil || revoked[grantKey(Grant{Join, "video", "t0"})] != 1 || len(revoked) != 1 {
+		t.Errorf("revoked are %v, %v", revoked, err)
+	}
+	for i := range list {
+		list[i].Expires = time.Time{}
+	}
+	if err := tokens.write(list); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tokens.Make(Token{Name: "more", Service: "video", LifetimeS: 3600}, 0)
+	if err == nil || !strings.Contains(err.Error(), "nobody needs") {
+		t.Errorf("more than are possible: %v", err)
+	}
+}
+
 // A person's revocation shuts a machine out until it has a new key; an instance that only left may come back.
 func TestWhoWasRevokedStaysOut(t *testing.T) {
 	d := newDoor(t, Token{Uses: 3}, 0)
@@ -242,6 +300,71 @@ func TestNothingIsGivenWithoutARecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.wants("i1", newKey(t), "")
+}
+
+// A record that was not finished, as after a loss of power, does not take the next one with it.
+func TestAnUnfinishedRecord(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	own, made := newKey(t), Grant{Sensor, "video", "made"}
+	tear := func() {
+		t.Helper()
+		file, err := os.OpenFile(filepath.Join(d.ring.Dir, issuedFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.WriteString(`{"at":"2024`); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tear()
+	d.wants("i1", own, "")
+	tear()
+	if _, err := d.ring.Issue(made, 0); err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]*Admissions{"the same controller": d.Admissions, "a restarted one": NewAdmissions(d.ring, "video")} {
+		if _, err := a.Renew("i1", own, d.now); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	list, err := d.ring.List()
+	if err != nil || len(list) != 2 || list[0].ID != "i1" || list[1].ID != "made" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A record that cannot be written as a whole, as on a full disk, leaves nothing behind.
+func TestAHalfWrittenRecordIsRemoved(t *testing.T) {
+	d := newDoor(t, Token{}, 0)
+	d.wants("i1", newKey(t), "")
+	issued := filepath.Join(d.ring.Dir, issuedFile)
+	before, err := os.ReadFile(issued)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	few := syscall.Rlimit{Cur: uint64(len(before)) + 10, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &few); err != nil {
+		t.Fatal(err)
+	}
+	_, failed := d.ring.Issue(Grant{Sensor, "video", "made"}, 0)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(failed, syscall.EFBIG) {
+		t.Errorf("writing more than is possible: %v", failed)
+	}
+	if after, err := os.ReadFile(issued); err != nil || string(after) != string(before) {
+		t.Errorf("%q is left, %v", after, err)
+	}
 }
 
 // A proof is only checked for a name that is free, or that belongs to its sender's key. What it gives ends, and is revoked with its

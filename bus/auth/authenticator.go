@@ -24,7 +24,7 @@ type Authenticator struct {
 	issuer       string        // public part of key
 	inside       string        // the secret that connections inside the process present
 	token        string        // the shared token; empty: none
-	certificates bool          // a client with a certificate that the authority signed has the rights of a shared token
+	certificates bool          // clients need a certificate that the authority signed, and have the rights of a shared token by it
 	log          *slog.Logger
 
 	mu      sync.Mutex // guards what follows
@@ -41,6 +41,7 @@ type Authenticator struct {
 type client struct {
 	grant      Grant
 	generation int
+	expires    time.Time // of its credential; zero: never
 	inside     bool
 	since      time.Time
 	msgs       int64 // received from it so far: messages and bytes
@@ -62,7 +63,7 @@ type Options struct {
 	Keyring      *Keyring // whose credentials are accepted; nil: none are
 	Inside       string   // the secret that connections inside the process present
 	Token        string   // the shared token; empty: none
-	Certificates bool     // a client with a certificate that the server's authority signed has the rights of a shared token
+	Certificates bool     // clients need a certificate that the server's authority signed, and have the rights of a shared token by it
 	Logger       *slog.Logger
 }
 
@@ -187,9 +188,11 @@ func (g *Authenticator) proving(name string) (grant Grant, ok bool) {
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
+// showsCertificate returns whether a client has a certificate. If clients need one, the handshake fails unless the server's authority has
+// signed it.
 func showsCertificate(c server.ClientAuthentication) bool {
 	state := c.GetTLSConnectionState()
-	return state != nil && len(state.VerifiedChains) > 0
+	return state != nil && len(state.PeerCertificates) > 0
 }
 
 func (g *Authenticator) credential(claim, signature string, nonce []byte) (client, time.Time, error) {
@@ -210,7 +213,7 @@ func (g *Authenticator) credential(claim, signature string, nonce []byte) (clien
 	if err != nil {
 		return client{}, time.Time{}, fmt.Errorf("the credential of %s is refused: %w", c.Grant, err)
 	}
-	return client{grant: c.Grant, generation: c.generation}, c.deadline(time.Now()), nil
+	return client{grant: c.Grant, generation: c.generation, expires: c.expires}, c.deadline(time.Now()), nil
 }
 
 // joinTime is how long the connection of a machine that joins may last, so that held connections do not keep others from joining.
@@ -251,6 +254,40 @@ func (g *Authenticator) enter(id uint64, who client) error {
 
 func (g *Authenticator) isRevoked(who client) bool {
 	return who.grant.Role != Shared && who.generation < g.revoked[grantKey(who.grant)]
+}
+
+// Valid returns a function that says whether the credential is still valid that the holder of a grant shows now: whether it was not revoked
+// and has not expired. If there are several holders, it is the credential that ends first.
+func (g *Authenticator) Valid(who Grant) func(now time.Time) bool {
+	shown, ok := g.shown(who)
+	return func(now time.Time) bool {
+		if err := g.reload(); err != nil {
+			g.log.Error("what was revoked stays as it was read before", "error", err)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return ok && !g.isRevoked(shown) && (shown.expires.IsZero() || now.Before(shown.expires))
+	}
+}
+
+// shown returns the lowest generation and the earliest end of the credentials that the connections of a grant have shown; false if it has
+// none.
+func (g *Authenticator) shown(who Grant) (all client, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		if c.grant != who {
+			continue
+		}
+		if !ok {
+			all, ok = c, true
+		}
+		all.generation = min(all.generation, c.generation)
+		if !c.expires.IsZero() && (all.expires.IsZero() || c.expires.Before(all.expires)) {
+			all.expires = c.expires
+		}
+	}
+	return all, ok
 }
 
 // refuse logs a refusal once, not at every attempt.

@@ -172,6 +172,10 @@ type Issued struct {
 	Gone    bool      `json:"gone,omitempty"`    // revoked because its instance had left the service
 	// With neither Found, Token nor Proof, a person made it.
 
+	// LifetimeS is how long the credentials are valid that a machine gets with Token, in seconds; 0 in records of versions that did not note
+	// it.
+	LifetimeS float64 `json:"lifetime_s,omitempty"`
+
 	Generation int `json:"generation"`
 }
 
@@ -215,13 +219,34 @@ func (k Keyring) note(line []byte) error {
 		return err
 	}
 	defer func() { _ = release() }()
-	file, err := os.OpenFile(filepath.Join(k.Dir, issuedFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(filepath.Join(k.Dir, issuedFile), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("note a credential: %w", err)
 	}
 	atomicfile.LikeFolder(file.Name())
-	_, err = file.Write(line)
-	return errors.Join(err, file.Close())
+	return errors.Join(appendLine(file, line), file.Close())
+}
+
+// appendLine appends a line as a whole or not at all. A last line that is not finished, as after a loss of power, is ended before it: glued
+// to it, neither could be read.
+func appendLine(file *os.File, line []byte) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if size := info.Size(); size > 0 {
+		last := make([]byte, 1)
+		if _, err := file.ReadAt(last, size-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = append([]byte{'\n'}, line...)
+		}
+	}
+	if _, err := file.Write(line); err != nil { // as on a full disk
+		return errors.Join(err, file.Truncate(info.Size()))
+	}
+	return nil
 }
 
 // Keep makes a credential and stores it in the folder, replacing the previous one.
@@ -339,6 +364,16 @@ func (k Keyring) Revoke(g Grant) error {
 	}
 	revoked[grantKey(g)]++
 	return k.writeRevoked(revoked)
+}
+
+// Unrevoked returns a function that says whether the credentials of a grant that are valid now have not been revoked since. When they expire
+// only a bus knows.
+func Unrevoked(k Keyring, who Grant) func(time.Time) bool {
+	before, err := k.revoked()
+	return func(time.Time) bool {
+		now, err2 := k.revoked()
+		return who.Role == Shared || err == nil && err2 == nil && now[grantKey(who)] == before[grantKey(who)]
+	}
 }
 
 func (k Keyring) writeRevoked(revoked generations) error {

@@ -65,9 +65,10 @@ func (t Token) grant() Grant { return Grant{Join, t.Service, t.Name} }
 
 // Bounds of a join token.
 const (
-	LeastLifetime = time.Minute
-	MostLifetime  = 30 * 24 * time.Hour
-	mostTokens    = 1000
+	LeastLifetime   = time.Minute
+	MostLifetime    = 30 * 24 * time.Hour
+	DefaultLifetime = 6 * time.Hour
+	mostTokens      = 1000
 )
 
 // Tokens are the join tokens of a keyring.
@@ -77,7 +78,8 @@ type Tokens struct{ ring Keyring }
 func (k Keyring) Tokens() Tokens { return Tokens{k} }
 
 // Make makes a join token and returns its text. Its name, service, uses and lifetime are given; good is how long it is valid, 0 for
-// ever. A name is never used twice, not even after the token was revoked.
+// ever. A name is not used twice, not even after the token was revoked. If there are too many tokens, the oldest that have expired are no
+// longer listed.
 func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 	if err := t.grant().check(); err != nil {
 		return nil, err
@@ -104,15 +106,18 @@ func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 	if findToken(list, t.Service, t.Name) != nil {
 		return nil, fault("there is a join token %s already, or was one: choose another name", t.Name)
 	}
+	now := time.Now().UTC().Truncate(time.Second)
+	if list, err = k.dropExpired(list, now); err != nil {
+		return nil, err
+	}
 	if len(list) >= mostTokens {
-		return nil, fault("there are %d join tokens, and no more are possible: remove old ones from %s", len(list),
-			filepath.Join(k.ring.Dir, tokensFile))
+		return nil, fault("there are %d join tokens that have not expired, and no more are possible: remove those that nobody needs from %s",
+			len(list), filepath.Join(k.ring.Dir, tokensFile))
 	}
 	revoked, err := k.ring.revoked()
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now().UTC().Truncate(time.Second)
 	if t.At = now; good > 0 {
 		t.Expires = now.Add(good)
 	}
@@ -122,6 +127,28 @@ func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 	}
 	t.Key = public
 	return text, k.write(append(list, t))
+}
+
+// dropExpired takes the oldest tokens that have expired off a list that is full. Their names may be given again, so their texts are
+// revoked: a clock that is set back would make them good. The caller holds the lock.
+func (k Tokens) dropExpired(list []Token, now time.Time) ([]Token, error) {
+	if len(list) < mostTokens {
+		return list, nil
+	}
+	revoked, err := k.ring.revoked()
+	if err != nil {
+		return nil, err
+	}
+	left := len(list)
+	list = slices.DeleteFunc(list, func(t Token) bool {
+		if left < mostTokens || !t.expired(now) {
+			return false
+		}
+		left--
+		revoked[grantKey(t.grant())]++
+		return true
+	})
+	return list, k.ring.writeRevoked(revoked)
 }
 
 // List returns the join tokens, oldest first.

@@ -84,7 +84,7 @@ func createJoinToken() *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "", "file to write; - for standard output; default: NAME.join in this folder")
 	cmd.Flags().IntVar(&uses, "uses", 0, "how many instances may join with it; 0: any number")
 	durationFlag(cmd.Flags(), &good, "expires", 24*time.Hour, "how long instances may join with it, as in 90d; 0s is for ever")
-	durationFlag(cmd.Flags(), &lifetime, "lifetime", 6*time.Hour,
+	durationFlag(cmd.Flags(), &lifetime, "lifetime", auth.DefaultLifetime,
 		"how long the credential of an instance is valid; it is renewed after half of that")
 	return cmd
 }
