@@ -47,7 +47,8 @@ func New(o Options) (*Driver, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, drains: map[string]time.Time{}, told: map[string]bool{}, out: map[string]bool{}}
+	d := &Driver{opts: o.withDefaults(), since: map[string]time.Time{}, drains: map[string]time.Time{}, told: map[string]bool{},
+		out: map[string]bool{}}
 	d.placed = outage.Log{Logger: d.opts.Logger, What: "giving every instance a server in HAProxy"}
 	d.saved = outage.Log{Logger: d.opts.Logger, What: "keeping HAProxy's state file"}
 	d.memory = memory(&d.opts)
@@ -224,13 +225,13 @@ func (d *Driver) targets(views []*view) []target {
 // timed records since when a server leaves, and since when it drains. If it began to leave before the first Apply, the time of that Apply
 // counts.
 func (d *Driver) timed(t target, now time.Time) target {
-	t.overdue = d.waited(d.since, t.server, t.leaving && d.asked != nil, now)
-	t.waited = d.waited(d.drains, t.server, t.leaving || t.draining, now)
+	t.overdue = waited(d.since, t.server, t.leaving && d.asked != nil, now, d.opts.Drain)
+	t.waited = waited(d.drains, t.server, t.leaving || t.draining, now, d.opts.Drain)
 	return t
 }
 
-// waited returns whether something is so for as long as a server may drain.
-func (d *Driver) waited(since map[string]time.Time, server string, is bool, now time.Time) bool {
+// waited returns whether something is so of a server for as long as a limit.
+func waited(since map[string]time.Time, server string, is bool, now time.Time, limit time.Duration) bool {
 	if !is {
 		delete(since, server)
 		return false
@@ -238,7 +239,7 @@ func (d *Driver) waited(since map[string]time.Time, server string, is bool, now 
 	if _, known := since[server]; !known {
 		since[server] = now
 	}
-	return now.Sub(since[server]) >= d.opts.Drain
+	return now.Sub(since[server]) >= limit
 }
 
 // strays returns slots in service that belong to no instance, for example after a start with an old state file.

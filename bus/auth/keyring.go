@@ -366,8 +366,8 @@ func (k Keyring) Revoke(g Grant) error {
 	return k.writeRevoked(revoked)
 }
 
-// Unrevoked returns a function that says whether the credentials of a grant that are valid now have not been revoked since. When they expire
-// only a bus knows.
+// Unrevoked returns a function that says whether the credentials of a grant that are valid now have not been revoked since. When they
+// expire only a bus knows.
 func Unrevoked(k Keyring, who Grant) func(time.Time) bool {
 	before, err := k.revoked()
 	return func(time.Time) bool {
