@@ -47,8 +47,9 @@ func fakeController(t *testing.T, statuses []controller.Status) (config string, 
 		if cmd.Name != bus.Status {
 			return bus.Reply{Body: json.RawMessage(`{"done":"done"}`)}
 		}
-		n := min(int(asked.Add(1)), len(statuses))
-		body, err := json.Marshal(statuses[n-1])
+		s := statuses[min(int(asked.Add(1)), len(statuses))-1]
+		s.Service, s.Mode = "web", quell.Act
+		body, err := json.Marshal(s)
 		if err != nil {
 			return bus.Reply{Error: err.Error()}
 		}
@@ -67,9 +68,10 @@ func TestADrainWaitsForWhoKnows(t *testing.T) {
 	before := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	after := before.Add(10 * time.Second)
 	with := func(open int64, held *quell.Held) []controller.InstanceStatus {
-		return []controller.InstanceStatus{{ID: "i1"}, {ID: "i2", Held: held, Open: &open, Empty: held != nil && open == 0}}
+		return []controller.InstanceStatus{{ID: "i1", State: quell.Ready},
+			{ID: "i2", State: quell.Ready, Held: held, Open: &open, Empty: held != nil && open == 0}}
 	}
-	others, held := []controller.InstanceStatus{{ID: "i1"}}, &quell.Held{By: "ann", Since: before}
+	others, held := []controller.InstanceStatus{{ID: "i1", State: quell.Ready}}, &quell.Held{By: "ann", Since: before}
 	for name, c := range map[string]struct {
 		statuses []controller.Status
 		waits    string
@@ -109,9 +111,9 @@ func TestADrainWaitsForWhoKnows(t *testing.T) {
 // An instance that somebody put back is not waited for.
 func TestADrainThatWasUndone(t *testing.T) {
 	config, _ := fakeController(t, []controller.Status{{Leading: true, At: time.Unix(1, 0),
-		Instances: []controller.InstanceStatus{{ID: "i2"}}}})
+		Instances: []controller.InstanceStatus{{ID: "i2", State: quell.Ready}}}})
 	var out, errs bytes.Buffer
-	if status := run(t.Context(), []string{"drain", "i2", "--config", config}, nil, &out, &errs); status != exitFailed ||
+	if status := run(t.Context(), []string{"drain", "i2", "--config", config, "--timeout", "1m"}, nil, &out, &errs); status != exitFailed ||
 		!strings.Contains(errs.String(), "i2 was put back in rotation meanwhile") {
 		t.Errorf("status %d, %s%s", status, &out, &errs)
 	}
