@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +130,38 @@ func TestGrantsAreChecked(t *testing.T) {
 				t.Errorf("%q may publish on %s", id, subject)
 			}
 		}
+	}
+}
+
+// Of several connections of a grant, the credential that ends first decides: which of them asked is not known, and one that was revoked may
+// not have been ended yet.
+func TestTheCredentialThatEndsFirstDecides(t *testing.T) {
+	ring, anna, now := Keyring{Dir: t.TempDir()}, Grant{Operator, "video", "anna"}, time.Now()
+	g, err := New(Options{Keyring: &ring, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon, late := client{grant: anna, expires: now.Add(time.Hour)}, client{grant: anna, expires: now.Add(3 * time.Hour)}
+	if err := errors.Join(g.enter(1, late), g.enter(2, client{grant: anna}), g.enter(3, soon)); err != nil {
+		t.Fatal(err)
+	}
+	if valid := g.Valid(anna); !valid(now) || valid(now.Add(2*time.Hour)) {
+		t.Errorf("valid now: %v; valid after the first has expired: %v", valid(now), valid(now.Add(2*time.Hour)))
+	}
+	if err := ring.Revoke(anna); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(g.reload(), g.enter(4, client{grant: anna, generation: 1})); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // connections are looked at in random order
+		if g.Valid(anna)(now) {
+			t.Fatal("it is valid while a connection with a revoked credential is open")
+		}
+	}
+	g.unwelcome() // ends that connection, as Watch does
+	if !g.Valid(anna)(now) {
+		t.Error("it is not valid with the new credential alone")
 	}
 }
 
