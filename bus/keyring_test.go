@@ -55,7 +55,8 @@ func TestWhatACredentialWasShownFor(t *testing.T) {
 	}
 	connect(t, show(text))
 	now := time.Now()
-	valid, inKeyring, nobody := s.Valid(anna), ring.Valid(anna), s.Valid(auth.Grant{Role: auth.Operator, Service: "video", ID: "bob"})
+	valid, inKeyring := s.Valid(anna), auth.Unrevoked(ring, anna)
+	nobody := s.Valid(auth.Grant{Role: auth.Operator, Service: "video", ID: "bob"})
 	if !valid(now) || !inKeyring(now) {
 		t.Error("it is not valid while the credential is")
 	}
