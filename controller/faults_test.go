@@ -298,7 +298,9 @@ func TestLeadingAgain(t *testing.T) {
 		r.run(3 * time.Second)
 		r.scaler.set(func(s *fakeScaler) { s.stopTake = 2 * time.Second })
 		again := r.scaler.members[2]
+		r.c.work.Lock()
 		r.c.mem.Draining["i3"] = time.Now() // as after a plan
+		r.c.work.Unlock()
 		r.pass(time.Second)
 		l.set(false, errors.New("held by another"))
 		r.pass(5 * time.Second)
