@@ -17,7 +17,7 @@ type Ledger struct {
 	Rings     []Ring            `json:"rings,omitempty"`     // the finest first
 	Judged    float64           `json:"judged,omitempty"`    // since it began, in seconds or requests
 	Missed    map[Cause]float64 `json:"missed,omitempty"`    // of that, without Open: no entry ever falls
-	Open      float64           `json:"open,omitempty"`      // missed in this episode without a known cause, which may still be found
+	Open      float64           `json:"open,omitempty"`      // missed in this episode; its cause is not known yet
 	Untold    int               `json:"untold,omitempty"`    // periods of the episode in which that was
 	Blind     int               `json:"blind,omitempty"`     // periods in a row with requests, and without the objective's statistic
 }
@@ -177,7 +177,9 @@ func (l *Ledger) settled(p Period) map[Cause]float64 {
 	}
 	if l.Open > 0 {
 		settled[cause] += l.Open
-		l.rename(cause, l.Open)
+		if cause != Unknown {
+			l.rename(cause, l.Open)
+		}
 		l.Open = 0
 	}
 	if over || cause != Unknown {
@@ -206,7 +208,7 @@ func (l *Ledger) rename(to Cause, amount float64) {
 		}
 		missed := l.Rings[i].Spans[n-1].Missed
 		part := min(amount, missed[Unknown])
-		if to == Unknown || part <= 0 {
+		if part <= 0 {
 			continue
 		}
 		missed[to] += part

@@ -54,7 +54,8 @@ type Fleet struct {
 	Stuck   map[string]bool        // those that the scaler could not stop
 	Waits   string                 // what the present replacement waits for
 	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
-	gone    map[string]time.Time   // those that are known and no members, and since when; see noteGone
+	gone    map[string]time.Time   // those that are known and no members, and since when
+	voided  map[string]bool        // members whose drain at the balancer is not to be continued: they were gone, or are protected now
 }
 
 // NewFleet returns a group with this memory, at which nobody has looked yet.
@@ -66,8 +67,8 @@ func NewFleet(m *Memory) *Fleet {
 
 // Begin forgets what was noted for the one who acted before: since then another one may have acted.
 func (f *Fleet) Begin() {
-	f.Missing, f.Ending, f.Stuck, f.gone = map[string]*Missing{}, map[string]time.Time{}, map[string]bool{}, map[string]time.Time{}
-	f.Waits = ""
+	f.Missing, f.Ending, f.Stuck, f.Waits = map[string]*Missing{}, map[string]time.Time{}, map[string]bool{}, ""
+	f.gone, f.voided = map[string]time.Time{}, map[string]bool{}
 }
 
 // Event is something that a person should know.
@@ -180,7 +181,7 @@ func (f *Fleet) findLingering(now time.Time, members []quell.Member, told *event
 }
 
 // protect keeps instances that a plan removed before they were protected, unless the scaler is ending them already. A drain that the
-// balancer has of them is of such a plan: they are noted as if they had been gone.
+// balancer has of them is of such a plan.
 func (f *Fleet) protect(ids []string) {
 	for _, id := range ids {
 		if _, ending := f.Ending[id]; ending {
@@ -188,9 +189,7 @@ func (f *Fleet) protect(ids []string) {
 		}
 		delete(f.Draining, id)
 		delete(f.Stuck, id)
-		if _, noted := f.gone[id]; !noted {
-			f.gone[id] = time.Time{}
-		}
+		f.voided[id] = true
 	}
 }
 
@@ -232,7 +231,7 @@ func (f *Fleet) Remove(now time.Time, id string) (began bool) {
 func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[string]float64, limit time.Duration, steps *Steps) {
 	for i := range group {
 		in := &group[i]
-		if _, noted := f.gone[in.Member.ID]; in.Orphaned() && !noted {
+		if in.Orphaned() && !f.voided[in.Member.ID] {
 			in.Leaving, in.Since = true, now
 			f.Draining[in.Member.ID] = now
 		}
@@ -246,8 +245,7 @@ func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[str
 func (f *Fleet) forgetGone(now time.Time, v *View) {
 	for id, since := range f.gone {
 		stopped, ending := f.Ending[id]
-		known := since.IsZero() || ending && stopped.IsZero()
-		if known || !ending && now.Sub(since) < v.wait {
+		if ending && stopped.IsZero() || !ending && now.Sub(since) < v.wait {
 			continue
 		}
 		delete(f.Draining, id)

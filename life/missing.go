@@ -75,16 +75,16 @@ func (f *Fleet) miss(now time.Time, b quell.BackendState, told *events) {
 	told.note("%s is missing from the scaler's list, and the balancer finds it healthy: it goes on serving", b.ID)
 }
 
-// noteGone notes which instances are no members although the balancer has them or something is remembered of them, and since when. One
-// that is a member again is noted with a zero time for as long as the balancer drains it: that it was gone is why it drains.
+// noteGone notes which instances are no members although the balancer has them or something is remembered of them, and since when. If one
+// is a member again, the drain that the balancer has of it is void for as long as it lasts: that the instance was gone is why it drains.
 func (f *Fleet) noteGone(now time.Time, v *View) {
-	gone := map[string]time.Time{}
+	gone, voided := map[string]time.Time{}, map[string]bool{}
 	note := func(id string, drains bool) {
 		switch since, was := f.gone[id]; {
 		case !v.present[id]:
 			gone[id] = cmp.Or(since, now)
-		case was && drains:
-			gone[id] = time.Time{}
+		case (was || f.voided[id]) && drains:
+			voided[id] = true
 		}
 	}
 	for id, b := range v.Backends {
@@ -97,7 +97,7 @@ func (f *Fleet) noteGone(now time.Time, v *View) {
 			note(id, false)
 		}
 	}
-	f.gone = gone
+	f.gone, f.voided = gone, voided
 }
 
 // JudgeMissing reports missing instances that serve, and gives up an instance that has been missing for too long, if the one who looks acts
