@@ -104,7 +104,7 @@ func (d *Driver) placeMembers(ctx context.Context) {
 	var errs []error
 	for _, m := range d.waiting {
 		e := &entry{Given: managed.Given{Entry: managed.OfMember(m), Share: 1 / float64(len(d.opts.Members))}, foreign: true}
-		if err := e.resolve(ctx, nil); err != nil {
+		if err := e.resolve(ctx, &entry{}); err != nil {
 			waiting, errs = append(waiting, m), append(errs, err)
 			continue
 		}
@@ -234,14 +234,14 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	return states, nil
 }
 
-// resolve sets the numeric address. If that fails, it is what it was before, nil if there was nothing, unless the address is another one.
+// resolve sets the numeric address. If that fails, it is what it was before, unless the address is another one.
 func (e *entry) resolve(ctx context.Context, before *entry) error {
 	list, err := balancer.Resolve(ctx, e.Address)
 	if err == nil {
 		e.Numeric = list[0].String()
 		return nil
 	}
-	if before != nil && before.Address == e.Address {
+	if before.Address == e.Address {
 		e.Numeric = before.Numeric
 	}
 	return fmt.Errorf("address of %s: %w", e.ID, err)

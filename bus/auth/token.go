@@ -106,17 +106,17 @@ func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 	if findToken(list, t.Service, t.Name) != nil {
 		return nil, fault("there is a join token %s already, or was one: choose another name", t.Name)
 	}
+	revoked, err := k.ring.revoked()
+	if err != nil {
+		return nil, err
+	}
 	now := time.Now().UTC().Truncate(time.Second)
-	if list, err = k.dropExpired(list, now); err != nil {
+	if list, err = k.dropExpired(list, revoked, now); err != nil {
 		return nil, err
 	}
 	if len(list) >= mostTokens {
 		return nil, fault("there are %d join tokens that have not expired, and no more are possible: remove those that nobody needs from %s",
 			len(list), filepath.Join(k.ring.Dir, tokensFile))
-	}
-	revoked, err := k.ring.revoked()
-	if err != nil {
-		return nil, err
 	}
 	if t.At = now; good > 0 {
 		t.Expires = now.Add(good)
@@ -131,13 +131,9 @@ func (k Tokens) Make(t Token, good time.Duration) ([]byte, error) {
 
 // dropExpired takes the oldest tokens that have expired off a list that is full. Their names may be given again, so their texts are
 // revoked: a clock that is set back would make them good. The caller holds the lock.
-func (k Tokens) dropExpired(list []Token, now time.Time) ([]Token, error) {
+func (k Tokens) dropExpired(list []Token, revoked generations, now time.Time) ([]Token, error) {
 	if len(list) < mostTokens {
 		return list, nil
-	}
-	revoked, err := k.ring.revoked()
-	if err != nil {
-		return nil, err
 	}
 	left := len(list)
 	list = slices.DeleteFunc(list, func(t Token) bool {
