@@ -110,7 +110,7 @@ func (j *Judgement) windows(g *policy.Group) {
 			continue
 		}
 		mem := j.of(m)
-		w := Window{Member: m, Fresh: o.At.After(mem.At)}
+		w := Window{Member: m, Fresh: !o.At.Equal(mem.At)} // an earlier one is of a clock that was set back
 		if mem.At = o.At; o.ErrorRate != nil {
 			w.Errors = *o.ErrorRate
 		}
@@ -163,7 +163,7 @@ func (j *Judgement) responseTime(o *quell.Observation, mem *Memory) (ms float64,
 		mem.Pool = Pool{}
 		return whole.SumMS / float64(whole.Requests), true
 	case whole.Windows >= maxPooled:
-		mem.Pool = Pool{}
+		mem.Pool, mem.Out = Pool{}, 0
 		return 0, false
 	}
 	return mem.MS, false
@@ -308,6 +308,9 @@ func MedianOfOthers(sorted []float64, value float64, among bool) float64 {
 	}
 	return (at((n-1)/2) + at(n/2)) / 2
 }
+
+// Failing returns whether the instance is outside its band because of failed requests.
+func (w *Window) Failing() bool { return w.Why != w.Slow }
 
 // Keeps returns the part of a share that a cut leaves an instance that is only slow: the less the slower it is.
 func (w *Window) Keeps() float64 {

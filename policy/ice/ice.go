@@ -464,6 +464,9 @@ func (p *plan) put() {
 	sum := 0.0
 	for _, m := range p.group.Ready {
 		mem, left := memoryOf(m), math.Min(1, (1-memoryOf(m).Cut)/most)
+		if m.Fixed != nil {
+			left = 1
+		}
 		mem.Slow.Cut = 1 - left
 		sum += left
 		p.explain(m, left)
@@ -499,6 +502,8 @@ func (p *plan) explain(m *policy.Member, left float64) {
 	switch {
 	case len(p.group.Ready) == 1:
 		what = "it is the only instance, so its share stays"
+	case m.Fixed != nil:
+		what = "its weight is set by hand, so its share stays"
 	case left == 1 && mem.Cut > 0:
 		what = "the other instances have more, so its share stays"
 	case p.set.Floor == 1:

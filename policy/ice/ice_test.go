@@ -27,6 +27,7 @@ type shop struct {
 	weights  map[string]float64
 	servers  []served
 	settings map[string]map[string]float64 // parameters in force, by server
+	byHand   map[string]float64            // weights that a person set
 	paused   bool                          // plans are not carried out
 	refused  map[string]bool               // parameters that agents do not set
 }
@@ -106,8 +107,12 @@ func (s *shop) next() *quell.Snapshot {
 	snapshot := &quell.Snapshot{At: s.now, Service: "video"}
 	for i, v := range s.servers {
 		weight := s.weights[serverID(i)]
-		snapshot.Instances = append(snapshot.Instances, quell.Instance{ID: serverID(i), State: quell.Ready, Weight: &weight,
-			Observation: v.observation(s.now, weight*s.rate), Settings: s.settings[serverID(i)]})
+		in := quell.Instance{ID: serverID(i), State: quell.Ready, Weight: &weight,
+			Observation: v.observation(s.now, weight*s.rate), Settings: s.settings[serverID(i)]}
+		if share, set := s.byHand[in.ID]; set {
+			in.Override = &share
+		}
+		snapshot.Instances = append(snapshot.Instances, in)
 	}
 	if err := snapshot.Validate(); err != nil {
 		s.t.Fatal(err)
@@ -714,5 +719,22 @@ func TestICERemembers(t *testing.T) {
 		if len(a.Factor) != len(b.Factor) || !slices.Equal(a.Reasons, b.Reasons) {
 			t.Fatalf("second %d: %v, after a restart %v", second, a.Reasons, b.Reasons)
 		}
+	}
+}
+
+// An instance whose weight a person set keeps it, and the plan says so.
+func TestICELeavesWeightsThatWereSet(t *testing.T) {
+	s := newShop(t, 3, nil, func(*Settings) {})
+	s.seconds(2 * bands.Known)
+	s.servers[1].hidden = 0.6
+	s.byHand = map[string]float64{"i2": 1. / 3}
+	plan := s.seconds(5)
+	i := slices.IndexFunc(plan.Reasons, func(r quell.Reason) bool { return r.Code == "interference" && r.Instance == "i2" })
+	if len(plan.Factor) > 0 || i < 0 || !strings.Contains(plan.Reasons[i].Text, "its weight is set by hand") {
+		t.Errorf("%v, %v", plan.Factor, plan.Reasons)
+	}
+	s.byHand = nil
+	if plan = s.seconds(6); plan.Factor["i2"].Value != 0.6 {
+		t.Errorf("its weight is no longer set by hand, and it keeps %v: %v", plan.Factor, plan.Reasons)
 	}
 }

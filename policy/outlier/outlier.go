@@ -100,13 +100,15 @@ func (p *plan) cut(ready int) {
 	for i := range p.list {
 		w := &p.list[i]
 		mem := memoryOf(w.Member)
+		out := w.Fresh && w.Why != ""
 		switch {
+		case w.Member.Fixed != nil: // its share is not cut, so it does not count either
 		case mem.Cut > 0:
 			room--
-			if w.Fresh && w.Why != "" {
+			if out {
 				p.again(w, mem)
 			}
-		case w.Fresh && (w.Sure || mem.Out >= 2):
+		case out && (w.Sure || mem.Out >= 2):
 			fresh = append(fresh, w)
 		}
 	}
@@ -122,11 +124,16 @@ func (p *plan) cut(ready int) {
 }
 
 // badness orders the instances that are outside their bands: those with more errors come first, then the slower ones.
-func badness(w *bands.Window) float64 { return 1000*w.Errors + w.Ratio }
+func badness(w *bands.Window) float64 {
+	if w.Failing() {
+		return 1000*w.Errors + w.Ratio
+	}
+	return w.Ratio
+}
 
 // first begins a cut of an instance that was not cut before.
 func (p *plan) first(w *bands.Window, mem *instance) {
-	if p.now.Sub(mem.Calm) > 8*p.set.Hold {
+	if calm := p.now.Sub(mem.Calm); calm > 8*p.set.Hold || calm < 0 { // below 0: the clock was set back
 		mem.Repeats = 0
 	}
 	mem.repeat()
@@ -135,7 +142,7 @@ func (p *plan) first(w *bands.Window, mem *instance) {
 
 // leaves returns the part of a share that a cut leaves: nothing if requests fail, else the less the slower the instance is.
 func leaves(w *bands.Window) float64 {
-	if w.Ratio <= 0 || w.Errors > 0 {
+	if w.Failing() {
 		return 0
 	}
 	return w.Keeps()
@@ -150,13 +157,18 @@ func (p *plan) again(w *bands.Window, mem *instance) {
 	p.hold(mem, 1-math.Min(leaves(w), (1-mem.Cut)/2))
 }
 
-// hold cuts a share. Each repetition doubles the time for which the cut stays.
+// hold cuts a share.
 func (p *plan) hold(mem *instance, cut float64) {
-	hold := p.set.Hold << (mem.Repeats - 1)
-	if cut == 1 {
+	mem.Cut, mem.Trial = cut, false
+	mem.Until = p.now.Add(mem.stays(p.set.Hold))
+}
+
+// stays returns how long a cut stays, if the first one stays for hold. Each repetition doubles the time.
+func (mem *instance) stays(hold time.Duration) time.Duration {
+	if hold <<= max(1, mem.Repeats) - 1; mem.Cut == 1 {
 		hold *= failedHold
 	}
-	mem.Cut, mem.Until, mem.Trial = cut, p.now.Add(hold), false
+	return hold
 }
 
 func (mem *instance) repeat() { mem.Repeats = min(mem.Repeats+1, maxRepeats) }
@@ -165,8 +177,14 @@ func (mem *instance) repeat() { mem.Repeats = min(mem.Repeats+1, maxRepeats) }
 func (p *plan) release(g *policy.Group) {
 	for _, m := range g.Ready {
 		mem := memoryOf(m)
+		if m.Fixed != nil {
+			mem.Cut, mem.Trial = 0, false
+		}
 		if mem.Cut == 0 {
 			continue
+		}
+		if latest := p.now.Add(mem.stays(p.set.Hold)); mem.Until.After(latest) { // the clock was set back
+			mem.Until = latest
 		}
 		if !p.now.Before(mem.Until) {
 			mem.grow(p.now, p.set.Hold)

@@ -22,6 +22,7 @@ type flock struct {
 	st      policy.State
 	now     time.Time
 	Windows []shown
+	byHand  map[int]float64 // weights that a person set, by position
 }
 
 // shown is the measurements of an instance in one second.
@@ -69,7 +70,11 @@ func (c *flock) Second() quell.Plan {
 		if w.n > 0 {
 			o.LatencyMS = &quell.Latency{Mean: &w.ms, N: w.n}
 		}
-		s.Instances = append(s.Instances, quell.Instance{ID: fmt.Sprintf("i%d", i+1), State: quell.Ready, Weight: &weight, Observation: o})
+		in := quell.Instance{ID: fmt.Sprintf("i%d", i+1), State: quell.Ready, Weight: &weight, Observation: o}
+		if share, set := c.byHand[i]; set {
+			in.Override = &share
+		}
+		s.Instances = append(s.Instances, in)
 	}
 	if err := s.Validate(); err != nil {
 		c.t.Fatal(err)
@@ -105,6 +110,7 @@ func TestOutlierCuts(t *testing.T) {
 	}{
 		"slow in a way that leaves no doubt": {5, func(w []shown) { w[1].ms = 400 }, nil, 1, "i2", 0.1},
 		"slow":                               {5, func(w []shown) { w[1].ms = 60 }, nil, 2, "i2", 1. / 3},
+		"slow, and one request failed":       {5, func(w []shown) { w[1].ms, w[1].errors = 60, .02 }, nil, 2, "i2", 1. / 3},
 		"slow, and within the objective":     {5, func(w []shown) { w[1].ms = 49 }, nil, 0, "", 0},
 		"not slower than it may be":          {5, func(w []shown) { w[1].ms = 60 }, func(s *Settings) { s.Slower = 4 }, 0, "", 0},
 		"all are slow":                       {5, func(w []shown) { each(w, func(w *shown) { w.ms = 400 }) }, nil, 0, "", 0},
@@ -157,6 +163,96 @@ func TestOutlierCuts(t *testing.T) {
 				t.Errorf("after %d s: %q, want %q after %d s; %v", seconds, got, tc.cut, tc.seconds, plan.Reasons)
 			}
 		})
+	}
+}
+
+// An instance that was slow, and then has no requests for a while, is not cut again because of what it showed before.
+func TestOutlierDoesNotCutForOldWindows(t *testing.T) {
+	silence := func(c *flock, seconds int) (last quell.Plan) {
+		each(c.Windows, func(w *shown) { *w = shown{} })
+		for range seconds {
+			last = c.Second()
+		}
+		return last
+	}
+	slow := func() *flock {
+		c := newFlock(t, 5, func(*Settings) {})
+		for range 2 * bands.Known {
+			c.Second()
+		}
+		c.Windows[1].ms = 60
+		return c
+	}
+	c := slow()
+	if seconds, _ := c.after(2); seconds != 2 {
+		t.Fatalf("cut after %d s, want 2", seconds)
+	}
+	for at := range 120 {
+		if plan := silence(c, 1); at > 60 && len(plan.Factor) > 0 {
+			t.Fatalf("cut in silence, second %d: %v", at, plan.Reasons)
+		}
+	}
+
+	c = slow()
+	c.Second() // out of its band once
+	silence(c, 6)
+	c.calm()
+	c.Windows[1].ms = 60
+	if seconds, _ := c.after(3); seconds != 2 {
+		t.Errorf("after a silence it is cut after %d s, want 2: a window of before counts", seconds)
+	}
+}
+
+// An instance whose weight a person set keeps it. It does not take the place of another one that may be cut.
+func TestOutlierLeavesWeightsThatWereSet(t *testing.T) {
+	c := newFlock(t, 10, func(s *Settings) { s.Most = 0.1 })
+	c.Windows[0].errors = 1
+	if seconds, plan := c.after(3); seconds != 1 || plan.Factor["i1"].Value != 0 {
+		t.Fatalf("i1 fails everything, and after %d s %v", seconds, plan.Factor)
+	}
+	c.byHand = map[int]float64{0: 0.1}
+	c.Windows[1].errors = 1
+	_, plan := c.after(3)
+	if _, cut := plan.Factor["i2"]; !cut || len(plan.Factor) != 1 || hasReason(plan, "outlier", "i1") {
+		t.Errorf("i2 fails everything, i1 has a weight that was set, and the cuts are %v: %v", plan.Factor, plan.Reasons)
+	}
+	c.byHand = nil
+	c.Windows[1].errors = 0
+	for range 300 {
+		plan = c.Second()
+	}
+	if f, cut := plan.Factor["i1"]; !cut || f.Value > 0.2 || !hasReason(plan, "outlier", "i1") {
+		t.Errorf("i1 still fails everything, and its weight is no longer set: %v, %v", plan.Factor, plan.Reasons)
+	}
+}
+
+// When the clock is set back, windows still count, cuts end in time, and what came before does not make the next cut longer.
+func TestOutlierWhenTheClockIsSetBack(t *testing.T) {
+	c := newFlock(t, 5, func(*Settings) {})
+	for range 30 {
+		c.Second()
+	}
+	c.Windows[1].ms = 400
+	c.Second()
+	c.calm()
+	c.now = c.now.Add(-24 * time.Hour)
+	for range 30 {
+		c.Second()
+	}
+	if plan := c.Second(); len(plan.Factor) > 0 {
+		t.Errorf("half a minute after the clock was set back: %v", plan.Reasons)
+	}
+	c.now = c.now.Add(-24 * time.Hour)
+	c.Windows[1].ms = 400
+	if seconds, _ := c.after(10); seconds != 1 {
+		t.Errorf("cut %d s after the clock was set back, want 1", seconds)
+	}
+	c.calm()
+	for range 12 {
+		c.Second()
+	}
+	if left := c.Second().Factor["i2"].Value; left <= bands.DeepestCut {
+		t.Errorf("12 s after a first cut %g of the share is left: it counts as repeated", left)
 	}
 }
 
