@@ -14,28 +14,25 @@ func (g *Group) based() bool {
 	return false
 }
 
-// Even returns the share by base weight that an instance has among these.
-func (m *Member) Even(among []*Member) float64 {
+// Even returns the share by base weight that each instance of a list has among these.
+func Even(among []*Member) func(*Member) float64 {
 	var sum float64
-	for _, other := range among {
-		sum += other.BaseWeight()
+	for _, m := range among {
+		sum += m.BaseWeight()
 	}
-	if sum == 0 {
-		return 1 / float64(len(among))
+	return func(m *Member) float64 {
+		if sum == 0 {
+			return 1 / float64(len(among))
+		}
+		return m.BaseWeight() / sum
 	}
-	return m.BaseWeight() / sum
 }
 
 // evenly gives the members of a list shares by base weight that sum to 1.
 func evenly(list []*Member) {
-	var sum float64
+	even := Even(list)
 	for _, m := range list {
-		sum += m.BaseWeight()
-	}
-	for _, m := range list {
-		if m.Planned = 1 / float64(len(list)); sum > 0 {
-			m.Planned = m.BaseWeight() / sum
-		}
+		m.Planned = even(m)
 	}
 }
 

@@ -9,19 +9,19 @@ import (
 	"github.com/quellhq/quell/policy"
 )
 
-// crowd is a snapshot of n instances at one utilisation, 30% of which suffer from neighbours.
-func crowd(n int, use float64) *quell.Snapshot {
-	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
+// crowd is a snapshot of n instances at one utilisation, 30% of which suffer from neighbours, in a period.
+func crowd(n int, use float64, period int) *quell.Snapshot {
+	at := time.Date(2026, 1, 1, 0, 0, 10*period, 0, time.UTC)
 	s := &quell.Snapshot{At: at, Service: "video"}
 	for i := range n {
-		weight, age, latency, severity := 1/float64(n), float64(1000+i%97), 20.0, 0.0
+		weight, age, latency, severity, rate, share := 1/float64(n), float64(1000+i%97), 20.0, 0.0, 100*use, 1/float64(n)
 		if i%10 < 3 {
 			severity = 0.2 + float64(i%7)/10
 		}
 		s.Instances = append(s.Instances, quell.Instance{
-			ID: fmt.Sprintf("video-%05d", i), State: quell.Ready, Weight: &weight, AgeS: &age,
+			ID: fmt.Sprintf("video-%05d", i), State: quell.Ready, Weight: &weight, Share: &share, AgeS: &age,
 			Observation: &quell.Observation{
-				At: at, Utilization: map[quell.Resource]float64{quell.Network: use},
+				At: at, WindowS: 10, RequestRate: &rate, Utilization: map[quell.Resource]float64{quell.Network: use},
 				Severity:  map[quell.Resource]float64{quell.Network: severity},
 				LatencyMS: &quell.Latency{Mean: &latency, N: 100},
 			},
@@ -45,11 +45,11 @@ func BenchmarkPRIMA(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				snapshot := crowd(n, tc.use)
 				var st policy.State
-				for range 3 {
-					_, st = engine.Decide(snapshot, st)
+				for period := range 3 {
+					_, st = engine.Decide(crowd(n, tc.use, period), st)
 				}
+				snapshot := crowd(n, tc.use, 3) // new readings, as in every period
 				b.ReportAllocs()
 				for b.Loop() {
 					engine.Decide(snapshot, st)

@@ -81,7 +81,7 @@ func (gd *guarded) fix() {
 // fadeStale keeps the last weight of an instance whose readings stopped, and moves it to an equal share over
 // guard.fade periods.
 func (gd *guarded) fadeStale() {
-	rules := gd.in.Service.Guard
+	rules, even := gd.in.Service.Guard, Even(gd.staying)
 	for _, m := range gd.staying {
 		periods := m.mem.StaleFor
 		if periods == 0 || m.Fixed != nil {
@@ -99,7 +99,7 @@ func (gd *guarded) fadeStale() {
 			moved = math.Min(1, float64(periods)/float64(rules.Fade))
 		}
 		m.kept = true
-		m.Planned = ((1-moved)**m.mem.StaleWeight + moved*m.Even(gd.staying)) * m.Uncut
+		m.Planned = ((1-moved)**m.mem.StaleWeight + moved*even(m)) * m.Uncut
 		gd.tellStale(m, moved)
 	}
 }

@@ -66,11 +66,12 @@ func distances(list []*Member, requests float64) (apart, chance, part float64) {
 	if weights == 0 || shares == 0 || requests == 0 {
 		return 0, 0, 1
 	}
+	even := Even(list)
 	for _, m := range list {
-		w, s, even := m.WeightNow()/weights, *m.Share/shares, m.Even(list)
+		w, s, e := m.WeightNow()/weights, *m.Share/shares, even(m)
 		apart += math.Abs(s-w) / 2
 		chance += math.Sqrt(w*(1-w)/requests) / 2
-		along, all = along+(s-even)*(w-even), all+(w-even)*(w-even)
+		along, all = along+(s-e)*(w-e), all+(w-e)*(w-e)
 	}
 	if all < minApart*minApart {
 		return apart, chance, 1

@@ -127,9 +127,10 @@ func (gd *bounded) failed() (givenUp []string, recovering int) {
 // tellFailed reports what happens to failed instances, and the requests and answers of their last health checks.
 func (gd *bounded) tellFailed(what string, ids []string) {
 	var parts []string
+	named := SetOf(ids)
 	for i := range gd.group.Members {
 		m := &gd.group.Members[i]
-		if !slices.Contains(ids, m.ID) {
+		if !named[m.ID] {
 			continue
 		}
 		if m.Health != "" {

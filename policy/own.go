@@ -50,13 +50,14 @@ func findOwnWork(s *quell.Snapshot, before requestCosts, learned func(quell.Reso
 	own := map[int]map[quell.Resource]float64{}
 	for _, r := range quell.Resources {
 		list := consumption(s, r)
+		costs := costsOf(list)
 		for i, u := range list {
 			if u.in == nil {
 				continue
 			}
 			now := before[u.in.ID][r]
 			if !u.in.Observation.At.Equal(now.At) { // an earlier one is of a clock that was set back
-				others, known := peers(list, i)
+				others, known := costs.of(&u)
 				now = now.after(&u, others, known, learned(r, u.in.Type))
 			}
 			if next[u.in.ID] == nil {
@@ -143,23 +144,36 @@ func (u *consumed) evident(own float64) bool {
 	return u.in.Observation.Top[u.resource].Use >= own*minSeen
 }
 
-// peers returns what one request costs on the instances like that at position i, itself included: the lower median, so that one or several
-// that do other work do not count. known is false if no other instance tells.
-func peers(list []consumed, i int) (per float64, known bool) {
-	var costs []float64
-	others := false
-	for k := range list {
-		if u := &list[k]; u.in != nil && u.alike == list[i].alike {
-			if cost, ok := u.cost(); ok {
-				costs, others = append(costs, cost), others || k != i
+// peerCosts is what a request costs on the instances that tell it, in increasing order, by the text that is equal for those that are
+// compared. Costs are of size 1.
+type peerCosts map[string][]float64
+
+func costsOf(list []consumed) peerCosts {
+	costs := peerCosts{}
+	for i := range list {
+		if u := &list[i]; u.in != nil {
+			if cost, known := u.cost(); known {
+				costs[u.alike] = append(costs[u.alike], cost)
 			}
 		}
 	}
-	if !others {
+	for _, sorted := range costs {
+		slices.Sort(sorted)
+	}
+	return costs
+}
+
+// of returns what one request costs on the instances like u, itself included: the lower median, so that one or several that do other work
+// do not count. known is false if no other instance tells.
+func (c peerCosts) of(u *consumed) (per float64, known bool) {
+	costs, others := c[u.alike], len(c[u.alike])
+	if _, tells := u.cost(); tells {
+		others--
+	}
+	if others == 0 {
 		return 0, false
 	}
-	slices.Sort(costs)
-	return costs[(len(costs)-1)/2] / list[i].size, true
+	return costs[(len(costs)-1)/2] / u.size, true
 }
 
 // after returns what is known after one more window. others is the cost on instances like this one, and told whether any tells it.

@@ -334,10 +334,10 @@ func (w *watched) Restrict(plan *quell.Plan) {
 
 // inForce returns the shares in force. A new instance gets an equal one.
 func (g *Group) inForce() map[string]float64 {
-	shares := make(map[string]float64, len(g.Ready))
+	shares, even := make(map[string]float64, len(g.Ready)), Even(g.Ready)
 	for _, m := range g.Ready {
 		if shares[m.ID] = m.WeightNow(); m.IsNew() {
-			shares[m.ID] = m.Even(g.Ready)
+			shares[m.ID] = even(m)
 		}
 	}
 	return shares

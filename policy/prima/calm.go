@@ -93,7 +93,7 @@ func (p *plan) baseShares() []float64 {
 		free, sum = append(free, m), sum+capacityAlone(m, p.in)
 	}
 	rest = math.Max(0, rest)
-	shares := make([]float64, len(p.sorted))
+	shares, even := make([]float64, len(p.sorted)), policy.Even(free)
 	for i, m := range p.sorted {
 		switch {
 		case m.Fixed != nil:
@@ -101,7 +101,7 @@ func (p *plan) baseShares() []float64 {
 		case sum > 0:
 			shares[i] = rest * capacityAlone(m, p.in) / sum
 		default:
-			shares[i] = rest * m.Even(free)
+			shares[i] = rest * even(m)
 		}
 	}
 	return shares
