@@ -113,8 +113,9 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]Conte
 	if len(known) == 0 {
 		return nil, lacks
 	}
+	types := typesOf(known, models)
 	for i := range known {
-		if err := known[i].compileTypes(r.needs, senses, slo.Metric, models); err != nil {
+		if err := known[i].compileTypes(types, r.needs, senses, slo.Metric, models); err != nil {
 			return nil, err
 		}
 	}
@@ -147,14 +148,27 @@ func compileOf(
 	return c, err
 }
 
-// compileTypes compiles the models of each type of instance that has a law of its own.
-func (c *Contended) compileTypes(needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
-	live := models.Live()[c.Resource]
-	if len(live) < 2 {
+// typesOf returns the types of instances that have a law of their own for some resource; none if all have the same.
+func typesOf(list []Contended, models *model.Models) map[string]bool {
+	types := map[string]bool{}
+	for i := range list {
+		for instanceType := range models.Live()[list[i].Resource] {
+			types[instanceType] = true
+		}
+	}
+	if len(types) < 2 {
 		return nil
 	}
-	c.Types = make(map[string]*Contended, len(live))
-	for instanceType := range live {
+	return types
+}
+
+// compileTypes compiles the models of these types of instances.
+func (c *Contended) compileTypes(types map[string]bool, needs Need, senses Senses, metric quell.Metric, models *model.Models) error {
+	if len(types) == 0 {
+		return nil
+	}
+	c.Types = make(map[string]*Contended, len(types))
+	for instanceType := range types {
 		own, err := compileOf(needs, c.Resource, instanceType, senses, metric, models)
 		if err != nil {
 			return err
@@ -180,17 +194,36 @@ func (c *Contended) filling(slo quell.SLO) float64 {
 	return perRequest / fresh
 }
 
-// agree gives the stations of all resources the same response time without load: the shortest that one of them learned. A request takes
-// that time whichever resource one looks at. The law of a resource that requests hardly use takes the waiting at others for its own.
+// agree gives the stations of all resources the same response time without load, for each type of instance: the shortest that one of them
+// learned. A request takes that time whichever resource one looks at. The law of a resource that requests hardly use takes the waiting at
+// others for its own.
 func agree(list []Contended) {
-	least := math.Inf(1)
-	for i := range list {
-		if list[i].Predictor == nil || list[i].Predictor.Station() == nil {
-			return
+	all := make([]*Contended, len(list))
+	for instanceType := range list[0].Types {
+		if instanceType == "" { // the same as model.AnyType
+			continue
 		}
-		least = math.Min(least, list[i].Predictor.Station().UnloadedMS())
+		for i := range list {
+			all[i] = list[i].Types[instanceType]
+		}
+		agreeOn(all)
 	}
 	for i := range list {
-		list[i].Predictor = list[i].Predictor.Within(least)
+		all[i] = &list[i]
+	}
+	agreeOn(all)
+}
+
+// agreeOn gives the stations of these the shortest response time without load that one of them has. It does nothing if one has no station.
+func agreeOn(all []*Contended) {
+	least := math.Inf(1)
+	for _, c := range all {
+		if c.Predictor == nil || c.Predictor.Station() == nil {
+			return
+		}
+		least = math.Min(least, c.Predictor.Station().UnloadedMS())
+	}
+	for _, c := range all {
+		c.Predictor = c.Predictor.Within(least)
 	}
 }

@@ -489,7 +489,9 @@ func tooMuch(m *policy.Member, in *policy.Input, by int) string {
 // joining returns whether an instance that can carry load has none yet, or the shares in force are another policy's.
 func (p *plan) joining() bool {
 	return p.group.Weightless || p.group.HandingOver ||
-		slices.ContainsFunc(p.sorted, func(m *policy.Member) bool { return m.WeightNow() == 0 && m.Capacity > 0 && m.MayGain() })
+		slices.ContainsFunc(p.sorted, func(m *policy.Member) bool {
+			return m.WeightNow() == 0 && m.Uncut > 0 && m.Capacity > 0 && m.MayGain()
+		})
 }
 
 // share gives the members weights by the utilisation that they can carry, or equal ones if they can carry none.
@@ -528,11 +530,12 @@ func proportions(members []*policy.Member) (parts []float64, total float64) {
 		total += m.Carry
 	}
 	parts = make([]float64, len(members))
+	even := policy.Even(members)
 	for i, m := range members {
 		if total > 0 {
 			parts[i] = m.Carry / total
 		} else {
-			parts[i] = m.Even(members)
+			parts[i] = even(m)
 		}
 	}
 	return parts, total
