@@ -74,7 +74,8 @@ func (g *Groups) hierarchy(now time.Time) (*hierarchy, error) {
 }
 
 // Sample returns what was measured since the previous call, and what could not be read. The snapshot has no host name; its instances are
-// the groups that exist. A group that is read for the first time has no observation yet.
+// the groups that exist. A group that is read for the first time, or that cannot be read now, has no observation. If it is not known which
+// groups exist, the snapshot is empty, and the next call returns what was measured since the last one that succeeded.
 func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	s := quell.Snapshot{At: now.UTC()}
 	window := now.Sub(g.last)
@@ -82,6 +83,10 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 		window = 0 // there is no previous reading to compare with
 	}
 	g.Subsample(now)
+	h, err := g.hierarchy(now)
+	if err != nil {
+		return s, []Failure{{"groups", err}}
+	}
 	var failures []Failure
 	fail := func(what string, err error) {
 		if err != nil {
@@ -96,11 +101,6 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 	}
 	before := g.groups
 	g.last, g.machine, g.groups, g.named = now, machine, map[string]*groupHistory{}, map[string]found{}
-	h, err := g.hierarchy(now)
-	if err != nil {
-		fail("groups", err)
-		return s, failures
-	}
 	list, missing := g.find(h)
 	failures = append(failures, missing...)
 	tasks := newTaskReader(g.root)
@@ -117,13 +117,18 @@ func (g *Groups) Sample(now time.Time) (quell.Snapshot, []Failure) {
 		tasks.kept -= before[one.path].tasks()
 		account, err := readGroup(l, now, tasks)
 		fail("group "+one.name, err)
+		last := before[one.path]
 		if account == nil {
+			if last != nil {
+				g.groups[one.path], g.named[one.name] = last, one
+				s.Instances = append(s.Instances, one.instance(last.account))
+			}
 			continue
 		}
 		in := one.instance(account)
 		history := &groupHistory{account: account, demand: &Demand{}}
-		if last := before[one.path]; last != nil && window > 0 {
-			in.Observation, err = last.account.until(account, now, window)
+		if last != nil && now.After(last.account.at) {
+			in.Observation, err = last.account.until(account, now, now.Sub(last.account.at))
 			fail("group "+one.name, err)
 			if err == nil && account.tasks != nil {
 				history.demand, history.ready = g.demand(l, last, account, in.Observation)

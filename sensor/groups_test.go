@@ -118,6 +118,51 @@ func TestGroupsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Groups that cannot be read for once are not lost: they stay in the list, and the next reading goes on from the last one that succeeded.
+func TestGroupsAfterAFailedReading(t *testing.T) {
+	usage := func(seconds int) map[string]string {
+		text := fmt.Sprintf("usage_usec %d\n", seconds*1_000_000)
+		return map[string]string{"a/cpu.stat": text, "b/cpu.stat": text}
+	}
+	for name, spoil := range map[string]func(fstest.MapFS){
+		"one group":  func(tree fstest.MapFS) { tree["cg/a/cpu.stat"].Data = []byte("nonsense") },
+		"all groups": func(tree fstest.MapFS) { tree["proc/self/mountinfo"].Data = []byte("nonsense") },
+	} {
+		m := &machine{}
+		g, err := NewGroups(m, []Group{{Path: "/*"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.root, g.files = m, nil
+		var s quell.Snapshot
+		for second, spoilt := range []bool{false, false, true, false} {
+			tree := unified(usage(second * 5))
+			tree["proc/stat"].Data = fmt.Appendf(nil, "cpu  %d 0 1 1 0 0 0 0 0 0\ncpu0 %d 0 1 1 0 0 0 0 0 0\n", 500*second, 500*second)
+			if spoilt {
+				spoil(tree)
+			}
+			m.FS = tree
+			var failures []Failure
+			s, failures = g.Sample(start.Add(time.Duration(second) * remount))
+			if (len(failures) > 0) != spoilt {
+				t.Fatalf("%s, reading %d: %v", name, second, failures)
+			}
+			switch path, _, known := g.Named("a"); {
+			case path != "/a" || !known:
+				t.Errorf("%s, reading %d: group a is not known", name, second)
+			case !spoilt:
+			case name == "one group" && (len(s.Instances) != 2 || s.Instances[0].Observation != nil):
+				t.Errorf("%s: %+v", name, s.Instances)
+			case name == "all groups" && s.Machine != nil:
+				t.Errorf("%s: a machine without groups: %+v", name, s)
+			}
+		}
+		if o := s.Instances[0].Observation; o == nil || math.Abs(o.Sched.RunS/o.WindowS-0.5) > 1e-9 || o.WindowS != 20 {
+			t.Errorf("%s: group a, which uses half a processor: %+v", name, o)
+		}
+	}
+}
+
 func TestGroupsRefusesPaths(t *testing.T) {
 	for path, want := range map[string]string{
 		"nginx.service": "give a path below the hierarchy", "/a/../b": "is not a control group", "/": "is the whole machine",
@@ -139,7 +184,7 @@ func TestGroupsWithoutAMachine(t *testing.T) {
 		t.Errorf("got %+v, %v", s, failures)
 	}
 	_, s, failures = sampleGroups(t, fstest.MapFS{}, fstest.MapFS{}, Group{Path: "/a"})
-	if len(s.Instances) != 0 || len(failures) != 2 {
+	if len(s.Instances) != 0 || len(failures) != 1 || failures[0].Sensor != "groups" {
 		t.Errorf("got %+v, %v", s, failures)
 	}
 }

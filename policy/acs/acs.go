@@ -84,6 +84,7 @@ type group struct {
 	Part    float64 `json:"part,omitempty"`    // of the processors, when no group is idle; a fraction; 0: none was given yet
 	Cap     float64 `json:"cap,omitempty"`     // cap of the last plan, in processors; 0: none
 	Held    float64 `json:"held,omitempty"`    // cap beside its weight, in processors; 0: none
+	Missed  int     `json:"missed,omitempty"`  // consecutive snapshots in which it was not in force
 	Unheld  bool    `json:"unheld,omitempty"`  // such a cap could not be set
 	Weight  float64 `json:"weight,omitempty"`  // of the last plan, relative to the kernel's usual one; 0: none
 	Level   float64 `json:"level,omitempty"`   // slowdown times share, averaged
@@ -102,6 +103,8 @@ const (
 	acsIdle = 0.02 // a group that wants less than this many processors is idle
 	acsFull = 0.95 // caps are needed only if the groups want this fraction of the processors
 	acsCalm = 3    // after this many snapshots without need, caps are lifted
+
+	acsMissed = 1 // caps beside weights may miss so many snapshots in a row: an agent that starts again has lifted all
 )
 
 // tenant is one control group in a decision.
@@ -152,7 +155,7 @@ func decide(s *quell.Snapshot, set Settings, st *policy.State) quell.Plan {
 	mem := policy.Remembered[memory](st)
 	if s.Machine == nil || s.Machine.Sched == nil || s.Machine.WindowS <= 0 {
 		return quell.Plan{Limits: mem.limits(), Reasons: []quell.Reason{{Code: "machine_unread",
-			Text: "the machine's processor times are not known: caps stay as they are"}}}
+			Text: "the machine's processor times or its control groups cannot be read: caps stay as they are"}}}
 	}
 	d := &hostCaps{set: set, mem: mem, total: cmp.Or(set.Cores, s.Machine.Sched.Cores), window: s.Machine.WindowS}
 	d.weighs = set.Rule != Literal && set.By == Weights
@@ -223,10 +226,14 @@ func (t *tenant) compare(limits map[quell.Resource]float64, total float64) {
 		return
 	}
 	t.loose = t.quota == 0 || t.quota > t.before.Cap*rounding
-	if t.before.Held > 0 && t.loose { // it is left to its weight alone
-		t.loose, t.next.Held, t.next.Unheld = false, 0, true
+	if t.before.Held > 0 && t.loose {
+		t.loose = false
+		if t.next.Missed++; t.next.Missed > acsMissed { // it is left to its weight alone
+			t.next.Held, t.next.Missed, t.next.Unheld = 0, 0, true
+		}
 		return
 	}
+	t.next.Missed = 0
 	t.bounded = !t.loose && t.quota < t.before.Cap/rounding && t.run*rounding > t.quota
 }
 

@@ -96,9 +96,25 @@ func TestACSCannotHoldBack(t *testing.T) {
 		m.asked, m.coming = nil, nil
 		weight = m.groups[2].weight
 	})
-	if caps != 1 || !(weight < 0.1) {
+	if caps != 2 || !(weight < 0.1) {
 		t.Errorf("%d periods with a cap, weight %.3f at the end", caps, weight)
 	}
+}
+
+// An agent that starts again has lifted all limits. A cap beside a weight that is missing once is set again.
+func TestACSHoldsBackAfterARestart(t *testing.T) {
+	m := machineOf(2, sharer{want: 4}, sharer{want: 4}, sharer{want: 0.3, first: true}, sharer{want: 0.2, first: true})
+	e, held := acsEngine(t, byWeights), 0.0
+	st := m.play(e, policy.State{}, 40, func(_ int, _ []float64, p quell.Plan) { held = capOf(p, "g2") })
+	if held == 0 {
+		t.Fatal("there is no cap")
+	}
+	m.caps, m.asked, m.coming = nil, nil, nil
+	m.play(e, st, 10, func(period int, _ []float64, p quell.Plan) {
+		if capOf(p, "g2") == 0 {
+			t.Errorf("period %d after the restart: no cap", period)
+		}
+	})
 }
 
 // A quota that somebody else set stops a group. Its weight cannot help it, so it is left out.
