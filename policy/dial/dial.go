@@ -152,8 +152,12 @@ func (d *plan) blend() {
 			continue
 		}
 		requests += rate * m.Observation.WindowS
-		busy := slices.ContainsFunc(slices.Collect(maps.Values(m.Observation.Utilization)), func(use float64) bool { return use >= minMixed })
-		for r, use := range m.Observation.Utilization {
+		busy := slices.ContainsFunc(quell.Resources, func(r quell.Resource) bool {
+			use, _ := m.Observation.ForRequests(r)
+			return use >= minMixed
+		})
+		for r := range m.Observation.Utilization {
+			use, _ := m.Observation.ForRequests(r)
 			if _, known := d.mem.Mix[r]; use >= minMixed || known && busy {
 				fresh[r] = mixed{fresh[r].Use + use, fresh[r].Rate + rate}
 			}

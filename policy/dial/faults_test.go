@@ -45,6 +45,21 @@ func TestDialForgetsAnUnusedResource(t *testing.T) {
 	}
 }
 
+// What other services use of a machine is no part of what a request uses.
+func TestDialLeavesOutWhatOthersUse(t *testing.T) {
+	f := newFarm(t, 3, nothing)
+	f.change = func(s *quell.Snapshot) {
+		for _, in := range s.Instances {
+			in.Observation.Utilization[quell.CPU] += 0.3
+			in.Observation.Others = map[quell.Resource]float64{quell.CPU: 0.3}
+		}
+	}
+	f.periods(20)
+	if cpu := policy.Remembered[memory](&f.st).Mix[quell.CPU]; cpu.Rate == 0 || math.Abs(cpu.Use/cpu.Rate-1./peakRate) > 1e-4 {
+		t.Errorf("a request uses %v of the processor, want 1 of %d", cpu, peakRate)
+	}
+}
+
 // Interference is not over while response times are above a bound, although Eq. 1 finds no neighbours in the p90 of all requests.
 func TestDialIsNotCalmAboveABound(t *testing.T) {
 	f := newFarm(t, 3, nothing)
