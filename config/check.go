@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config/yaml"
@@ -193,7 +194,7 @@ func checkSecrets(d *setting.Decoder, f *File) {
 			if len(s.token) < leastToken {
 				d.Refuse(key, newToken, "a token of %d characters can be guessed; at least %d are needed", len(s.token), leastToken)
 			}
-			if mode, ok := mode(f.Path); ok && mode&0o077 != 0 {
+			if mode, exposed := exposed(f.Path); exposed {
 				d.Refuse(key, "chmod 600 "+f.Path+", or put the token into a file of its own and name it in "+key+"_file",
 					"other users of this machine can read this file (mode %04o), and with it the token", mode)
 			}
@@ -246,17 +247,23 @@ func checkTokenFile(d *setting.Decoder, key, written, path string) {
 
 // checkPrivate refuses a secret that others can read.
 func checkPrivate(d *setting.Decoder, key, written, path string) {
-	if mode, ok := mode(path); ok && mode&0o077 != 0 {
+	if mode, exposed := exposed(path); exposed {
 		d.Refuse(key, "chmod 600 "+written, "other users of this machine can read %s (mode %04o)", written, mode)
 	}
 }
 
-func mode(path string) (fs.FileMode, bool) {
+// exposed returns a file's mode, and whether it lets others read the file. A group may read a file of root: so a kubelet mounts secrets.
+func exposed(path string) (mode fs.FileMode, exposed bool) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return 0, false
 	}
-	return info.Mode().Perm(), true
+	allowed := fs.FileMode(0o700)
+	if owner, known := info.Sys().(*syscall.Stat_t); known && owner.Uid == 0 {
+		allowed |= 0o040
+	}
+	mode = info.Mode().Perm()
+	return mode, mode&^allowed != 0
 }
 
 // reason is the text of an error about a file, without the file's name.
