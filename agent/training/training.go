@@ -51,7 +51,7 @@ type Machine struct {
 	meter      *Meter     // nil: no training is in progress
 	stop       func()     // ends the meter's probes, and waits for that
 	end        *time.Timer
-	serial     int // of the training: an end that comes late ends no later training
+	serial     int // of the last end that was set: one that comes late does nothing
 	interferer Interferer
 	resource   quell.Resource // that it uses
 	use        float64
@@ -113,7 +113,7 @@ func (m *Machine) Close() {
 // begin opens the meter, or lets the training go on for a time.
 func (m *Machine) begin(lasts time.Duration) error {
 	if m.meter != nil {
-		m.end.Reset(lasts)
+		m.endAfter(lasts)
 		return nil
 	}
 	meter, err := m.o.Open()
@@ -130,6 +130,17 @@ func (m *Machine) begin(lasts time.Duration) error {
 	m.meter, m.stop = &meter, func() { cancel(); running.Wait() }
 	m.own, m.inter, m.before = map[quell.Resource]float64{}, map[quell.Resource]float64{}, nil
 	meter.Sample(m.o.Now()) // sets the starting point
+	m.endAfter(lasts)
+	m.o.Logger.Info("a training begins on this machine")
+	return nil
+}
+
+// endAfter ends the training after a time, unless it is called again before. An earlier call has no effect then, even if its time is over
+// and its function waits for the lock.
+func (m *Machine) endAfter(lasts time.Duration) {
+	if m.end != nil {
+		m.end.Stop()
+	}
 	m.serial++
 	serial := m.serial
 	m.end = time.AfterFunc(lasts, func() {
@@ -139,8 +150,6 @@ func (m *Machine) begin(lasts time.Duration) error {
 			m.finish("it was not renewed in time")
 		}
 	})
-	m.o.Logger.Info("a training begins on this machine")
-	return nil
 }
 
 // keep lets the interferer go on for a time, and notes what it has used. If the interferer has ended by itself, keep forgets it and returns
