@@ -38,12 +38,7 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			name, in, err := openInput(cmd, args)
-			if err != nil {
-				return err
-			}
-			defer in.Close()
-			return planAll(engine, file.Service.Name, strictjson.NewSnapshotReader(name, in), cmd.OutOrStdout())
+			return planAll(cmd, engine, file.Service.Name, append(args, "-")[0])
 		},
 	}
 	configFlag(cmd, &configPath)
@@ -80,20 +75,20 @@ func loadModels(path string) (*model.Models, error) {
 	return models, err
 }
 
-func openInput(cmd *cobra.Command, args []string) (string, io.ReadCloser, error) {
-	if len(args) == 0 || args[0] == "-" {
+func openInput(cmd *cobra.Command, path string) (string, io.ReadCloser, error) {
+	if path == "-" {
 		return "standard input", io.NopCloser(cmd.InOrStdin()), nil
 	}
-	f, err := os.Open(args[0])
+	f, err := os.Open(path)
 	if err != nil {
 		return "", nil, userErrorf("%w", err)
 	}
-	return args[0], f, nil
+	return path, f, nil
 }
 
 // eachSnapshot calls visit with each snapshot of a file; - is standard input. Errors of visit name the line if they come from r.Errorf.
 func eachSnapshot(cmd *cobra.Command, path string, visit func(r *strictjson.SnapshotReader, s *quell.Snapshot) error) error {
-	name, in, err := openInput(cmd, []string{path})
+	name, in, err := openInput(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -116,30 +111,24 @@ func eachSnapshot(cmd *cobra.Command, path string, visit func(r *strictjson.Snap
 	}
 }
 
-// planAll prints the plan of each snapshot, up to the first snapshot with a mistake.
-func planAll(engine *policy.Engine, service string, snapshots *strictjson.SnapshotReader, w io.Writer) error {
-	out := bufio.NewWriter(w)
-	defer out.Flush()
+// planAll prints the plan of each snapshot of a file, up to the first one with a mistake.
+func planAll(cmd *cobra.Command, engine *policy.Engine, service, path string) error {
+	out := bufio.NewWriter(cmd.OutOrStdout())
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	var state policy.State
-	for {
-		snapshot, err := snapshots.Next()
-		if errors.Is(err, io.EOF) {
-			return flushed(out)
-		}
-		if err != nil {
-			return errors.Join(flushed(out), err)
-		}
-		if snapshot.Service != service {
-			return errors.Join(flushed(out), snapshots.Errorf("service: the snapshot is of %q, the configuration of %q", snapshot.Service, service))
+	err := eachSnapshot(cmd, path, func(r *strictjson.SnapshotReader, s *quell.Snapshot) error {
+		if s.Service != service {
+			return r.Errorf("service: the snapshot is of %q, the configuration of %q", s.Service, service)
 		}
 		var plan quell.Plan
-		plan, state = engine.Decide(snapshot, state)
+		plan, state = engine.Decide(s, state)
 		if err := encoder.Encode(plan); err != nil {
 			return fmt.Errorf("writing plans: %w", err)
 		}
-	}
+		return nil
+	})
+	return errors.Join(flushed(out), err)
 }
 
 func flushed(out *bufio.Writer) error {
