@@ -62,6 +62,26 @@ func TestCompose(t *testing.T) {
 	weighs(t, "over", back.Weights, wanted)
 }
 
+// An instance that a fast policy has cut to nothing is not one that joins: the load is not divided anew in each period.
+func TestCutToNothingIsNoJoining(t *testing.T) {
+	e := engine(t, guarding("prima", func(s *quell.Service) { s.Group.Min = 3 }), goldenModels(t))
+	rows := []string{"a weight=0.5 use=0.2 cap=0.5", "b weight=0.3 use=0.1 cap=0.5", "c weight=0.2 use=0.1 cap=0.5"}
+	_, st := e.Decide(snap(t, 0, rows...), policy.State{})
+	between := snap(t, 0, rows...)
+	cutTo(between, "a", 0, 5)
+	cut, st := e.Compose(between, st)
+	for period := 1; period < 4; period++ {
+		next := snap(t, period, rows...)
+		follow(next, cut)
+		cutTo(next, "a", 0, 5)
+		var plan quell.Plan
+		plan, st = e.Decide(next, st)
+		if hasReason(plan, "join", "") || plan.Weights["a"] != 0 {
+			t.Errorf("period %d: %v, %v", period, plan.Weights, plan.Reasons)
+		}
+	}
+}
+
 func TestCutsYield(t *testing.T) {
 	s := guarding("static", func(*quell.Service) {})
 	e := engine(t, s, nil)
