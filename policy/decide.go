@@ -5,12 +5,13 @@ package policy
 
 import (
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/policy/ownwork"
 )
 
 // Decide returns the plan for the snapshot, bounded by the guard, and the memory for the next snapshot. prev is not
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
-	s, costs := findOwnWork(s, prev.Costs, e.learnedCost(prev.Learned))
+	s, costs := ownwork.Find(s, prev.Costs, e.learnedCost(prev.Learned))
 	held := e.spent(s, prev.Instances)
 	teaches := withoutInterference(s, held)
 	felt := s

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"math"
+
+	"github.com/quellhq/quell/policy/ownwork"
 )
 
 // The limiters are the names of what limits an instance's capacity. The name of a resource means that the models' effective capacity in
@@ -23,7 +25,7 @@ func (m *Member) limitedBy(in *Input) string {
 		return LimitedByCredits
 	case m.Bound().Own-m.Bound().Others > TracesOfUse:
 		return ownWork
-	case m.Bound().Others >= minOwnWork:
+	case m.Bound().Others >= ownwork.Least:
 		return otherServices
 	case !in.Several():
 		return ""
@@ -69,21 +71,5 @@ func (m *Member) predictBy(in *Input, i int) float64 {
 	return station.ResponseMS(in.Queue(i, m.Type, m.Now[i].Size), m.Sees(i, m.Now, s.Use*m.Rates[i]), s.Interfering)
 }
 
-const (
-	// minOwnWork is the least use, as a fraction of the resource, that counts as own work.
-	minOwnWork = 0.1
-	// TracesOfUse is below any use that can be measured.
-	TracesOfUse = 1e-9
-	// clearlyOwn is the use of own work that needs no second window.
-	clearlyOwn = 0.25
-	// minOverRequests is how much more than requests explain an instance must use, as a part of what they explain, and as a multiple of the
-	// usual deviation.
-	minOverRequests, overSpread = 0.3, 3
-	// fewestForCost is how many requests a window must have to tell what one costs.
-	fewestForCost = 20
-	// minSeen is the part of own work that the agent must have seen another user of the processors do.
-	minSeen = 0.5
-	// costGrows is the factor by which the usual cost grows in a window with own work. So dearer requests of one instance alone, which look
-	// like own work, are taken for what they are within minutes to hours.
-	costGrows = 1.002
-)
+// TracesOfUse is below any use that can be measured.
+const TracesOfUse = 1e-9

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell/internal/golden"
+	"github.com/quellhq/quell/policy/ownwork"
 )
 
 // The pages state the constants of the core as they are.
@@ -17,10 +18,10 @@ func TestPagesOfTheCore(t *testing.T) {
 			100*(doubtful-1)),
 		"When it has been so for "+golden.Word(doubtWindows)+" periods, full authority falls")
 	golden.Says(t, "signals.md",
-		fmt.Sprintf("if it is more than %g and more than %.0f%% of `requests`", minOwnWork, 100*minOverRequests),
-		fmt.Sprintf("(or %s times their usual deviation", golden.Word(overSpread)),
-		fmt.Sprintf("A use of %g and more counts at once", clearlyOwn),
-		fmt.Sprintf("no other instance of the type has %d requests", fewestForCost),
+		fmt.Sprintf("if it is more than %g and more than %.0f%% of `requests`", ownwork.Least, 100*ownwork.OverRequests),
+		fmt.Sprintf("(or %s times their usual deviation", golden.Word(ownwork.OverSpread)),
+		fmt.Sprintf("A use of %g and more counts at once", ownwork.Clearly),
+		fmt.Sprintf("no other instance of the type has %d requests", ownwork.Fewest),
 		fmt.Sprintf("at least %.0f%% of the time in which tasks want to run", 100*longWait),
 		fmt.Sprintf("the mean over up to %d windows", LongestMean), fmt.Sprintf("it counts after %d windows", KnownMean),
 		fmt.Sprintf("begin within %s periods at more than half", golden.Word(riseWithin)),

@@ -10,6 +10,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy/guard"
+	"github.com/quellhq/quell/policy/ownwork"
 )
 
 // State is the memory of an engine between snapshots. It holds the last readings of the instances, the guard's records of
@@ -27,7 +28,7 @@ type State struct {
 	Usual map[string]*UsualWaits `json:"usual,omitempty"`
 
 	// Costs are what requests usually use of each resource of the instances.
-	Costs requestCosts `json:"costs,omitempty"`
+	Costs ownwork.Costs `json:"costs,omitempty"`
 
 	// Following is how requests follow the weights.
 	Following Following `json:"following,omitzero"`
@@ -169,7 +170,7 @@ func (s *State) UnmarshalJSON(data []byte) error {
 		Instances   map[string]instance        `json:"instances"`
 		Used        map[quell.Resource]float64 `json:"used"`
 		Usual       map[string]*UsualWaits     `json:"usual"`
-		Costs       requestCosts               `json:"costs"`
+		Costs       ownwork.Costs              `json:"costs"`
 		Following   Following                  `json:"following"`
 		Probed      map[string]Probed          `json:"probed"`
 		HandingOver bool                       `json:"handing_over"`

@@ -124,7 +124,7 @@ func TestGroupsAfterAFailedReading(t *testing.T) {
 		text := fmt.Sprintf("usage_usec %d\n", seconds*1_000_000)
 		return map[string]string{"a/cpu.stat": text, "b/cpu.stat": text}
 	}
-	for name, spoil := range map[string]func(fstest.MapFS){
+	for name, harm := range map[string]func(fstest.MapFS){
 		"one group":  func(tree fstest.MapFS) { tree["cg/a/cpu.stat"].Data = []byte("nonsense") },
 		"all groups": func(tree fstest.MapFS) { tree["proc/self/mountinfo"].Data = []byte("nonsense") },
 	} {
@@ -135,22 +135,22 @@ func TestGroupsAfterAFailedReading(t *testing.T) {
 		}
 		g.root, g.files = m, nil
 		var s quell.Snapshot
-		for second, spoilt := range []bool{false, false, true, false} {
+		for second, harmed := range []bool{false, false, true, false} {
 			tree := unified(usage(second * 5))
 			tree["proc/stat"].Data = fmt.Appendf(nil, "cpu  %d 0 1 1 0 0 0 0 0 0\ncpu0 %d 0 1 1 0 0 0 0 0 0\n", 500*second, 500*second)
-			if spoilt {
-				spoil(tree)
+			if harmed {
+				harm(tree)
 			}
 			m.FS = tree
 			var failures []Failure
 			s, failures = g.Sample(start.Add(time.Duration(second) * remount))
-			if (len(failures) > 0) != spoilt {
+			if (len(failures) > 0) != harmed {
 				t.Fatalf("%s, reading %d: %v", name, second, failures)
 			}
 			switch path, _, known := g.Named("a"); {
 			case path != "/a" || !known:
 				t.Errorf("%s, reading %d: group a is not known", name, second)
-			case !spoilt:
+			case !harmed:
 			case name == "one group" && (len(s.Instances) != 2 || s.Instances[0].Observation != nil):
 				t.Errorf("%s: %+v", name, s.Instances)
 			case name == "all groups" && s.Machine != nil:
