@@ -173,7 +173,6 @@ var healthPaths = []string{"/healthz", "/health", "/ready", "/status", "/"}
 
 // measure connects to every instance, looks for a path that shows their health, and finds this machine's address.
 func measure(ctx context.Context, facts *setup.Facts, burst string) {
-	facts.Here = "127.0.0.1"
 	answers := make([]map[string]bool, len(facts.Instances))
 	each(len(facts.Instances), func(i int) {
 		in := &facts.Instances[i]
@@ -193,16 +192,36 @@ func measure(ctx context.Context, facts *setup.Facts, burst string) {
 			break
 		}
 	}
-	if conn, err := net.Dial("udp", facts.Instances[0].Address); err == nil { // sends nothing
-		if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
-			facts.Here = host
-		}
-		conn.Close()
-	}
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second) // names are looked up
+	defer cancel()
+	facts.Here = seenAs(facts.Instances, reachedFrom(limited))
 	for i := range facts.Instances[:min(len(facts.Instances), 3)] {
 		if in := &facts.Instances[i]; burst != "" && in.Problem == "" {
 			in.BitsPerS = throughput(ctx, "http://"+in.Address+burst)
 		}
+	}
+}
+
+// seenAs returns this machine's address as the first instance on another machine sees it; that of loopback if all instances are here. from
+// returns the address from which one is reached.
+func seenAs(instances []setup.Instance, from func(address string) (net.Addr, error)) string {
+	for i := range instances {
+		at, err := from(instances[i].Address)
+		if udp, ok := at.(*net.UDPAddr); err == nil && ok && !udp.IP.IsLoopback() {
+			return udp.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+// reachedFrom returns the address of this machine from which another one is reached. It sends nothing.
+func reachedFrom(ctx context.Context) func(address string) (net.Addr, error) {
+	return func(address string) (net.Addr, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "udp", address)
+		if err != nil {
+			return nil, err
+		}
+		return conn.LocalAddr(), conn.Close()
 	}
 }
 

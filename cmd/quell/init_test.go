@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/internal/need"
+	"github.com/quellhq/quell/setup"
 )
 
 // relay forwards connections, and can delay what comes back, as a busy link does.
@@ -132,6 +135,38 @@ func awaitServer(t *testing.T, at string) {
 		}
 	}
 	t.Fatalf("%s does not answer", at)
+}
+
+// A list that begins with a server of this machine gives an address that agents on the others can reach.
+func TestInitFindsTheAddressThatOthersSee(t *testing.T) {
+	from := func(address string) (net.Addr, error) {
+		switch {
+		case strings.HasPrefix(address, "127."):
+			return &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, nil
+		case strings.HasPrefix(address, "10."):
+			return &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2)}, nil
+		}
+		return nil, errors.New("no route")
+	}
+	facts := &setup.Facts{}
+	if err := addresses(facts, []string{"127.0.0.1:81", "away.invalid:80", "10.0.0.11:80"}); err != nil {
+		t.Fatal(err)
+	}
+	if facts.Here = seenAs(facts.Instances, from); facts.Here != "10.0.0.2" {
+		t.Errorf("here is %s", facts.Here)
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"quell.yaml": setup.Config(facts), "token": strings.Repeat("0123456789abcdef", 4)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := daemon.Drivers().Load(filepath.Join(dir, "quell.yaml")); err != nil {
+		t.Error(err)
+	}
+	if here := seenAs(facts.Instances[:1], reachedFrom(t.Context())); here != "127.0.0.1" {
+		t.Errorf("with a server of this machine only, here is %s", here)
+	}
 }
 
 // TestInit writes a configuration of a real HAProxy, which is valid and has what was measured.
