@@ -26,7 +26,7 @@ type alertCase struct {
 	change func(*rig) // the options
 	begin  func(*rig) // before the metrics are read
 	talk   func(*rig, time.Time)
-	extra  string // a series that this process has beside the controller's, and its value
+	extra  []string // series that there are beside the controller's, and their values
 	want   []string
 }
 
@@ -128,7 +128,7 @@ func alertCases(t *testing.T) []alertCase {
 			reading.Observation.ProbeFailed = map[quell.Resource]string{quell.Disk: "no space"}
 			r.c.Observe(reading, now)
 		}},
-		{name: "the configuration is bad", extra: "{series: 'quell_config_last_reload_successful', values: '0x120'}",
+		{name: "the configuration is bad", extra: []string{"{series: 'quell_config_last_reload_successful', values: '0x120'}"},
 			want: []string{"QuellConfigBad"}},
 		{name: "an instance is out", want: []string{"QuellInstanceHeldForLong"},
 			begin: func(r *rig) { r.alertTalk(5, well); r.do(bus.Command{Name: bus.Drain, Instance: "i1"}) },
@@ -139,6 +139,29 @@ func alertCases(t *testing.T) []alertCase {
 				r.c.Observe(idle, now)
 			}},
 	}
+}
+
+// withStandby repeats some cases with a second controller, which stands by: one that decides, too, and one that has stopped deciding.
+func withStandby(cases []alertCase) (repeated []alertCase) {
+	for _, tc := range cases {
+		if !slices.Contains([]string{"healthy, with models", "responses are slow", "scaler and balancer do not answer",
+			"no decision since the start"}, tc.name) {
+			continue
+		}
+		for name, decided := range map[string]string{"decides": "0+60x120", "has stopped": "0x120"} {
+			again := tc
+			again.name = tc.name + ", and one that stands by " + name
+			for series, values := range map[string]string{
+				`quell_leading{%s}`: "0x120", `quell_objective_seconds{%s}`: "0.075x120", `quell_sampling_seconds{%s}`: "1x120",
+				`quell_latency_seconds{%s,member="i1"}`: "0.016x120", `quell_last_decision_timestamp_seconds{%s}`: decided,
+			} {
+				labels := `instance="10.0.0.3:9464",job="quell",service="shop"`
+				again.extra = append(again.extra, fmt.Sprintf("{series: '%s', values: '%s'}", fmt.Sprintf(series, labels), values))
+			}
+			repeated = append(repeated, again)
+		}
+	}
+	return repeated
 }
 
 // alertTalk plays some periods.
@@ -184,8 +207,8 @@ func (r *rig) promtest(tc *alertCase, rules string, out *strings.Builder) {
 	epoch, before := time.Now(), r.scrape()
 	r.alertTalk(60, talk)
 	fmt.Fprintf(out, "- name: %s\n  interval: 1m\n  input_series:\n  - {series: 'up{job=\"quell\"}', values: '1+0x120'}\n", tc.name)
-	if tc.extra != "" {
-		fmt.Fprintf(out, "  - %s\n", tc.extra)
+	for _, series := range tc.extra {
+		fmt.Fprintf(out, "  - %s\n", series)
 	}
 	for series, v := range r.scrape() {
 		if name, _, _ := strings.Cut(series, "{"); !strings.Contains(rules, name) {
@@ -230,6 +253,7 @@ func TestAlerts(t *testing.T) {
 		return exec.Command(promtool, "test", "rules", file).CombinedOutput()
 	}
 	fired, cases, all := map[string]bool{}, alertCases(t), []string{}
+	cases = append(cases, withStandby(cases)...)
 	for _, tc := range cases {
 		var out strings.Builder
 		play(t, func(r *rig) {
