@@ -111,6 +111,11 @@ func TestChartsValues(t *testing.T) {
 		"with log-ins": {[]string{target, "config.web_config=/etc/quell/secrets/web.yml"},
 			"readinessProbe: {tcpSocket: {port: metrics}",
 			"          livenessProbe: {httpGet", false},
+		"log-ins that Prometheus has not": {[]string{target, "podMonitor=true,config.web_config=/etc/quell/secrets/web.yml"},
+			"podMonitor: true needs podMonitorEndpoint", "", true},
+		"log-ins that Prometheus has": {[]string{target, "podMonitor=true,config.web_config=/etc/quell/secrets/web.yml",
+			"podMonitorEndpoint.scheme=https,config.balancer.metrics=0.0.0.0:9465"},
+			"    - {\"port\":\"metrics\",\"scheme\":\"https\"}\n    - {\"port\":\"balancer\",\"scheme\":\"https\"}\n", "x", false},
 		"HAProxy's": {[]string{target, "config.balancer.kind=haproxy", "secret=bus", "image.tag=v1"}, "mountPath: /etc/quell/secrets",
 			"name: balancer", false},
 	} {
@@ -128,6 +133,19 @@ func TestChartsValues(t *testing.T) {
 				t.Errorf("%s\n%s", problem, text)
 			}
 		})
+	}
+}
+
+// With log-ins that the values do not give to Prometheus, no PodMonitor is made by itself.
+func TestNoMonitorWithoutItsLogIn(t *testing.T) {
+	t.Parallel()
+	args := []string{"--api-versions", "monitoring.coreos.com/v1/PodMonitor", "--set", "config.scaler.target=deployment/web"}
+	if text, problem := rendered(t, args...); problem != "" || !strings.Contains(text, "kind: PodMonitor") {
+		t.Errorf("without log-ins: %s\n%s", problem, text)
+	}
+	text, problem := rendered(t, append(args, "--set", "config.web_config=/etc/quell/secrets/web.yml")...)
+	if problem != "" || strings.Contains(text, "kind: PodMonitor") {
+		t.Errorf("with log-ins: %s\n%s", problem, text)
 	}
 }
 

@@ -69,6 +69,16 @@
 {{- if not (regexMatch "^(127\\.|localhost:|\\[::1\\]:)" $address) -}}{{- regexFind "[0-9]+$" $address -}}{{- end -}}
 {{- end -}}
 
+{{/* Not empty if the metrics of controller and balancer need TLS or a log-in, and the values do not say which. */}}
+{{- define "quell.closed" -}}
+{{- if and .Values.config.web_config (not .Values.podMonitorEndpoint) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* An endpoint of a PodMonitor: a port, and more keys if there are any. */}}
+{{- define "quell.endpoint" -}}
+{{- if .more -}}{{- merge (dict "port" .port) .more | toJson -}}{{- else -}}{port: {{ .port }}}{{- end -}}
+{{- end -}}
+
 {{- define "quell.selector" -}}
 app.kubernetes.io/name: quell
 app.kubernetes.io/instance: {{ .Release.Name }}
