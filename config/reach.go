@@ -26,11 +26,10 @@ func checkReach(d *setting.Decoder, f *File) {
 				"%s is the probe server of %s, too", m.Probe, members[first].ID)
 		}
 	}
-	away := slices.IndexFunc(members, func(m quell.Member) bool { return elsewhere(m.Probe) })
-	if away < 0 {
+	agent := f.agentAway()
+	if agent == "" {
 		return
 	}
-	agent := fmt.Sprintf("the agent of %s is at %s", members[away].ID, members[away].Probe)
 	if listen, d := f.Bus.Listen, f.sharedPlaces(d); f.Bus.URL == "" && d.Sound("bus") {
 		const hint = "write the address at which other machines reach this one, as in 10.0.0.2:4222"
 		switch {
@@ -44,6 +43,16 @@ func checkReach(d *setting.Decoder, f *File) {
 		d.Refuse("probe.listen", "write 0.0.0.0 and the port, and set probe.token_file", "only this machine reaches %s, and %s",
 			f.Probe.Listen, agent)
 	}
+}
+
+// agentAway names an agent on another machine; "" if none is surely there.
+func (f *File) agentAway() string {
+	members, _ := f.Scaler.Listed()
+	away := slices.IndexFunc(members, func(m quell.Member) bool { return elsewhere(m.Probe) })
+	if away < 0 {
+		return ""
+	}
+	return fmt.Sprintf("the agent of %s is at %s", members[away].ID, members[away].Probe)
 }
 
 // elsewhere returns whether an address is surely not one of loopback. A name may be.
@@ -98,6 +107,10 @@ func (f *File) Notes() (notes []string) {
 	if s := f.Service; s.Sampling < shortSampling {
 		notes = append(notes, fmt.Sprintf("sampling is %s: so short a period has few requests and probes, and severity varies by chance; write "+
 			"1s or more, and use policy.fast to react sooner", setting.FormatDuration(s.Sampling)))
+	}
+	if agent := f.agentAway(); agent != "" && !f.Unprobed() && !f.places.Given("probe.listen") {
+		notes = append(notes, fmt.Sprintf("probe.listen is left out, so that an agent with this file answers probes of its own machine only "+
+			"(%s), and %s: write 0.0.0.0 and the port, and set probe.token_file, unless agents have files of their own", f.Probe.Listen, agent))
 	}
 	if f.Bus.URL == "" && (f.Bus.Token != "" || f.Bus.TokenFile != "") {
 		notes = append(notes, "every process that has bus.token may send readings of any instance; give each process its own: quell credentials "+

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -191,6 +192,10 @@ func agreeWith(d *setting.Decoder, f, other *File) {
 				other.placeOf("balancer"))
 		}
 	}
+	if at, theirs := f.KEDA.Listen, other.KEDA.Listen; overlap(at, theirs) && d.Sound("keda.listen") {
+		d.Refuse("keda.listen", "give each service a port of its own", "%s cannot be listened at beside %s of service %s (%s)",
+			at, theirs, other.Service.Name, other.placeOf("keda.listen"))
+	}
 	for _, same := range []struct{ key, own, others string }{
 		{"sampling", setting.FormatDuration(f.Service.Sampling), setting.FormatDuration(other.Service.Sampling)},
 		{"probe.listen", f.Probe.Listen, other.Probe.Listen},
@@ -204,6 +209,13 @@ func agreeWith(d *setting.Decoder, f, other *File) {
 		}
 	}
 	agreeOnMachines(d, f, other)
+}
+
+// overlap returns whether only one process can listen at two addresses; empty ones are none.
+func overlap(a, b string) bool {
+	_, port, err := net.SplitHostPort(a)
+	_, other, failed := net.SplitHostPort(b)
+	return err == nil && failed == nil && port == other && port != "0" && (a == b || unspecified(a) || unspecified(b))
 }
 
 // agreeOnMachines checks that a machine that two services list has one agent: the same id, the same address of the probe server.
