@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -170,7 +169,7 @@ func (s *Server) listen(ctx context.Context) error {
 			return err
 		}
 	}
-	ln, err := listenTCP(ctx, have.Traffic, "traffic", s.opts.Listen)
+	ln, err := have.listenTCP(ctx, have.Traffic, "traffic", s.opts.Listen)
 	if err != nil {
 		return err
 	}
@@ -179,7 +178,7 @@ func (s *Server) listen(ctx context.Context) error {
 	s.traffic.server.Protocols = clientProtocols(s.opts.HTTP2)
 	s.traffic.server.DisableGeneralOptionsHandler = true // OPTIONS * is for an instance as well
 	if s.opts.Metrics != "" {
-		if ln, err = listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
+		if ln, err = have.listenTCP(ctx, have.Metrics, "metrics", s.opts.Metrics); err != nil {
 			return err
 		}
 		s.metricsEnd = s.insideEndpoint(ln, s.metrics.handler(s.opts.Process, s.opts.Bus))
@@ -214,20 +213,6 @@ func (s *Server) insideEndpoint(ln net.Listener, h http.Handler) *endpoint {
 	e.server.IdleTimeout = min(insideIdle, s.opts.Timeouts.Idle)
 	connlimit.Guard(e.server)
 	return e
-}
-
-func listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
-	if inherited != nil {
-		return inherited, nil
-	}
-	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s address: %w", what, err)
-	}
-	return ln, nil
 }
 
 // recall loads the backends that were stored before a restart. If their file cannot be read, it logs a warning and the server starts

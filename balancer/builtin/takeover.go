@@ -12,9 +12,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/internal/connlimit"
 )
 
@@ -24,6 +26,8 @@ type Inherited struct {
 	Traffic, Metrics, Admin net.Listener
 	Lasting                 bool              // systemd owns the sockets: they stay open when the process ends
 	Healthy                 map[string]string // addresses of instances that passed their health checks, by id
+
+	dropped []net.Addr // of sockets that do not fit; the process that passed them on has them open still
 }
 
 // handover is the line that the old balancer sends to the new one together with the sockets.
@@ -305,6 +309,7 @@ func (i Inherited) fitting(o *Options) Inherited {
 		if *ln != nil && (address == "" || !SameAddress(*ln, address)) {
 			o.Logger.Warn("an inherited socket is not used: another address is configured", "for", what, "inherited", (*ln).Addr(), "configured",
 				address)
+			i.dropped = append(i.dropped, (*ln).Addr())
 			(*ln).Close()
 			*ln = nil
 		}
@@ -313,6 +318,39 @@ func (i Inherited) fitting(o *Options) Inherited {
 	drop("metrics", &i.Metrics, o.Metrics)
 	drop("admin", &i.Admin, o.Admin)
 	return i
+}
+
+// listenTCP returns a socket that was passed on, or else opens an address.
+func (i Inherited) listenTCP(ctx context.Context, inherited net.Listener, what, address string) (net.Listener, error) {
+	if inherited != nil {
+		return inherited, nil
+	}
+	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, i.inUse(what, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s address: %w", what, err)
+	}
+	return ln, nil
+}
+
+// inUse says who has the port of an address: the process that passed on a socket of the same port, or another one.
+func (i Inherited) inUse(what, address string) error {
+	_, port, _ := net.SplitHostPort(address) // it was listened at
+	for _, at := range i.dropped {
+		tcp, ok := at.(*net.TCPAddr)
+		switch {
+		case !ok || strconv.Itoa(tcp.Port) != port:
+		case i.Lasting:
+			return &quell.UserError{Err: fmt.Errorf("%s address %s: systemd has its port open at %s: give the socket unit the new address "+
+				"(ListenStream=), and restart it and the balancer", what, address, at)}
+		default:
+			return &quell.UserError{Err: fmt.Errorf("%s address %s: the running balancer has its port open at %s, and another address of the "+
+				"same port cannot be taken over: restart the balancer", what, address, at)}
+		}
+	}
+	return fmt.Errorf("%s address %s is in use by another process: stop it or choose another port", what, address)
 }
 
 // assume uses what another process knew of the instances' health, until this process's own checks give results.
