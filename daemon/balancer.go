@@ -65,7 +65,7 @@ func Balancer(ctx context.Context, path string, run BalancerRun, log *slog.Logge
 	defer farewell()
 	p := &running{path: path, service: run.Service, started: file, file: file, server: server, conn: conn, log: log,
 		manager: serviceManager{log, self}}
-	p.probe(ctx)
+	p.probe(ctx, p.atStart(p.prober(file)))
 	p.manager.ready()
 	watched, unwatched := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatched()
@@ -190,20 +190,31 @@ type running struct {
 	stopProbing   func()
 }
 
-// probe starts the prober, if the balancer has one.
-func (p *running) probe(ctx context.Context) {
-	p.stopProbing = func() {}
-	if p.file.Probe.From != config.FromBalancer {
-		return
+// prober makes the prober of a configuration; nil if the balancer has none.
+func (p *running) prober(file *config.File) (*probe.Prober, error) {
+	if file.Probe.From != config.FromBalancer {
+		return nil, nil
 	}
-	if p.file.Unprobed() {
-		tellUnprobed(p.file, p.log)
-		return
+	if file.Unprobed() {
+		tellUnprobed(file, p.log)
+		return nil, nil
 	}
-	file := p.probed()
-	prober, err := newProber(file, file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
+	file = p.probed(file)
+	return newProber(file, file.Balancer.Name, func() []probe.Target { return followed(p.server) }, publisher(p.conn), p.log)
+}
+
+// atStart logs why there is no prober: when the balancer starts, a mistake in the section probe must not stop the service.
+func (p *running) atStart(prober *probe.Prober, err error) *probe.Prober {
 	if err != nil {
-		p.log.Error("nothing is probed, traffic flows on", "error", err) // a mistake in the section probe must not stop the service
+		p.log.Error("nothing is probed, traffic flows on", "error", err)
+	}
+	return prober
+}
+
+// probe lets a prober run until stopProbing is called; nil: none.
+func (p *running) probe(ctx context.Context, prober *probe.Prober) {
+	p.stopProbing = func() {}
+	if prober == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -214,8 +225,8 @@ func (p *running) probe(ctx context.Context) {
 
 // probed is the configuration by which the prober works: the one in force, with the names of the start. The balancer's readings have these
 // names, too, until it is restarted.
-func (p *running) probed() *config.File {
-	file := *p.file
+func (p *running) probed(inForce *config.File) *config.File {
+	file := *inForce
 	file.Service.Name, file.Balancer.Name = p.started.Service.Name, p.started.Balancer.Name
 	return &file
 }
@@ -245,6 +256,10 @@ func (p *running) until(ctx context.Context, reload <-chan os.Signal) reason {
 // reload applies a changed configuration, or keeps the running one and returns false.
 func (p *running) reload(ctx context.Context) bool {
 	file, settings, err := loadBalancer(p.path, p.service)
+	var prober *probe.Prober
+	if err == nil { // the keys of probe, or the content of its token file, may have changed
+		prober, err = p.prober(file)
+	}
 	if err == nil {
 		err = p.server.Reconfigure(balancerOptions(file, settings, p.conn, p.log))
 	}
@@ -254,10 +269,10 @@ func (p *running) reload(ctx context.Context) bool {
 	}
 	before := p.file
 	p.file = file
-	p.stopProbing() // the keys of probe, or the content of its token file, may have changed
-	p.probe(ctx)
+	p.stopProbing()
+	p.probe(ctx, prober)
 	logReload(p.log, config.BalancerProcess, p.started, before, file,
-		"restart the balancer to apply this, without a gap by `quell balancer --take-over`")
+		"restart the balancer to apply this, without a gap by `quell balancer --take-over` unless an address changed and its port did not")
 	return true
 }
 

@@ -188,9 +188,12 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	return r, nil
 }
 
-// resized passes new periods on.
+// resized passes new periods on, and the new bounds of the group to a scaler that has limits by them.
 func (r *runner) resized(s quell.Service) {
 	r.lease.resize(s.Sampling)
+	if d, ok := r.group.(interface{ Refit(quell.Service) }); ok {
+		d.Refit(s)
+	}
 	if r.meter.Meter != nil {
 		r.meter.Pace(s.Sampling, s.Policy.Fast.Sampling)
 	}

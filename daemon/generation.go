@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/agent"
 	"github.com/quellhq/quell/agent/host"
 	"github.com/quellhq/quell/config"
@@ -16,6 +19,7 @@ import (
 	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits"
+	"github.com/quellhq/quell/setting"
 )
 
 // generation is the set of parts made from one reading of the configuration.
@@ -37,6 +41,12 @@ func (g *generation) close() error {
 		return nil
 	}
 	return g.listener.Close()
+}
+
+// listensOnPortOf returns whether its probe server has the port of an address.
+func (g *generation) listensOnPortOf(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err == nil && g.listener != nil && port == strconv.Itoa(g.listener.Addr().(*net.TCPAddr).Port)
 }
 
 // alive returns an error if a loop of its parts hangs.
@@ -221,6 +231,10 @@ func (r *reporter) reload(g *generation) (next *generation) {
 		next, err = r.prepareOn(g.listener, files)
 	default:
 		next, err = r.prepare(files)
+		if errors.Is(err, syscall.EADDRINUSE) && g.listensOnPortOf(files[0].Probe.Listen) {
+			err = &quell.UserError{Err: setting.Problems{files[0].Problem("probe.listen", fmt.Sprintf("probe.listen: %s is another address of "+
+				"the port that this agent has open at %s: restart the agent to apply this", files[0].Probe.Listen, g.listener.Addr()))}}
+		}
 	}
 	if err == nil && !files[0].Local() {
 		if err = r.connect(files); err != nil && next.listener != g.listener {

@@ -65,6 +65,7 @@ func (r *reporter) listing(fleet *config.Fleet) (list []*config.File, err error)
 			errs = append(errs, err)
 			continue
 		}
+		file.Agent.Instance = r.instance // by which its sensors find the machine in the service's list
 		list = append(list, file)
 	}
 	if len(list) == 0 {

@@ -11,8 +11,8 @@ func TestAReloadKeepsTheNames(t *testing.T) {
 	before, after := &config.File{}, &config.File{}
 	before.Service.Name, before.Balancer.Name, before.Probe.Count = "shop", "b1", 4
 	after.Service.Name, after.Balancer.Name, after.Probe.Count = "video", "b2", 8
-	p := &running{started: before, file: after}
-	if got := p.probed(); got.Service.Name != "shop" || got.Balancer.Name != "b1" || got.Probe.Count != 8 {
+	p := &running{started: before}
+	if got := p.probed(after); got.Service.Name != "shop" || got.Balancer.Name != "b1" || got.Probe.Count != 8 {
 		t.Errorf("it probes as %s of %s, %d times", got.Balancer.Name, got.Service.Name, got.Probe.Count)
 	}
 	if after.Service.Name != "video" {

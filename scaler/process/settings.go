@@ -36,6 +36,8 @@ type Settings struct {
 	Drain                 time.Duration
 	Lifeline              bool          // instances end with the controller
 	Linger                time.Duration // how long they run on without a controller; 0: for ever
+
+	freeSlots, freeTimeout bool // the file leaves out slots, or ready.timeout
 }
 
 // Keys is the table of its keys.
@@ -61,12 +63,13 @@ func (s *Settings) Keys() setting.Table {
 	}
 }
 
-// Follow fills in keys that the file leaves out from the service's configuration.
+// Follow fills in keys that the file leaves out from the service's configuration. It may be called again with another one.
 func (s *Settings) Follow(service quell.Service) {
-	if s.Slots == 0 {
+	s.freeSlots, s.freeTimeout = s.freeSlots || s.Slots == 0, s.freeTimeout || s.Ready.Timeout == 0
+	if s.freeSlots {
 		s.Slots = s.slotsFor(service.Group.Max)
 	}
-	if s.Ready.Timeout == 0 {
+	if s.freeTimeout {
 		s.Ready.Timeout = service.Group.Startup
 	}
 }
@@ -161,7 +164,7 @@ func (s *Settings) options(in scaler.Env) Options {
 
 // New makes the driver. If instances need a lifeline and the process has not inherited one, New makes a pipe for it.
 func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
-	options, driver := s.options(in), &configured{lifeline: s.Lifeline}
+	options, driver := s.options(in), &configured{settings: *s, lifeline: s.Lifeline}
 	if s.Lifeline {
 		options.Lifeline = in.Lifeline
 	}
@@ -181,8 +184,17 @@ func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
 // configured is a driver whose instances end with the controller if the configuration says so.
 type configured struct {
 	*Driver
+	settings  Settings
 	lifeline  bool
 	pipe, end *os.File // made by New; nil: none
+}
+
+// Refit follows a changed service: its group may be larger, or slower to start. Instances that are starting keep their time.
+func (c *configured) Refit(service quell.Service) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settings.Follow(service)
+	c.opts.Slots, c.opts.Ready.Timeout = c.settings.Slots, c.settings.Ready.Timeout
 }
 
 // endWait limits how long closing may take in addition to the time that instances get to end.

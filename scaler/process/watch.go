@@ -55,7 +55,8 @@ func (d *Driver) follow(in *running) {
 		d.work.Go(func() { d.watchAdopted(in) })
 	}
 	if !in.ready {
-		d.work.Go(func() { d.awaitReady(in) })
+		within := d.opts.Ready.Timeout // Refit may change it
+		d.work.Go(func() { d.awaitReady(in, within) })
 	}
 }
 
@@ -119,8 +120,8 @@ func (d *Driver) noteExit(in *running, how string) {
 }
 
 // awaitReady checks until the instance is ready. If that takes too long, it kills the instance.
-func (d *Driver) awaitReady(in *running) {
-	ctx, cancel := context.WithTimeout(d.ctx, d.opts.Ready.Timeout)
+func (d *Driver) awaitReady(in *running, within time.Duration) {
+	ctx, cancel := context.WithTimeout(d.ctx, within)
 	defer cancel()
 	tick := time.NewTicker(d.opts.Ready.Interval)
 	defer tick.Stop()
@@ -145,18 +146,18 @@ func (d *Driver) awaitReady(in *running) {
 		}
 	}
 	if d.ctx.Err() == nil {
-		d.giveUp(in, why)
+		d.giveUp(in, within, why)
 	}
 }
 
-func (d *Driver) giveUp(in *running, why error) {
+func (d *Driver) giveUp(in *running, within time.Duration, why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if in.Stopping || in.Exited != nil {
 		return
 	}
 	d.opts.Logger.Warn("instance failed: it was not ready in time, and is killed", "instance", in.ID,
-		"within", d.opts.Ready.Timeout, "because", why, "log", d.folder.log(in.ID))
+		"within", within, "because", why, "log", d.folder.log(in.ID))
 	in.signal(unix.SIGKILL)
 }
 
