@@ -67,41 +67,36 @@ func inForce(list []target) (weights []int) {
 	return weights
 }
 
-// change brings the file and nginx to what is wanted, or leaves both as they were.
+// change brings the file and nginx to what is wanted.
 func (d *Driver) change(ctx context.Context, f *include.File, list []target) error {
 	text, changed, urgent := d.edited(f, list)
-	if text == f.Text && !urgent {
+	unsure := d.unsure()
+	if text == f.Text && !urgent && !unsure {
 		d.waiting.Report(nil)
 		return nil
 	}
-	wait, why := d.master.TooSoon(urgent, time.Now())
+	wait, why := d.master.TooSoon(urgent, unsure, time.Now())
 	if d.waiting.Report(why); wait {
 		return nil
 	}
-	before := make([]record.Entry, len(d.entries))
-	for i, e := range d.entries {
-		before[i] = *e
-	}
-	for _, t := range changed {
-		t.Wrote(t.weight, t.down)
-	}
-	d.memory.Keep(d.entries)
-	if err := d.write(ctx, f, text); err != nil {
-		for i := range before {
-			*d.entries[i] = before[i]
+	err := d.load(ctx, f, text, func() {
+		for _, t := range changed {
+			t.Wrote(t.weight, t.down)
 		}
+	})
+	if err != nil {
 		return err
 	}
-	d.settled(list)
+	d.settled()
+	d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.Leaving && e.Added })
 	return nil
 }
 
-// edited returns the new text, the targets whose lines change, and whether the change can not wait.
+// edited returns the new text, the targets whose lines change, and whether that change can not wait.
 func (d *Driver) edited(f *include.File, list []target) (text string, changed []target, urgent bool) {
 	edit := f.Edit()
 	for i := range list {
 		t := &list[i]
-		urgent = urgent || t.Unsure
 		switch {
 		case t.held():
 			continue
@@ -125,21 +120,45 @@ func (d *Driver) edited(f *include.File, list []target) (text string, changed []
 	return text, changed, urgent || nobody
 }
 
+// unsure returns whether a change may not be in force.
+func (d *Driver) unsure() bool {
+	return slices.ContainsFunc(d.entries, func(e *record.Entry) bool { return e.Unsure })
+}
+
 // settled notes that what was written is in force.
-func (d *Driver) settled(list []target) {
-	for _, t := range list {
-		t.Unsure = false
+func (d *Driver) settled() {
+	for _, e := range d.entries {
+		e.Unsure = false
 	}
-	d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.Leaving && e.Added })
 	d.names.Forget()
 }
 
-// write puts the text in the file, lets nginx check it, and reloads nginx. If nginx refuses it, the old text is put back.
+// load brings the file and nginx to a text. wrote notes in the entries what it says. After an error either nginx was not told, and
+// everything is as it was, or its new workers did not come in time: it may still reload, so what was noted stays, and is unsure.
+func (d *Driver) load(ctx context.Context, f *include.File, text string, wrote func()) error {
+	before := make([]record.Entry, len(d.entries))
+	for i, e := range d.entries {
+		before[i] = *e
+	}
+	wrote()
+	d.memory.Keep(d.entries)
+	if err := d.write(ctx, f, text); err != nil {
+		for i := range before {
+			*d.entries[i] = before[i]
+		}
+		d.memory.Keep(d.entries)
+		return err
+	}
+	return d.master.Await(ctx)
+}
+
+// write puts the text in the file, lets nginx check it, and tells nginx to reload. If nginx refuses it or can not be told, the old text is
+// put back.
 func (d *Driver) write(ctx context.Context, f *include.File, text string) error {
 	return f.Replace(text, func() error {
 		if err := d.master.Check(ctx); err != nil {
 			return err
 		}
-		return d.master.Reload(ctx)
+		return d.master.Tell(ctx)
 	})
 }

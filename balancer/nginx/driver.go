@@ -78,7 +78,8 @@ func New(o Options) (*Driver, error) {
 
 // Apply gives each backend's server its weight, adds servers that are missing and removes those that it added and that are no longer
 // wanted. If only weights change, it may leave the file as it is until it is time for the next reload. If nginx refuses the new
-// configuration, everything is as before, and the error says what nginx said.
+// configuration, everything is as before, and the error says what nginx said. If nginx was told to reload and has not done it in time, the
+// file stays as it was written, and later calls look whether it has.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,8 +121,11 @@ func (d *Driver) find(ctx context.Context, f *include.File, address string) *inc
 	return f.Find(address, func(a, b string) bool { return d.names.Same(ctx, a, b) })
 }
 
-// notice updates the entries from the lines in the file.
+// notice updates the entries from the lines in the file, and from nginx if it did not reload in time.
 func (d *Driver) notice(ctx context.Context, f *include.File) {
+	if d.master.Renewed() {
+		d.settled()
+	}
 	for _, e := range d.entries {
 		e.Notice(d.find(ctx, f, e.Address), d.opts.Logger.With("file", d.opts.Include))
 	}

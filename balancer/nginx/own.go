@@ -62,8 +62,13 @@ func (d *Driver) Restore(ctx context.Context) (unknown []string, err error) {
 	for _, e := range d.entries {
 		e.Restore(d.find(ctx, f, e.Address), edit)
 	}
-	if text, _ := edit.Text(); text != f.Text {
-		if err := d.write(ctx, f, text); err != nil {
+	if text, _ := edit.Text(); text != f.Text || d.unsure() {
+		err := d.load(ctx, f, text, func() {
+			for _, e := range d.entries {
+				e.Wrote(e.Base, false)
+			}
+		})
+		if err != nil {
 			return nil, err
 		}
 	}

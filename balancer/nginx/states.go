@@ -28,7 +28,7 @@ func (d *Driver) states(ctx context.Context, f *include.File) (states []quell.Ba
 	}
 	bases := d.bases(list)
 	for i := range list {
-		if t := &list[i]; (t.line != nil || t.held()) && !t.gone() {
+		if t := &list[i]; (t.line != nil || t.held() || t.Unsure && d.asked != nil) && !t.gone() {
 			s := t.state(sum, d.asked != nil)
 			s.Healthy, s.Health = d.checks.Of(t.ID)
 			s.Base = bases[t.ID]

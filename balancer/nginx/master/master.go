@@ -41,7 +41,10 @@ type Master struct {
 	ReloadBy []string      // program that reloads nginx; empty: the signal HUP
 	Every    time.Duration // shortest time between two reloads that are not urgent
 
-	reloaded   time.Time // when nginx was last reloaded
+	reloaded   time.Time // when nginx was last told to reload
+	told       bool      // and it is not known yet whether it did
+	before     []string  // the workers that took new requests then
+	cut        error     // why the program that told it was ended; nil: it was not
 	lastActive []string  // the workers that took new requests when they were last listed
 }
 
@@ -106,14 +109,21 @@ func (m *Master) gone(pid int) error {
 		"then start nginx", pid, m.PIDFile, strings.Join(left, " "))
 }
 
-// TooSoon returns whether a reload has to wait, and why, if that is worth a word.
-func (m *Master) TooSoon(urgent bool, now time.Time) (wait bool, why error) {
-	since := now.Sub(m.reloaded)
-	if since < min(urgentEvery, m.Every) || !urgent && since < m.Every {
+// TooSoon returns whether a reload has to wait, and why, if that is worth a word. again says that it is not known whether nginx did
+// the last one: it gets its time for that.
+func (m *Master) TooSoon(urgent, again bool, now time.Time) (wait bool, why error) {
+	shortest := m.Every
+	switch {
+	case urgent:
+		shortest = min(urgentEvery, m.Every)
+	case again:
+		shortest = min(takeOver, m.Every)
+	}
+	if now.Sub(m.reloaded) < shortest {
 		return true, nil
 	}
 	active, old, err := m.Workers()
-	if err != nil || urgent || old < mostOld*max(1, len(active)) {
+	if err != nil || urgent || again || old < mostOld*max(1, len(active)) {
 		return false, nil
 	}
 	return true, fmt.Errorf("%d old workers of nginx still finish requests: weights wait for them; worker_shutdown_timeout in nginx's "+
@@ -123,26 +133,49 @@ func (m *Master) TooSoon(urgent bool, now time.Time) (wait bool, why error) {
 // Check lets nginx check its whole configuration.
 func (m *Master) Check(ctx context.Context) error { return run(ctx, m.CheckBy) }
 
-// Reload reloads nginx and waits until new workers take the requests.
-func (m *Master) Reload(ctx context.Context) error {
+// Tell tells nginx to reload. After an error nginx was not told. A program that was cut off may have told it, so that is no error.
+func (m *Master) Tell(ctx context.Context) error {
 	before, _, err := m.Workers()
 	if err != nil {
 		return err
 	}
-	if err := m.tell(ctx); err != nil {
+	err = m.tell(ctx)
+	if cut := new(program.CutError); err != nil && !errors.As(err, &cut) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, takeOver)
+	m.told, m.before, m.cut, m.reloaded = true, before, err, time.Now()
+	return nil
+}
+
+// Await waits until new workers take the requests. After an error it is not known whether nginx does what it was told: it may do it later.
+func (m *Master) Await(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, takeOver)
 	defer cancel()
-	for tick.Sleep(ctx, takeLook) {
-		now, _, err := m.Workers()
-		kept := slices.ContainsFunc(now, func(w string) bool { return slices.Contains(before, w) })
-		if err == nil && len(now) > 0 && !kept {
-			m.reloaded = time.Now()
+	for tick.Sleep(within, takeLook) {
+		if m.Renewed() {
 			return nil
 		}
 	}
+	switch {
+	case m.cut != nil:
+		return fmt.Errorf("whether nginx reloads is not known: %w", m.cut)
+	case ctx.Err() != nil:
+		return fmt.Errorf("nginx was told to reload, and its new workers have not come yet: %w", ctx.Err())
+	}
 	return errors.New("nginx was told to reload, and its workers stayed: its error log says why")
+}
+
+// Renewed returns whether new workers take the requests since nginx was last told to reload, if that was not known yet.
+func (m *Master) Renewed() bool {
+	if !m.told {
+		return false
+	}
+	now, _, err := m.Workers()
+	kept := slices.ContainsFunc(now, func(w string) bool { return slices.Contains(m.before, w) })
+	if err == nil && len(now) > 0 && !kept {
+		m.told = false
+	}
+	return !m.told
 }
 
 func (m *Master) tell(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,14 +22,14 @@ const patience = 15 * time.Second
 func started(t *testing.T) (m *Master, running *exec.Cmd) {
 	t.Helper()
 	program, dir := need.Program(t, "nginx"), t.TempDir()
-	config, errors := filepath.Join(dir, "nginx.conf"), filepath.Join(dir, "error.log")
+	config, log := filepath.Join(dir, "nginx.conf"), filepath.Join(dir, "error.log")
 	write(t, config, fmt.Sprintf("daemon off; worker_processes 2; pid %s/pid;\nevents {}\n", dir))
-	running = exec.Command(program, "-c", config, "-e", errors)
+	running = exec.Command(program, "-c", config, "-e", log)
 	running.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
 	}
-	m = &Master{PIDFile: filepath.Join(dir, "pid"), CheckBy: []string{program, "-t", "-q", "-c", config, "-e", errors}}
+	m = &Master{PIDFile: filepath.Join(dir, "pid"), CheckBy: []string{program, "-t", "-q", "-c", config, "-e", log}}
 	t.Cleanup(func() {
 		_ = running.Process.Signal(syscall.SIGTERM)
 		_ = running.Wait()
@@ -75,7 +76,7 @@ func TestReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Reload(t.Context()); err != nil {
+		if err := errors.Join(m.Tell(t.Context()), m.Await(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		after, _, err := m.Workers()
@@ -84,7 +85,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	m.CheckBy, m.ReloadBy = []string{"false"}, []string{"false"}
-	if m.Check(t.Context()) == nil || m.Reload(t.Context()) == nil {
+	if m.Check(t.Context()) == nil || m.Tell(t.Context()) == nil {
 		t.Error("programs that fail are no error")
 	}
 }
@@ -114,7 +115,7 @@ func TestTheMasterIsGone(t *testing.T) {
 		"-1":                              "has no number",
 	} {
 		write(t, m.PIDFile, text)
-		err := m.Reload(t.Context())
+		err := m.Tell(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "nginx does not run") || !strings.Contains(err.Error(), want) {
 			t.Errorf("the number %q: %v", text, err)
 		}
@@ -130,17 +131,21 @@ func TestTheMasterIsGone(t *testing.T) {
 func TestTooSoon(t *testing.T) {
 	now := time.Now()
 	for _, c := range []struct {
-		every, since time.Duration
-		urgent, wait bool
+		every, since        time.Duration
+		urgent, again, wait bool
 	}{
-		{30 * time.Second, 31 * time.Second, false, false},
-		{30 * time.Second, 29 * time.Second, false, true},
-		{30 * time.Second, 2 * time.Second, true, false},
-		{30 * time.Second, time.Second / 2, true, true},
-		{time.Second / 10, time.Second / 5, true, false},
+		{30 * time.Second, 31 * time.Second, false, false, false},
+		{30 * time.Second, 29 * time.Second, false, false, true},
+		{30 * time.Second, 2 * time.Second, true, false, false},
+		{30 * time.Second, time.Second / 2, true, false, true},
+		{time.Second / 10, time.Second / 5, true, false, false},
+		{30 * time.Second, 9 * time.Second, false, true, true},
+		{30 * time.Second, 11 * time.Second, false, true, false},
+		{30 * time.Second, 9 * time.Second, true, true, false},
+		{time.Second, 2 * time.Second, false, true, false},
 	} {
 		m := &Master{Every: c.every, reloaded: now.Add(-c.since)}
-		if wait, why := m.TooSoon(c.urgent, now); wait != c.wait || why != nil {
+		if wait, why := m.TooSoon(c.urgent, c.again, now); wait != c.wait || why != nil {
 			t.Errorf("%+v: %v, %v", c, wait, why)
 		}
 	}
