@@ -28,7 +28,7 @@ func TestWrittenFilesReadBack(t *testing.T) {
 		"reports": least + "balancer: {kind: reports, log: {listen: '10.0.0.1:18000', clusters: [web], cert: a, key: b, client_ca: c}}\n",
 		"envoy":   least + "balancer: {kind: envoy, envoy: {listen: '10.0.0.1:18000', clusters: [web], cert: a, key: b, client_ca: c}}\n",
 		"nginx": least + "balancer: {kind: nginx, health: {path: /}, nginx: {include: shop.conf, reload: [nginx-reload, now], " +
-			"balance: leastconn}}\n",
+			"upstream: shop, balance: leastconn}}\n",
 		"a listed group": least + "scaler: {kind: fixed, instances: [{id: a, address: '10.0.0.1:80'}]}\n" +
 			"group: {min: 1, max: 1, initial: 1}\nprobe: {timeout: 1s, count: 8}\n",
 		"commands": least + "balancer: {kind: command, command: [apply, '7']}\nscaler: {kind: command, start: [up], stop: [down], list: [ls]}\n",

@@ -84,6 +84,9 @@ func (i *Intake) count(l logged) {
 	i.mu.Lock()
 	i.lines++
 	i.mu.Unlock()
+	if l.open {
+		return
+	}
 	if l.unserved {
 		i.recorder.Unserved()
 	}

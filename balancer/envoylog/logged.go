@@ -11,6 +11,7 @@ import (
 
 // logged is a request in an Envoy's access log.
 type logged struct {
+	open     bool   // it is still in progress: another entry comes when it has ended
 	address  string // of the instance; empty: no instance had it
 	unserved bool   // because none was healthy
 	target   string
@@ -22,7 +23,7 @@ type logged struct {
 func read(e *accesslog.HTTPAccessLogEntry) logged {
 	p, flags := e.GetCommonProperties(), e.GetCommonProperties().GetResponseFlags()
 	sent := after(p.GetTimeToFirstUpstreamTxByte())
-	l := logged{address: Plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(), request: measure.Request{
+	l := logged{open: inProgress(p), address: Plain(p.GetUpstreamRemoteAddress()), target: e.GetRequest().GetPath(), request: measure.Request{
 		First: max(0, after(p.GetTimeToFirstUpstreamRxByte())-sent), Took: max(0, after(p.GetTimeToLastUpstreamRxByte())-sent),
 		Open: max(0, after(p.GetDuration())-sent)}}
 	begun := p.GetTimeToFirstUpstreamRxByte() != nil
@@ -33,6 +34,13 @@ func read(e *accesslog.HTTPAccessLogEntry) logged {
 	}
 	l.end.By, l.unserved = endedBy(flags, begun), flags.GetNoHealthyUpstream()
 	return l
+}
+
+// inProgress returns whether an entry is about something other than the end of a client's request: Envoy can also log its beginning and its
+// progress, and each attempt at an instance.
+func inProgress(p *accesslog.AccessLogCommon) bool {
+	kind := p.GetAccessLogType()
+	return p.GetIntermediateLogEntry() || kind != accesslog.AccessLogType_NotSet && kind != accesslog.AccessLogType_DownstreamEnd
 }
 
 // after returns a time since the request's start; 0 if it was not reached.

@@ -42,6 +42,10 @@ type recorded struct {
 	open time.Duration // summed time of all requests
 }
 
+// longestOpen is for how long a request counts as open at most, or the sampling period if that is longer. All of its time counts in the
+// window in which it ends: on average that is right, but a download of an hour would stand for hundreds of requests in progress.
+const longestOpen = time.Minute
+
 // mostServers limits memory. It is exceeded only by servers of other services.
 const mostServers = 16384
 
@@ -66,7 +70,7 @@ func (r *Recorder) Count(server string, q Request) {
 	if q.Connected {
 		t.Connect(q.Connect)
 	}
-	t.open += q.Open
+	t.open += min(q.Open, max(longestOpen, r.in.Period))
 	if r.in.FirstByte {
 		q.Took = q.First
 	}
@@ -86,6 +90,9 @@ func (r *Recorder) Judge(server, target string, e Ending, q Request) {
 	q.Class = r.in.Classes.Of(target)
 	e.Aside, e.FirstByte = r.in.Classes.Aside(q.Class), r.in.FirstByte
 	q.Verdict = Judge(e)
+	if e.endless() {
+		q.Open = 0
+	}
 	r.Count(server, q)
 }
 

@@ -36,3 +36,32 @@ func TestRequestsWithoutAnInstance(t *testing.T) {
 		}
 	}
 }
+
+// A request that ends counts as open for the time that the instance had it, but not for the hour of a download, and not at all if it lasts
+// as long as its ends like.
+func TestHowLongARequestWasOpen(t *testing.T) {
+	const hour = time.Hour
+	for _, c := range []struct {
+		why       string
+		end       Ending
+		firstByte bool
+		open      time.Duration
+		want      float64 // requests in flight on average of a window of 10 s
+	}{
+		{"a response", Ending{Status: 200}, false, 30 * time.Second, 3},
+		{"a download", Ending{Status: 200}, false, hour, 6},
+		{"an upgrade", Ending{Status: 101}, false, hour, 0},
+		{"a stream", Ending{Status: 200, Stream: true}, false, hour, 0},
+		{"a stream that its client left", Ending{By: ByClient, Phase: InAnswer, Status: 200, Stream: true}, false, hour, 0},
+		{"a stream whose first byte counts", Ending{Status: 200, Stream: true}, true, 30 * time.Second, 3},
+	} {
+		var got []quell.Reading
+		in := balancer.Service{Name: "shop", Period: 10 * time.Second, FirstByte: c.firstByte, Logger: slog.New(slog.DiscardHandler)}
+		r := NewRecorder(in, func(list []quell.Reading) { got = list })
+		r.Judge("10.0.0.1:80", "/", c.end, Request{Took: c.open, Open: c.open})
+		r.window(map[string][]string{"a": {"10.0.0.1:80"}}, time.Unix(100, 0), 10*time.Second, true)
+		if len(got) != 1 || *got[0].Observation.InFlight != c.want || got[0].Requests != 1 {
+			t.Errorf("%s: %+v, want %g", c.why, got, c.want)
+		}
+	}
+}

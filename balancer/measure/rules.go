@@ -139,6 +139,9 @@ var Rules = []Rule{
 // Judge returns what a request counts as.
 func Judge(e Ending) Verdict { return Rules[e.rule()].Verdict }
 
+// endless returns whether a request lasts as long as its ends like, so that the time for which it was open is no load.
+func (e *Ending) endless() bool { return e.Status == 101 || e.Stream && !e.FirstByte }
+
 // rule returns the position of the rule that decides.
 func (e *Ending) rule() int {
 	for i := range Rules {

@@ -21,7 +21,7 @@ type meter struct {
 // Measure makes readings of the driver's instances from nginx's log and publishes them until the meter is stopped. Without a log there are
 // none.
 func (s *Settings) Measure(driver balancer.Driver, in balancer.Service, publish func([]quell.Reading)) (balancer.Meter, error) {
-	log, err := accesslog.Listen(s.Log, in, publish)
+	log, err := accesslog.Listen(s.Log, s.Upstream, in, publish)
 	if err != nil {
 		return nil, err
 	}

@@ -25,15 +25,16 @@ var Kind = balancer.Kind{
 
 // Settings are its configuration.
 type Settings struct {
-	Include string           // the file of the upstream's servers
-	PID     string           // the file with the number of nginx's master process
-	Test    []string         // program that checks nginx's configuration; empty: nginx -t
-	Reload  []string         // program that makes nginx read its configuration; empty: the signal HUP
-	Server  string           // parameters of the servers of instances that come and go
-	Every   time.Duration    // shortest time between two reloads that only change weights
-	Log     string           // where nginx's log arrives: a path or host:port; empty: no log
-	Balance quell.Scheduling // the upstream's algorithm; empty: unknown
-	Health  health.Options
+	Include  string           // the file of the upstream's servers
+	PID      string           // the file with the number of nginx's master process
+	Test     []string         // program that checks nginx's configuration; empty: nginx -t
+	Reload   []string         // program that makes nginx read its configuration; empty: the signal HUP
+	Server   string           // parameters of the servers of instances that come and go
+	Every    time.Duration    // shortest time between two reloads that only change weights
+	Log      string           // where nginx's log arrives: a path or host:port; empty: no log
+	Upstream string           // name of the upstream; empty: unknown
+	Balance  quell.Scheduling // the upstream's algorithm; empty: unknown
+	Health   health.Options
 }
 
 // Keys returns the table of its keys.
@@ -45,6 +46,9 @@ func (s *Settings) Keys() setting.Table {
 			setting.Opt("log", setting.PathOrAddress(&s.Log),
 				"where nginx sends its log in the format quell: a path for a Unix datagram socket, or host:port for UDP").
 				Or("none: response times are not measured"),
+			setting.Opt("upstream", setting.Text(&s.Upstream),
+				"name of the upstream, if others log to the same place: requests that found no server are told apart by it").
+				Or("unknown: they count until a second upstream had no server"),
 			setting.Opt("balance", setting.OneOf(&s.Balance, Balances),
 				"the upstream's algorithm: what a group can carry is learned sooner; leastconn stands for least_conn, random2 for random two").
 				Or("unknown"),

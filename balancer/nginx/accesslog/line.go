@@ -94,10 +94,13 @@ func (l *logged) given() (list []attempt) {
 	return list
 }
 
-// unserved returns whether nginx had no server to ask.
-func (l *logged) unserved() bool {
+// unserved returns the name of the upstream in which nginx had no server to ask; empty if it had one, or asked none.
+func (l *logged) unserved() (upstream string) {
 	last := l.attempts[len(l.attempts)-1].server
-	return len(l.given()) == 0 && last != "-" && !strings.Contains(last, ":")
+	if len(l.given()) > 0 || last == "-" || strings.Contains(last, ":") {
+		return ""
+	}
+	return last
 }
 
 // verdict returns what an attempt counts as, after which nginx asked another server.

@@ -54,8 +54,8 @@ func TestLines(t *testing.T) {
 		if text := strings.Join(got, "; "); text != c.want {
 			t.Errorf("%s: %s, want %s", c.why, text, c.want)
 		}
-		if l.unserved() != (c.why == "no server is left") {
-			t.Errorf("%s: without a server: %t", c.why, l.unserved())
+		if (l.unserved() == "web") != (c.why == "no server is left") {
+			t.Errorf("%s: without a server: %q", c.why, l.unserved())
 		}
 	}
 	for _, line := range []string{"", "GET / HTTP/1.1", formatMark, formatMark + "a\tb\tc\td\te\tf\tg\th\ti\tj",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,11 +22,14 @@ import (
 type Log struct {
 	conn     net.PacketConn // nil: there is none
 	recorder *measure.Recorder
+	upstream string // the service's; empty: it is not configured
 
 	mu      sync.Mutex // guards what follows
 	heard   heard
-	ever    bool  // lines in the right format have arrived
-	problem error // why not everything was measured in the last period
+	empty   string // the first upstream that had no server left
+	others  bool   // there was another one
+	ever    bool   // lines in the right format have arrived
+	problem error  // why not everything was measured in the last period
 }
 
 // heard is what arrived in one period.
@@ -35,8 +39,9 @@ type heard struct {
 }
 
 // Listen opens the place where nginx sends its log: a path of a socket, or host:port. Without one nothing is measured, and Err says so.
-func Listen(place string, in balancer.Service, publish func([]quell.Reading)) (*Log, error) {
-	l := &Log{recorder: measure.NewRecorder(in, publish)}
+// upstream is the name of the service's; empty: it is not known.
+func Listen(place, upstream string, in balancer.Service, publish func([]quell.Reading)) (*Log, error) {
+	l := &Log{recorder: measure.NewRecorder(in, publish), upstream: upstream}
 	if place == "" {
 		l.problem = errors.New("balancer.nginx.log is not set, and nginx counts no response times: set it, and add the access_log line of " +
 			"docs/balancers/nginx.md")
@@ -113,7 +118,7 @@ func (l *Log) hear(message []byte) {
 	if l.note(message, err); err != nil {
 		return
 	}
-	if r.unserved() {
+	if l.ours(r.unserved()) {
 		l.recorder.Unserved()
 	}
 	attempts := r.given()
@@ -132,6 +137,21 @@ func (l *Log) hear(message []byte) {
 			l.recorder.Count(server, request)
 		}
 	}
+}
+
+// ours returns whether an upstream that had no server left, if any had none, is this service's. If its name is not configured, it counts as
+// this one's until a second upstream had none.
+func (l *Log) ours(upstream string) bool {
+	if upstream == "" || l.upstream != "" {
+		return upstream != "" && strings.EqualFold(upstream, l.upstream)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.empty == "" {
+		l.empty = upstream
+	}
+	l.others = l.others || upstream != l.empty
+	return !l.others
 }
 
 func (l *Log) note(message []byte, err error) {
