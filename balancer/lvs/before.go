@@ -16,8 +16,8 @@ func (d *Driver) recordBefore(e *entry, views []*service) {
 			continue
 		}
 		r := view.find(e.Numeric)
-		if r != nil && r.weight == 0 && managed.Fixed(d.opts.Members, e.ID) {
-			e.trace(d.services[i]).ByHand = true
+		if tr := e.trace(d.services[i]); r != nil && r.weight == 0 && !tr.Out && managed.Fixed(d.opts.Members, e.ID) {
+			tr.ByHand = true
 		}
 		if r != nil && r.weight > 0 {
 			if e.Before == nil {
@@ -37,6 +37,9 @@ func (d *Driver) bases(entries []*entry, views []*service) map[string]*float64 {
 		}
 		chosen := map[string]int{}
 		for _, e := range entries {
+			if e.Gone {
+				continue
+			}
 			w, recorded := e.Before[d.services[i].String()]
 			if r := view.find(e.Numeric); !recorded && r != nil && d.asked == nil {
 				w = r.weight
@@ -60,6 +63,7 @@ func (d *Driver) Restore(context.Context) (unknown []string, err error) {
 		return []string{"the record of the virtual services is missing, and IPVS does not tell earlier weights: set them with ipvsadm -e"}, nil
 	}
 	index(views, d.entries)
+	d.yield(views)
 	var errs []error
 	for i, view := range views {
 		if view == nil {

@@ -72,6 +72,11 @@ func newDriver(o Options, k kernel) (*Driver, error) {
 	if d.entries, err = d.memory.Read(); err != nil {
 		return nil, err
 	}
+	for _, e := range d.entries {
+		if managed.Fixed(o.Members, e.ID) {
+			e.Leaving, e.Gone = false, false // it is back
+		}
+	}
 	return d, nil
 }
 
@@ -89,6 +94,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	}
 	d.takeBack()
 	unplaced := d.assign(ctx, backends, views)
+	d.yield(views)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
 		d.asked[b.ID] = b
@@ -117,6 +123,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 		return nil, err
 	}
 	index(views, d.instances())
+	d.yield(views)
 	targets := d.targets()
 	d.notice(targets, views)
 	d.memory.Keep(d.entries)
@@ -226,7 +233,7 @@ func (d *Driver) bequeath(wanted []*entry, known map[netip.AddrPort]map[string]*
 
 // update sets the entry of an instance to what is requested.
 func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
-	e.Leaving = false
+	e.Leaving, e.Gone = false, false
 	if e.Address != b.Address {
 		numeric, err := balancer.Resolve(ctx, b.Address)
 		if err != nil {
@@ -416,15 +423,28 @@ func faithful(v virtual, view *service, targets []target) bool {
 	return balancer.AsPrecise(have, want, shares)
 }
 
-// forget drops entries of instances that are no longer wanted and get no new requests.
+// forget drops entries of instances that are no longer wanted and get no new requests. In a fixed group they stay while they have a real
+// server: a person lists the instances, and may list this one again.
 func (d *Driver) forget(views []*service) {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool {
-		return e.Leaving && !slices.ContainsFunc(views, func(view *service) bool {
-			if view == nil {
-				return true // it may return with its old weights
-			}
-			r := view.find(e.Numeric)
-			return r != nil && r.weight > 0
-		})
+		missing := slices.Contains(views, nil) // it may return with its old weights
+		e.Gone = e.Leaving && !missing && !e.has(views, 1)
+		return e.Gone && (len(d.opts.Members) == 0 || !e.has(views, 0))
+	})
+}
+
+// yield drops entries of instances that left if somebody has given their real servers a weight since: they are no longer Quell's.
+func (d *Driver) yield(views []*service) {
+	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Gone && e.has(views, 1) })
+}
+
+// has returns whether an instance has a real server with at least this weight.
+func (e *entry) has(views []*service, weight int) bool {
+	return slices.ContainsFunc(views, func(view *service) bool {
+		if view == nil {
+			return false
+		}
+		r := view.find(e.Numeric)
+		return r != nil && r.weight >= weight
 	})
 }

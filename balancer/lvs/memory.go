@@ -12,6 +12,9 @@ type entry struct {
 	managed.Entry
 	Numeric netip.AddrPort `json:"numeric"`
 
+	// Gone says that the instance left, and its real server has the weight 0 that Quell gave it. If it comes back, the 0 is no person's.
+	Gone bool `json:"gone,omitempty"`
+
 	In map[string]*trace `json:"in,omitempty"` // by virtual service
 
 	Before map[string]int `json:"before,omitempty"` // weights before Quell, by virtual service

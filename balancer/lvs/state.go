@@ -19,7 +19,7 @@ func (d *Driver) states(targets []target, views []*service) (states []quell.Back
 	}
 	for i := range targets {
 		t := &targets[i]
-		if s, there := d.join(t, views, taken); there {
+		if s, there := d.join(t, views, taken); there && !t.Gone {
 			if kept && t.serves() && s.ByHand == nil && s.Healthy {
 				s.Weight = t.share
 			}
