@@ -133,6 +133,28 @@ func TestAHangIsBounded(t *testing.T) {
 	}
 }
 
+// TestSlowAfterAHang has a HAProxy that hangs, and is then too slow for the limit after a hang. It is found out that it answers.
+func TestSlowAfterAHang(t *testing.T) {
+	path := fake(t, func(string) (string, bool) { time.Sleep(50 * time.Millisecond); return "well\n", true })
+	s := newSocket(path)
+	defer s.close()
+	answers := func() bool {
+		got, err := s.exec(t.Context(), "show info")
+		return err == nil && got[0] == "well"
+	}
+	s.whole, s.short = time.Millisecond, time.Millisecond
+	if answers() || !s.hung {
+		t.Error("it answered within a fiftieth of its time")
+	}
+	if s.whole = time.Hour; answers() {
+		t.Error("soon after a hang the limit is not the short one")
+	}
+	s.patient = s.patient.Add(-patientEvery)
+	if !answers() || s.hung || !answers() {
+		t.Error("it is not asked patiently again")
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	for _, o := range []Options{
 		{Backend: "b"}, {Sockets: []string{"/s"}}, {Sockets: []string{"/s"}, Backend: "b;c"}, {Sockets: []string{"/s"}, Backend: "b", Slots: " "},

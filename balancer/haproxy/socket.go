@@ -19,6 +19,7 @@ import (
 const (
 	exchangeLimit = 2 * time.Second        // HAProxy answers in microseconds; after this time it counts as hung
 	hungLimit     = 200 * time.Millisecond // limit after a hang, until HAProxy answers again, so that it does not delay others
+	patientEvery  = 10 * time.Second       // after a hang, how often exchangeLimit is the limit all the same: HAProxy may be slow from now on
 	answerLimit   = 16 << 20               // limit of one answer, in bytes
 	batch         = 100                    // number of commands written before their answers are read, so that neither side blocks the other
 )
@@ -40,14 +41,17 @@ type socket struct {
 	conn net.Conn
 	in   *bufio.Reader
 	hung bool // the last exchange was not answered in time
+
+	whole, short time.Duration // exchangeLimit and hungLimit
+	patient      time.Time     // when the last exchange with the whole limit began
 }
 
 // newSocket returns a socket for a path, which must contain a slash, or for a host:port.
 func newSocket(address string) *socket {
 	if strings.Contains(address, "/") {
-		return &socket{network: "unix", address: address}
+		return &socket{network: "unix", address: address, whole: exchangeLimit, short: hungLimit}
 	}
-	return &socket{network: "tcp", address: address}
+	return &socket{network: "tcp", address: address, whole: exchangeLimit, short: hungLimit}
 }
 
 // exec sends all commands at once and returns their answers, without the blank line that ends each. If the connection turns out to be
@@ -55,11 +59,11 @@ func newSocket(address string) *socket {
 func (s *socket) exec(ctx context.Context, commands ...string) ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	limit := exchangeLimit
-	if s.hung {
-		limit = hungLimit
-	}
 	began := time.Now()
+	limit := s.short
+	if !s.hung || began.Sub(s.patient) >= patientEvery {
+		limit, s.patient = s.whole, began
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reused := s.conn != nil
