@@ -51,12 +51,15 @@ type Driver struct {
 	checks *health.Checks
 	first  chan struct{} // closed as soon as there are endpoints to give
 
+	resolve func(ctx context.Context, address string) ([]netip.AddrPort, error)
+
 	mu      sync.Mutex
 	entries []*entry
 	given   map[string]*endpoint.ClusterLoadAssignment // by cluster
 	memory  balancer.Memory[entry]
 	asked   bool
 	waiting []quell.Member // of the fixed group, before the first Apply: their names could not be resolved yet
+	looked  time.Time      // when the names of entries were last resolved
 	placed  outage.Log
 }
 
@@ -72,7 +75,7 @@ func New(o Options) (*Driver, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	d := &Driver{opts: o, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{},
+	d := &Driver{opts: o, resolve: balancer.Resolve, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{},
 		fleet: newFleet(o.Logger, o.Clusters),
 		// Versions of another controller's time must differ, so that Envoys that come back get the present endpoints.
 		cache: cache.NewLinearCache(resource.EndpointType, cache.WithVersionPrefix(strconv.FormatInt(time.Now().UnixNano(), 36)+"-"))}
@@ -90,7 +93,7 @@ func New(o Options) (*Driver, error) {
 	d.placed = outage.Log{Logger: o.Logger, What: "giving Envoys every instance"}
 	if d.entries == nil {
 		d.waiting = o.Members
-		d.placeMembers(context.Background())
+		d.placeMembers(d.lookUp(context.Background(), d.names(time.Time{})))
 	}
 	if len(d.entries) > 0 {
 		return d, d.give()
@@ -98,30 +101,40 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// placeMembers adds the instances of the fixed group that are not there yet. One whose name cannot be resolved does not hold up the others.
-func (d *Driver) placeMembers(ctx context.Context) {
+// placeMembers adds the instances of the fixed group that are not there yet, and returns whether it added any. One whose name cannot be
+// resolved does not hold up the others.
+func (d *Driver) placeMembers(found map[string]resolved) (added bool) {
+	if len(d.waiting) == 0 {
+		return false
+	}
 	var waiting []quell.Member
 	var errs []error
 	for _, m := range d.waiting {
 		e := &entry{Given: managed.Given{Entry: managed.OfMember(m), Share: 1 / float64(len(d.opts.Members))}, foreign: true}
-		if err := e.resolve(ctx, &entry{}); err != nil {
+		if err := e.place(found[m.Address], &entry{}); err != nil {
 			waiting, errs = append(waiting, m), append(errs, err)
 			continue
 		}
-		d.entries = append(d.entries, e)
+		d.entries, added = append(d.entries, e), true
 	}
 	d.waiting = waiting
 	d.placed.Report(errors.Join(errs...))
+	return added
 }
 
 // Apply gives all Envoys these endpoints. One whose name cannot be resolved keeps the address that it had by that name, or is left out and
 // so tried again; it is an error only if that leaves none.
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if err := balancer.CheckBackends(backends); err != nil {
 		return err
 	}
+	addresses := make([]string, len(backends))
+	for i, b := range backends {
+		addresses[i] = b.Address
+	}
+	found := d.lookUp(ctx, addresses)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	known, now := managed.ByID(d.entries), time.Now()
 	var entries []*entry
 	var errs []error
@@ -131,7 +144,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 			k = &entry{}
 		}
 		e := &entry{Given: managed.Give(b, k.Given, now)}
-		if err := e.resolve(ctx, k); err != nil {
+		if err := e.place(found[e.Address], k); err != nil {
 			errs = append(errs, err)
 		}
 		if e.Numeric != "" {
@@ -144,7 +157,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	}
 	d.placed.Report(unplaced)
 	d.entries, d.asked, d.waiting = entries, true, nil
-	d.checks.Follow(managed.Addresses(d.entries))
+	d.follow()
 	d.memory.Keep(d.entries)
 	return d.give()
 }
@@ -199,14 +212,10 @@ func (d *Driver) assignment(cluster string) *endpoint.ClusterLoadAssignment {
 	return &endpoint.ClusterLoadAssignment{ClusterName: cluster, Endpoints: []*endpoint.LocalityLbEndpoints{list}}
 }
 
-// refresh tells Envoys which instances' health has changed, and of those whose names could not be resolved before.
-func (d *Driver) refresh(ctx context.Context) error {
+// refresh tells Envoys which instances' health has changed.
+func (d *Driver) refresh() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.waiting) > 0 {
-		d.placeMembers(ctx)
-		d.checks.Follow(managed.Addresses(d.entries))
-	}
 	if len(d.entries) == 0 && !d.asked {
 		return nil
 	}
@@ -232,19 +241,6 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 	}
 	managed.Sort(states)
 	return states, nil
-}
-
-// resolve sets the numeric address. If that fails, it is what it was before, unless the address is another one.
-func (e *entry) resolve(ctx context.Context, before *entry) error {
-	list, err := balancer.Resolve(ctx, e.Address)
-	if err == nil {
-		e.Numeric = list[0].String()
-		return nil
-	}
-	if before.Address == e.Address {
-		e.Numeric = before.Numeric
-	}
-	return fmt.Errorf("address of %s: %w", e.ID, err)
 }
 
 // socket is a numeric address in Envoy's terms.

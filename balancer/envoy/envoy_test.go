@@ -467,7 +467,7 @@ func TestANameThatIsNotResolved(t *testing.T) {
 	}
 	d.waiting[0].Address = "127.0.0.1:3" // stands for a name that can be resolved later
 	before := given(d)
-	if err := d.refresh(t.Context()); err != nil || before != "127.0.0.1:1 UNKNOWN" || given(d) != before+", 127.0.0.1:3 UNKNOWN" {
+	if err := d.renew(t.Context(), time.Now()); err != nil || before != "127.0.0.1:1 UNKNOWN" || given(d) != before+", 127.0.0.1:3 UNKNOWN" {
 		t.Errorf("%v; Envoys got %s and get %s", err, before, given(d))
 	}
 }

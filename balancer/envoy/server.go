@@ -16,7 +16,6 @@ import (
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/envoylog"
 	"github.com/quellhq/quell/balancer/health"
-	"github.com/quellhq/quell/balancer/managed"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -51,6 +50,7 @@ func serve(d *Driver, s *Settings, in balancer.Service, publish func([]quell.Rea
 	v.running.Go(func() { port.Serve(ctx, d.first) }) // an Envoy that got no endpoints would drop those that it has
 	v.running.Go(func() { v.Run(ctx, d.instances, func() error { return d.fleet.err(s.Listen) }) })
 	v.running.Go(func() { v.refresh(ctx) })
+	v.running.Go(func() { v.resolve(ctx) })
 	return v, nil
 }
 
@@ -59,14 +59,23 @@ func (d *Driver) watch(ctx context.Context, o health.Options) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.checks = health.NewChecks(ctx, o)
-	d.checks.Follow(managed.Addresses(d.entries))
+	d.follow()
 }
 
 // refresh tells Envoys about health.
 func (v *server) refresh(ctx context.Context) {
 	for tick.Sleep(ctx, min(refreshEvery, v.settings.Health.Interval)) {
-		limited, cancel := context.WithTimeout(ctx, refreshEvery)
-		if err := v.driver.refresh(limited); err != nil {
+		if err := v.driver.refresh(); err != nil {
+			v.in.Logger.Error("endpoints not given", "error", err)
+		}
+	}
+}
+
+// resolve tells Envoys what the instances' names stand for.
+func (v *server) resolve(ctx context.Context) {
+	for tick.Sleep(ctx, refreshEvery) {
+		limited, cancel := context.WithTimeout(ctx, lookEvery)
+		if err := v.driver.renew(limited, time.Now()); err != nil {
 			v.in.Logger.Error("endpoints not given", "error", err)
 		}
 		cancel()

@@ -23,6 +23,7 @@ type Checks struct {
 // checked is what is known of one instance's health.
 type checked struct {
 	address  string
+	name     string // that requests give as their host; empty: the address
 	stop     context.CancelFunc
 	state    State
 	presumed bool   // counts as well until its first check has ended
@@ -36,32 +37,35 @@ func NewChecks(ctx context.Context, o Options) *Checks {
 
 // Follow checks exactly these instances from now on. The first ones that are followed served before there were any checks, so they count
 // as well until their first check has ended. Later ones may still be starting, and are not well until a check has passed.
-func (c *Checks) Follow(addresses map[string]string) {
+func (c *Checks) Follow(addresses map[string]string) { c.FollowNamed(addresses, nil) }
+
+// FollowNamed is Follow for addresses that names stand for at present. Requests give the names as their host.
+func (c *Checks) FollowNamed(addresses, names map[string]string) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, known := range c.of {
-		if addresses[id] != known.address {
+		if addresses[id] != known.address || names[id] != known.name {
 			known.stop()
 			delete(c.of, id)
 		}
 	}
 	for id, address := range addresses {
 		if c.of[id] == nil && c.ctx.Err() == nil {
-			c.begin(id, address)
+			c.begin(id, address, names[id])
 		}
 	}
 	c.begun = c.begun || len(addresses) > 0
 }
 
-func (c *Checks) begin(id, address string) {
+func (c *Checks) begin(id, address, name string) {
 	ctx, stop := context.WithCancel(c.ctx)
-	k := &checked{address: address, stop: stop, presumed: !c.begun}
+	k := &checked{address: address, name: name, stop: stop, presumed: !c.begun}
 	c.of[id] = k
 	c.running.Go(func() {
-		c.checker.Run(ctx, address, func(err error) {
+		c.checker.named(name).Run(ctx, address, func(err error) {
 			if ctx.Err() != nil {
 				return
 			}

@@ -76,6 +76,7 @@ type Checker struct {
 	client *http.Client
 	dialer net.Dialer
 	slots  chan struct{} // limits the number of checks at the same time
+	name   string        // that requests give as their host; empty: the address
 }
 
 // NewChecker makes a checker that speaks these protocols; nil: HTTP/1. As many checks as slots has room for are made at the same time.
@@ -90,6 +91,13 @@ func NewChecker(o Options, protocols *http.Protocols, slots chan struct{}) *Chec
 		},
 		dialer: net.Dialer{Timeout: o.Timeout},
 	}
+}
+
+// named returns a checker whose requests give a name as their host, whatever the address.
+func (c *Checker) named(name string) *Checker {
+	other := *c
+	other.name = name
+	return &other
 }
 
 // Run checks at once and then every interval, until the context ends.
@@ -126,6 +134,9 @@ func (c *Checker) Check(ctx context.Context, address string) error {
 		return err
 	}
 	req.Header.Set("User-Agent", "quell-health")
+	if c.name != "" {
+		req.Host = c.name
+	}
 	c.opts.Request.Fill(req)
 	resp, err := c.client.Do(req)
 	if err != nil {
