@@ -87,8 +87,8 @@ func (d *Driver) change(ctx context.Context, f *include.File, list []target) err
 	if err != nil {
 		return err
 	}
-	d.settled()
 	d.entries = slices.DeleteFunc(d.entries, func(e *record.Entry) bool { return e.Leaving && e.Added })
+	d.settled()
 	return nil
 }
 
@@ -131,6 +131,7 @@ func (d *Driver) settled() {
 		e.Unsure = false
 	}
 	d.names.Forget()
+	d.checks.Follow(d.known())
 }
 
 // load brings the file and nginx to a text. wrote notes in the entries what it says. After an error either nginx was not told, and

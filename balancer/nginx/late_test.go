@@ -184,6 +184,26 @@ func TestAReloadThatIsNotTold(t *testing.T) {
 	}
 }
 
+// The line of an instance that moved, which a person wrote, is no instance: it is neither checked nor reported.
+func TestTheLineOfAnInstanceThatMoved(t *testing.T) {
+	n := newImpostor(t, asBefore)
+	d := n.driver()
+	if err := d.Apply(t.Context(), pair(0.5)); err != nil {
+		t.Fatal(err)
+	}
+	moved := pair(0.5)
+	moved[0].Address = "127.0.0.1:3"
+	_ = n.interrupted(func(ctx context.Context) error { return d.Apply(ctx, moved) })
+	if at := d.addresses(); len(at) != 3 {
+		t.Errorf("while it may still serve: %v", at)
+	}
+	n.renew()
+	eventually(t, "the new workers are seen", func() bool { return stateOf(t, d, "a").Address != "" })
+	if at := d.addresses(); len(at) != 2 || at["a"] != "127.0.0.1:3" {
+		t.Errorf("known are %v", at)
+	}
+}
+
 // A release whose reload outlasts its time is tried again, although the file is already as it should be.
 func TestARestoreThatOutlastsItsTime(t *testing.T) {
 	n := newImpostor(t, asBefore)

@@ -55,11 +55,17 @@ func (d *Driver) addresses() map[string]string {
 	return d.known()
 }
 
+// known returns where the instances are that nginx may have requests for.
 func (d *Driver) known() map[string]string {
 	at := managed.Addresses(d.entries)
 	for _, m := range d.opts.Members {
 		if _, known := at[m.ID]; !known {
 			at[m.ID] = m.Address
+		}
+	}
+	for _, e := range d.entries {
+		if e.Left() && !managed.Fixed(d.opts.Members, e.ID) {
+			delete(at, e.ID)
 		}
 	}
 	return at

@@ -89,6 +89,9 @@ func (e *Entry) Release() {
 // Wrote notes what is about to be written into the line.
 func (e *Entry) Wrote(weight int, down bool) { e.Weight, e.Down, e.Unsure = weight, down, true }
 
+// Left returns whether the instance has left, and its line, which a person wrote, stays and is down.
+func (e *Entry) Left() bool { return e.Leaving && !e.Added && !e.Unsure && (e.Down || e.ByHand) }
+
 // Restore brings a line, nil if there is none, to what it was before Quell. What a person wrote since then stays.
 func (e *Entry) Restore(s *include.Server, edit *include.Edit) {
 	if s == nil {
