@@ -40,7 +40,7 @@ func TestARequestInProgressIsNotCounted(t *testing.T) {
 		in := balancer.Service{Name: "shop", Period: time.Second, Logger: slog.New(slog.DiscardHandler)}
 		i := NewIntake([]string{"web"}, "", &Loads{}, in, func(list []quell.Reading) { got = list[0]; cancel() })
 		entry := func(kind accesslog.AccessLogType, intermediate bool) {
-			i.count(read(&accesslog.HTTPAccessLogEntry{CommonProperties: &accesslog.AccessLogCommon{UpstreamRemoteAddress: at, UpstreamCluster: "web",
+			i.count(read(&accesslog.HTTPAccessLogEntry{CommonProperties: &accesslog.AccessLogCommon{UpstreamRemoteAddress: at,
 				TimeToFirstUpstreamRxByte: durationpb.New(time.Millisecond), TimeToLastUpstreamRxByte: durationpb.New(time.Second),
 				AccessLogType: kind, IntermediateLogEntry: intermediate},
 				Response: &accesslog.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200)}}))

@@ -63,7 +63,7 @@ func (d *Driver) Restore(context.Context) (unknown []string, err error) {
 		return []string{"the record of the virtual services is missing, and IPVS does not tell earlier weights: set them with ipvsadm -e"}, nil
 	}
 	index(views, d.entries)
-	d.yield(views)
+	d.entries = ours(d.entries, views)
 	var errs []error
 	for i, view := range views {
 		if view == nil {

@@ -59,8 +59,8 @@ func TestAZeroOfBeforeIsAHold(t *testing.T) {
 	}
 }
 
-// An instance of a fixed group that is taken out of the list and put back gets requests again: the 0 was Quell's. Its weight of before stays
-// known, and so does a hold of a person.
+// An instance of a fixed group that is taken out of the list and put back gets requests again: the 0 was Quell's. Its weight of before
+// stays known, and so does a hold of a person.
 func TestAnInstanceOfAFixedGroupComesBack(t *testing.T) {
 	all, two := backends(0.4, 0.3, 0.3), backends(0.5, 0.5)
 	listed := func(r *rig, n int) {

@@ -94,7 +94,7 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	}
 	d.takeBack()
 	unplaced := d.assign(ctx, backends, views)
-	d.yield(views)
+	d.entries = ours(d.entries, views)
 	d.asked = make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
 		d.asked[b.ID] = b
@@ -123,7 +123,7 @@ func (d *Driver) State(context.Context) ([]quell.BackendState, error) {
 		return nil, err
 	}
 	index(views, d.instances())
-	d.yield(views)
+	d.entries = ours(d.entries, views)
 	targets := d.targets()
 	d.notice(targets, views)
 	d.memory.Keep(d.entries)
@@ -433,9 +433,9 @@ func (d *Driver) forget(views []*service) {
 	})
 }
 
-// yield drops entries of instances that left if somebody has given their real servers a weight since: they are no longer Quell's.
-func (d *Driver) yield(views []*service) {
-	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Gone && e.has(views, 1) })
+// ours drops entries of instances that left if somebody has given their real servers a weight since: they are no longer Quell's.
+func ours(entries []*entry, views []*service) []*entry {
+	return slices.DeleteFunc(entries, func(e *entry) bool { return e.Gone && e.has(views, 1) })
 }
 
 // has returns whether an instance has a real server with at least this weight.

@@ -52,8 +52,8 @@ func TestLogSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Requests that found no server are this service's if their upstream is. If its name is not configured, that is not known any more as soon as
-// a second one had none.
+// Requests that found no server are this service's if their upstream is. If its name is not configured, that is not known any more as soon
+// as a second one had none.
 func TestWhoseUpstreamIsEmpty(t *testing.T) {
 	for _, c := range []struct {
 		configured string
