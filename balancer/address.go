@@ -6,6 +6,10 @@ import (
 	"net/netip"
 )
 
+// resolver takes no half answers: by itself the resolver returns the addresses of one kind if the server fails at the other kind, and an
+// instance would seem to have moved.
+var resolver = &net.Resolver{PreferGo: true, StrictErrors: true}
+
 // Resolve returns the addresses that host:port stands for, at least one. The port may be a number or the name of a service.
 func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(address); err == nil {
@@ -15,11 +19,11 @@ func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	ips, err := resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
 		return nil, err
 	}
-	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", service)
+	port, err := resolver.LookupPort(ctx, "tcp", service)
 	if err != nil {
 		return nil, err
 	}

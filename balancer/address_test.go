@@ -1,8 +1,13 @@
 package balancer
 
 import (
+	"context"
+	"net"
+	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/quellhq/quell/internal/need"
 )
 
 func TestResolve(t *testing.T) {
@@ -21,5 +26,22 @@ func TestResolve(t *testing.T) {
 		if list, err := Resolve(t.Context(), address); err == nil {
 			t.Errorf("%q: %v", address, list)
 		}
+	}
+}
+
+// With the addresses of one kind alone, because the server failed at the other kind, an instance would seem to have moved.
+func TestResolveTakesNoHalfAnswer(t *testing.T) {
+	server := need.Names(t, func(record uint16) (byte, []netip.Addr) {
+		if record == need.RecordA {
+			return need.NameFails, nil
+		}
+		return need.NameKnown, []netip.Addr{netip.MustParseAddr("2001:db8::1")}
+	})
+	resolver.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, server)
+	}
+	t.Cleanup(func() { resolver.Dial = nil })
+	if list, err := Resolve(t.Context(), "web.test.:80"); err == nil {
+		t.Errorf("half an answer: %v", list)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/managed"
 )
 
@@ -238,15 +239,11 @@ func resolve(ctx context.Context, address, id string, views []*view) (string, er
 	if numeric := resolvedThere(address, host, port, views); numeric != "" {
 		return numeric, nil
 	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	found, err := balancer.Resolve(ctx, address)
 	if err != nil {
 		return "", fmt.Errorf("address of %s: %w", id, err)
 	}
-	n, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
-	if err != nil {
-		return "", fmt.Errorf("address of %s: %w", id, err)
-	}
-	return netip.AddrPortFrom(found[0].Unmap(), uint16(n)).String(), nil
+	return found[0].String(), nil
 }
 
 // resolvedThere returns what HAProxy made of a name that it resolves itself: ip:port, or the address as it is while it has none. It returns

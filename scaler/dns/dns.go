@@ -14,13 +14,17 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quellhq/quell"
 )
 
-// patience is how long all names may take. Servers that do not answer must not hold up decisions.
+// patience is how long one answer may take. Servers that do not answer must not hold up decisions.
 const patience = time.Second
+
+// atOnce is how many answers are awaited at the same time.
+const atOnce = 64
 
 // ErrElsewhere is what Start and Stop return.
 var ErrElsewhere = errors.New("the list of instances is kept elsewhere (scaler.kind: dns): Quell neither starts nor stops them")
@@ -64,21 +68,22 @@ func New(opts Options) *Driver {
 	return &Driver{opts: opts}
 }
 
+// resolver takes no half answers: by itself the resolver returns the addresses of one kind if the server fails at the other kind, and the
+// fleet would seem to have moved.
 func resolver(server string) *net.Resolver {
-	if server == "" {
-		return net.DefaultResolver
+	r := &net.Resolver{PreferGo: true, StrictErrors: true}
+	if server != "" {
+		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, server)
+		}
 	}
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, server)
-	}}
+	return r
 }
 
 // Members looks all names up. If one cannot be looked up, the last list is still used, because one that lacks some instances would look as
 // if they had been stopped, and Report says why. There is an error only if there was no list yet.
 func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
-	looking, stop := context.WithTimeout(ctx, patience)
-	found, err := d.lookUpAll(looking)
-	stop()
+	found, err := d.lookUpAll(ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failed = err; err == nil {
@@ -100,15 +105,121 @@ func (d *Driver) Report() error {
 	return fmt.Errorf("the list of instances is an earlier one: %w", d.failed)
 }
 
+// lookUpAll looks up what all names stand for, each host once.
 func (d *Driver) lookUpAll(ctx context.Context) (found []endpoint, err error) {
-	for _, name := range d.opts.Names {
-		some, err := d.lookUp(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("looking up %s: %w", name, d.plain(err))
+	lists := make([][]target, len(d.opts.Names))
+	err = each(len(lists), func(i int) (err error) {
+		lists[i], err = d.targets(ctx, d.opts.Names[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	targets := slices.Concat(lists...)
+	place, hosts := map[string]int{}, []target{} // of each host, the first target
+	for _, t := range targets {
+		if _, known := place[t.host]; !known {
+			place[t.host] = len(hosts)
+			hosts = append(hosts, t)
 		}
-		found = append(found, some...)
+	}
+	addresses := make([][]netip.Addr, len(hosts))
+	err = each(len(hosts), func(i int) (err error) {
+		addresses[i], err = d.addresses(ctx, hosts[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range targets {
+		found = append(found, t.endpoints(addresses[place[t.host]])...)
 	}
 	return found, nil
+}
+
+// each does something with 0 to n-1, atOnce at the same time, and returns the first error in this order. After an error nothing more is
+// begun: a server that does not answer one question is not asked all the others.
+func each(n int, do func(int) error) error {
+	errs := make([]error, n)
+	var failed atomic.Bool
+	var running sync.WaitGroup
+	free := make(chan struct{}, atOnce)
+	for i := range n {
+		free <- struct{}{}
+		if failed.Load() {
+			break
+		}
+		running.Go(func() {
+			if errs[i] = do(i); errs[i] != nil {
+				failed.Store(true)
+			}
+			<-free
+		})
+	}
+	running.Wait()
+	return cmp.Or(errs...)
+}
+
+// target is a host and a port of which a name's instances consist.
+type target struct {
+	name    string
+	host    string
+	port    uint16
+	service bool // records of type SRV say so
+}
+
+// targets returns the targets of a name. Of records of type SRV, they are those with the lowest number for their priority: the others are
+// for when these fail.
+func (d *Driver) targets(ctx context.Context, name string) (list []target, err error) {
+	if !isService(name) {
+		host, text, err := net.SplitHostPort(name)
+		if err != nil {
+			return nil, lookingUp(name, err)
+		}
+		port, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, lookingUp(name, err)
+		}
+		return []target{{name: name, host: host, port: uint16(port)}}, nil
+	}
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	_, records, err := d.opts.Lookup.LookupSRV(ctx, "", "", name)
+	if err != nil {
+		return nil, lookingUp(name, d.plain(err))
+	}
+	first := uint16(math.MaxUint16)
+	for _, r := range records {
+		first = min(first, r.Priority)
+	}
+	for _, r := range records {
+		host := strings.TrimSuffix(r.Target, ".")
+		if r.Priority == first && host != "" { // a target of "." says that there is no such service
+			list = append(list, target{name, host, r.Port, true})
+		}
+	}
+	return list, nil
+}
+
+func isService(name string) bool { return strings.HasPrefix(name, "_") }
+
+func lookingUp(name string, err error) error { return fmt.Errorf("looking up %s: %w", name, err) }
+
+// addresses returns the addresses of a target's host, at least one.
+func (d *Driver) addresses(ctx context.Context, t target) ([]netip.Addr, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	list, err := d.opts.Lookup.LookupNetIP(ctx, "ip", t.host)
+	if err == nil && len(list) == 0 {
+		err = errors.New("no address")
+	}
+	switch {
+	case err == nil:
+		return list, nil
+	case t.service:
+		return nil, lookingUp(t.name, fmt.Errorf("its target %s: %w", t.host, d.plain(err)))
+	}
+	return nil, lookingUp(t.name, d.plain(err))
 }
 
 // endpoint is an address and the host that it was found for; no host if a name has the address itself.
@@ -117,66 +228,23 @@ type endpoint struct {
 	at   netip.AddrPort
 }
 
-func (d *Driver) lookUp(ctx context.Context, name string) (found []endpoint, err error) {
-	if isService(name) {
-		return d.service(ctx, name)
-	}
-	host, text, err := net.SplitHostPort(name)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return nil, err
-	}
-	addresses, err := d.opts.Lookup.LookupNetIP(ctx, "ip", host)
-	if err != nil {
-		return nil, err
+// endpoints returns the instances at a target whose host has these addresses.
+func (t target) endpoints(addresses []netip.Addr) (found []endpoint) {
+	if t.service {
+		// A host with several addresses is one instance. The same one is taken each time, whatever the order of the answer.
+		least := slices.MinFunc(addresses, netip.Addr.Compare)
+		return []endpoint{{t.host, netip.AddrPortFrom(least.Unmap(), t.port)}}
 	}
 	old := slices.ContainsFunc(addresses, isIPv4)
 	for _, a := range addresses {
 		if isIPv4(a) == old { // a machine with addresses of both kinds is one instance
-			found = append(found, endpoint{at: netip.AddrPortFrom(a.Unmap(), uint16(port))})
+			found = append(found, endpoint{at: netip.AddrPortFrom(a.Unmap(), t.port)})
 		}
 	}
-	return found, nil
+	return found
 }
 
 func isIPv4(a netip.Addr) bool { return a.Unmap().Is4() }
-
-func isService(name string) bool { return strings.HasPrefix(name, "_") }
-
-// service returns the targets of the records with the lowest number for their priority: the others are for when these fail.
-func (d *Driver) service(ctx context.Context, name string) (found []endpoint, err error) {
-	_, records, err := d.opts.Lookup.LookupSRV(ctx, "", "", name)
-	if err != nil {
-		return nil, err
-	}
-	first := uint16(math.MaxUint16)
-	for _, r := range records {
-		first = min(first, r.Priority)
-	}
-	for _, r := range records {
-		if r.Priority != first {
-			continue
-		}
-		host := strings.TrimSuffix(r.Target, ".")
-		if host == "" {
-			continue // a target of "." says that there is no such service
-		}
-		addresses, err := d.opts.Lookup.LookupNetIP(ctx, "ip", host)
-		if err != nil {
-			return nil, fmt.Errorf("its target %s: %w", host, d.plain(err))
-		}
-		if len(addresses) == 0 {
-			return nil, fmt.Errorf("its target %s has no address", host)
-		}
-		// A host with several addresses is one instance. The same one is taken each time, whatever the order of the answer.
-		least := slices.MinFunc(addresses, netip.Addr.Compare)
-		found = append(found, endpoint{host, netip.AddrPortFrom(least.Unmap(), r.Port)})
-	}
-	return found, nil
-}
 
 // members gives each address an id: the host of a record of type SRV, else the address; with the port where one host has several. One that
 // is listed already keeps its id, whether or not its host has others by now. The caller holds the lock.

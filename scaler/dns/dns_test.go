@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,4 +212,113 @@ func TestTheLastListIsKept(t *testing.T) {
 			t.Errorf("gone %v: reported %v", gone, err)
 		}
 	}
+}
+
+// A server that fails at the addresses of one kind has not answered: with those of the other kind alone, the whole fleet would move.
+func TestHalfAnAnswerIsNone(t *testing.T) {
+	var fails atomic.Int32 // the type of record
+	address := need.Names(t, func(record uint16) (byte, []netip.Addr) {
+		switch {
+		case int32(record) == fails.Load():
+			return need.NameFails, nil
+		case record == need.RecordA:
+			return need.NameKnown, []netip.Addr{netip.MustParseAddr("10.0.0.1")}
+		case record == need.RecordAAAA:
+			return need.NameKnown, []netip.Addr{netip.MustParseAddr("2001:db8::1")}
+		}
+		return need.NameKnown, nil
+	})
+	d := New(Options{Names: []string{"web.test.:80"}, Resolver: address})
+	for _, record := range []int32{0, need.RecordA, need.RecordAAAA, 0} {
+		fails.Store(record)
+		members, err := d.Members(t.Context())
+		if got := text(members); err != nil || got != "10.0.0.1=10.0.0.1:80" {
+			t.Errorf("records of type %d fail: %q, %v", record, got, err)
+		}
+		if err := d.Report(); (err != nil) != (record != 0) {
+			t.Errorf("records of type %d fail: reported %v", record, err)
+		}
+	}
+}
+
+// crowd is a zone that gives no answer before as many are asked for at once as may be.
+type crowd struct {
+	zone
+	mu                 sync.Mutex
+	running, most, all int
+	full               chan struct{}
+	filled             sync.Once
+}
+
+func (c *crowd) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	c.mu.Lock()
+	c.running++
+	c.all++
+	if c.most = max(c.most, c.running); c.running == atOnce {
+		c.filled.Do(func() { close(c.full) })
+	}
+	c.mu.Unlock()
+	<-c.full
+	c.mu.Lock()
+	c.running--
+	c.mu.Unlock()
+	return c.zone.LookupNetIP(ctx, network, host)
+}
+
+// Many targets are looked up at the same time, each host once.
+func TestManyTargets(t *testing.T) {
+	const name, hosts = "_http._tcp.web", 300
+	z := zone{hosts: map[string][]string{}, services: map[string][]net.SRV{}}
+	for i := range hosts {
+		host := fmt.Sprintf("h%03d", i)
+		z.hosts[host] = []string{fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)}
+		for _, port := range []uint16{80, 81} {
+			z.services[name] = append(z.services[name], net.SRV{Target: host + ".", Port: port})
+		}
+	}
+	c := &crowd{zone: z, full: make(chan struct{})}
+	members, err := New(Options{Names: []string{name}, Lookup: c}).Members(t.Context())
+	if err != nil || len(members) != 2*hosts || c.most != atOnce || c.all != hosts {
+		t.Errorf("%d members, %d asked at once, %d asked in all; %v", len(members), c.most, c.all, err)
+	}
+}
+
+// Each question has its own time, and once a server has not answered one, it is asked no more.
+func TestTimeOfAnAnswer(t *testing.T) {
+	z := zone{hosts: map[string][]string{}, services: map[string][]net.SRV{}}
+	for i := range 3 * atOnce {
+		z.services["_a._tcp.web"] = append(z.services["_a._tcp.web"], net.SRV{Target: fmt.Sprintf("h%d.", i), Port: 80})
+	}
+	l := &counting{Lookup: z, ends: map[time.Time]bool{}}
+	_, err := New(Options{Names: []string{"_a._tcp.web"}, Lookup: l}).Members(t.Context())
+	if err == nil || len(l.ends) < 2 || l.asked > atOnce+1 {
+		t.Errorf("%d questions, which end at %d times; %v", l.asked, len(l.ends), err)
+	}
+}
+
+// counting notes until when each answer is awaited.
+type counting struct {
+	Lookup
+	mu    sync.Mutex
+	asked int
+	ends  map[time.Time]bool
+}
+
+func (c *counting) note(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if end, limited := ctx.Deadline(); limited {
+		c.ends[end] = true
+	}
+}
+
+func (c *counting) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	c.note(ctx)
+	return c.Lookup.LookupNetIP(ctx, network, host)
+}
+
+func (c *counting) LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error) {
+	c.note(ctx)
+	return c.Lookup.LookupSRV(ctx, service, proto, name)
 }
