@@ -42,7 +42,11 @@ func choose(pods []*corev1.Pod, names []string, replicas int) (c choice, err err
 	switch owner := ownerOf(c.chosen[0]); owner.Kind {
 	case "ReplicaSet", "ReplicationController", "CloneSet":
 		for _, pod := range others {
-			if cost(pod) == lowestCost {
+			switch {
+			case cost(pod) != lowestCost:
+			case surplus > 0:
+				return c, fmt.Errorf("%s is stopped when %s is gone, which Kubernetes is stopping", c.chosen[0].Name, pod.Name)
+			default:
 				c.unmark = append(c.unmark, pod)
 			}
 		}
@@ -53,6 +57,26 @@ func choose(pods []*corev1.Pod, names []string, replicas int) (c choice, err err
 		return c, fmt.Errorf("%s is managed by %s, and only pods of ReplicaSets and the highest of StatefulSets can be stopped by choice",
 			c.chosen[0].Name, cmp.Or(strings.TrimSpace(owner.Kind+" "+owner.Name), "nothing"))
 	}
+}
+
+// turn returns which of the chosen pods are stopped now, in the order in which the platform can stop them: up to the first one that is ready.
+func (c *choice) turn() (now, later []string) {
+	order := slices.Clone(c.chosen)
+	slices.SortStableFunc(order, func(a, b *corev1.Pod) int {
+		if ownerOf(a).Kind == "StatefulSet" {
+			return cmp.Compare(ordinal(b), ordinal(a))
+		}
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(cost(a), cost(b))) // one with the lowest cost may be going already
+	})
+	ready := false
+	for _, pod := range order {
+		if ready {
+			later = append(later, pod.Name)
+			continue
+		}
+		now, ready = append(now, pod.Name), isReady(pod)
+	}
+	return now, later
 }
 
 // byCost returns why a ReplicaSet could stop other pods although the chosen ones have the lowest cost.

@@ -30,6 +30,7 @@ import (
 const (
 	patience = time.Second      // how long the first answer may take
 	creation = 10 * time.Second // how long the first list of pods waits for those that the platform still creates
+	counting = time.Second      // how long the platform may take to count what a disruption budget allows
 )
 
 // Options say what is scaled and how it is reached.
@@ -53,7 +54,8 @@ type Driver struct {
 	api    clients
 	target *mirror // the one object, or none
 	hpas   *mirror
-	nodes  *mirror // nil: not watched
+	nodes  *mirror       // nil: not watched
+	settle time.Duration // how long budgets are left to be counted after a pod was stopped
 
 	mu     sync.Mutex
 	pods   *mirror   // nil: the pods' labels are not known yet
@@ -101,7 +103,7 @@ func connected(opts Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scaler: a client of Kubernetes: %w", err)
 	}
-	return &Driver{opts: opts, api: api}, nil
+	return &Driver{opts: opts, api: api, settle: counting}, nil
 }
 
 // Close ends the watches. The pods run on.

@@ -210,6 +210,21 @@ func TestBudget(t *testing.T) {
 	three := ready(t, d, 3)
 	stop(t, d, ids[:1])
 	checkOnly(t, three, ids[:1], ready(t, d, 2))
+	// Of several that are stopped together, as many as the budget allows.
+	if _, err := d.Start(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	three = ready(t, d, 3)
+	until(t, "one may be stopped", func() bool {
+		o, err := r.plane.Client.Resource(budgets).Namespace(r.namespace).Get(t.Context(), "web", metav1.GetOptions{})
+		allowed, _, _ := unstructured.NestedInt64(o.Object, "status", "disruptionsAllowed")
+		return err == nil && allowed == 1
+	})
+	says(t, "Stop", d.Stop(t.Context(), three[:2]), "disruption budget web needs 2 healthy pods and has 2")
+	ready(t, d, 2)
+	if n := r.replicas(); n != 2 {
+		t.Errorf("replicas = %d", n)
+	}
 }
 
 // TestStatefulSet checks that only the highest ordinals are stopped.

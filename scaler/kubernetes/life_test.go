@@ -64,7 +64,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, deployments, 4)
 			for at := 1; r.killedIn(at, after); at++ {
-				if at > 20 { // two budgets are asked, two costs are written, and the number is
+				if at > 20 { // for each of two pods, the budget is asked, the cost is written, and the number is
 					t.Fatal("stopping takes more than 20 writes")
 				}
 			}

@@ -79,6 +79,7 @@ func TestChoice(t *testing.T) {
 		{"one that is being deleted", []*corev1.Pod{web("a", deleting), web("b")}, []string{"a"}, 1, 0, ""},
 		{"one that has ended", []*corev1.Pod{web("a", failed), web("b")}, []string{"a"}, 1, 0, ""},
 		{"the number was reduced already", []*corev1.Pod{web("a"), web("b")}, []string{"a"}, 1, 0, ""},
+		{"another one is going", []*corev1.Pod{web("a"), web("b", marked)}, []string{"a"}, 1, 0, "a is stopped when b is gone"},
 		{"others are still to come", []*corev1.Pod{web("a"), web("b")}, []string{"a"}, 3, 1, ""},
 		{"another one is not ready", []*corev1.Pod{web("a"), web("b", unready)}, []string{"a"}, 2, 1, "b is not ready"},
 		{"the one that is not ready", []*corev1.Pod{web("a"), web("b", pending)}, []string{"b"}, 2, 1, ""},
@@ -90,6 +91,29 @@ func TestChoice(t *testing.T) {
 		got, err := choose(c.pods, c.stop, c.replicas)
 		if got.fewer != c.fewer || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %d fewer, %v; want %d, %q", c.name, got.fewer, err, c.fewer, c.err)
+		}
+	}
+}
+
+// TestTurn: pods that are ready go one by one, those that are going already first; the others go with the first one.
+func TestTurn(t *testing.T) {
+	web := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+		return pod("ReplicaSet", "web", name, change...)
+	}
+	set := func(name string) *corev1.Pod { return pod("StatefulSet", "web", name) }
+	for _, c := range []struct {
+		chosen []*corev1.Pod
+		want   string
+	}{
+		{[]*corev1.Pod{web("a")}, "[a] []"},
+		{[]*corev1.Pod{web("a"), web("b"), web("c", marked)}, "[c] [a b]"},
+		{[]*corev1.Pod{web("a"), web("b", unready), web("c", pending)}, "[c b a] []"},
+		{[]*corev1.Pod{web("b", unready), web("c", pending)}, "[c b] []"},
+		{[]*corev1.Pod{set("w-9"), set("w-10"), set("w-8")}, "[w-10] [w-9 w-8]"},
+	} {
+		now, later := (&choice{chosen: c.chosen}).turn()
+		if got := fmt.Sprint(now, " ", later); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
 }

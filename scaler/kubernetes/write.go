@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,33 +78,74 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 }
 
 // Stop stops pods by the lowest deletion cost on them and fewer replicas, if their disruption budgets allow that, and the platform would
-// stop these and no others. A pod that has ended is removed.
+// stop these and no others. It stops those that are ready one after the other: a budget only tells whether one more may be stopped. A pod
+// that has ended is removed.
 func (d *Driver) Stop(ctx context.Context, ids []string) error {
-	if len(ids) == 0 {
-		return nil
+	for len(ids) > 0 {
+		now, later, err := d.stopSome(ctx, ids)
+		if err != nil || len(later) == 0 {
+			return err
+		}
+		if err := d.awaitStopped(ctx, now); err != nil {
+			return err
+		}
+		ids = later
 	}
+	return nil
+}
+
+// stopSome stops those whose turn it is, and returns their names, and those of the others.
+func (d *Driver) stopSome(ctx context.Context, ids []string) (now, later []string, err error) {
 	scale, err := d.scale(ctx)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	pods, err := d.list(ctx, scale.Status.Selector)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	c, err := choose(pods, ids, int(scale.Spec.Replicas))
 	for _, pod := range c.ended {
 		err = errors.Join(err, d.evict(ctx, pod, false))
 	}
 	if err != nil || len(c.chosen) == 0 {
-		return err
+		return nil, nil, err
 	}
 	if err := d.barred(); err != nil {
-		return err
+		return nil, nil, err
+	}
+	if now, later = c.turn(); len(later) > 0 {
+		if c, err = choose(pods, now, int(scale.Spec.Replicas)); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := d.mark(ctx, c); err != nil || c.fewer == 0 {
-		return err
+		return now, later, err
 	}
-	return d.resize(ctx, scale, int(scale.Spec.Replicas)-c.fewer)
+	return now, later, d.resize(ctx, scale, int(scale.Spec.Replicas)-c.fewer)
+}
+
+// awaitStopped waits until the watch shows that the platform stops these pods, and then until it has counted what their budgets still
+// allow. Otherwise the next question would be answered as the last one was.
+func (d *Driver) awaitStopped(ctx context.Context, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestWait+d.settle)
+	defer cancel()
+	for {
+		pods, err := d.watched(ctx)
+		runs := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return active(pod) && slices.Contains(names, pod.Name) })
+		pause := 10 * time.Millisecond
+		if err == nil && runs < 0 {
+			pause = d.settle
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the others wait until %s is stopped: fewer replicas of %s were asked for, and it still runs", names[0], d.words())
+		case <-time.After(pause):
+		}
+		if err == nil && runs < 0 {
+			return nil
+		}
+	}
 }
 
 // list reads the pods from the API server itself: what is stopped must not depend on a copy that may be late.
