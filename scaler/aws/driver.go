@@ -107,13 +107,7 @@ func (d *Driver) run(ctx context.Context) {
 	defer close(d.done)
 	wait := d.opts.Every
 	for ctx.Err() == nil {
-		err := d.look(ctx)
-		switch {
-		case isThrottled(err):
-			wait = min(2*wait, mostWait)
-		case err == nil:
-			wait = d.opts.Every
-		}
+		wait = pace(wait, d.opts.Every, d.look(ctx))
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -122,6 +116,15 @@ func (d *Driver) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// pace returns how long to wait after a look with this error, given how long it was before it. Errors that last, such as instances that
+// cannot be started, are no reason to look seldom.
+func pace(last, every time.Duration, err error) time.Duration {
+	if isThrottled(err) {
+		return max(every, min(2*last, mostWait))
+	}
+	return every
 }
 
 // hurry asks for a look at once.

@@ -2,10 +2,13 @@ package aws
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/autoscaling/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/quellhq/quell"
 )
@@ -97,5 +100,32 @@ func TestAddress(t *testing.T) {
 		if got := m.address(use, 80); got != want {
 			t.Errorf("%s: %q, want %q", use, got, want)
 		}
+	}
+}
+
+// Only requests that AWS refuses because there are too many make looks rarer, whatever else does not work; and only while it refuses some.
+func TestPace(t *testing.T) {
+	throttled := fmt.Errorf("reading: %w", plain(fmt.Errorf("the SDK: %w", &smithy.GenericAPIError{Code: "Throttling"})))
+	denied := plain(&smithy.GenericAPIError{Code: "AccessDenied", Message: "no"})
+	other := errors.New("the group cannot start instances")
+	wait := 10 * time.Second
+	for i, c := range []struct {
+		err  error
+		want time.Duration
+	}{
+		{nil, 10 * time.Second},
+		{throttled, 20 * time.Second},
+		{errors.Join(denied, throttled), 40 * time.Second},
+		{fmt.Errorf("looking: %w", errors.Join(denied, errors.Join(other, throttled))), time.Minute},
+		{errors.Join(denied, other), 10 * time.Second},
+		{throttled, 20 * time.Second},
+		{other, 10 * time.Second},
+	} {
+		if wait = pace(wait, 10*time.Second, c.err); wait != c.want {
+			t.Errorf("look %d: %v is waited after %v, want %v", i, wait, c.err, c.want)
+		}
+	}
+	if wait := pace(2*time.Minute, 2*time.Minute, throttled); wait != 2*time.Minute {
+		t.Errorf("looks that are rare anyway become more frequent: %v", wait)
 	}
 }

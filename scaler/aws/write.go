@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,12 +191,14 @@ func mayHaveWorked(err error) bool {
 	return !errors.As(err, &op) || op.Op != "dial"
 }
 
-// isThrottled returns whether AWS refused because of the number of requests.
+// isThrottled returns whether AWS refused because of the number of requests. The error may be one of many.
 func isThrottled(err error) bool {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return false
+	switch e := err.(type) {
+	case smithy.APIError:
+		_, throttled := retry.DefaultThrottleErrorCodes[e.ErrorCode()]
+		return throttled
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), isThrottled)
 	}
-	_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
-	return throttled
+	return err != nil && isThrottled(errors.Unwrap(err))
 }
