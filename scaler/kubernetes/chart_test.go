@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -146,6 +147,61 @@ func TestNoMonitorWithoutItsLogIn(t *testing.T) {
 	text, problem := rendered(t, append(args, "--set", "config.web_config=/etc/quell/secrets/web.yml")...)
 	if problem != "" || strings.Contains(text, "kind: PodMonitor") {
 		t.Errorf("with log-ins: %s\n%s", problem, text)
+	}
+}
+
+// TestNamesThatLookLikeSomethingElse: a release or a namespace may have a name in which YAML would see a number or a truth value.
+func TestNamesThatLookLikeSomethingElse(t *testing.T) {
+	t.Parallel()
+	text, problem := helm(t, "template", "true", chart, "--namespace", "404", "--set", "config.scaler.target=deployment/1e3",
+		"--set", "podMonitor=true,agent.nodes=true,service.type=NodePort,secret=7,persistence.storageClass=8")
+	if problem != "" {
+		t.Fatal(problem)
+	}
+	for _, part := range strings.Split(text, "\n---\n") {
+		var o struct {
+			Metadata struct {
+				Name, Namespace string
+				Labels          map[string]string
+			}
+		}
+		if err := yaml.Unmarshal([]byte(part), &o); err != nil {
+			t.Errorf("%v in\n%s", err, part)
+		}
+	}
+	for _, wanted := range []string{`resourceNames: ["1e3"]`, `secretName: "7"`, `storageClassName: "8"`, `claimName: "true"`,
+		`serviceAccountName: "true"`, `kind: Role, name: "true"`, `app.kubernetes.io/instance: "true"}`} {
+		if !strings.Contains(text, wanted) {
+			t.Errorf("%s is missing in\n%s", wanted, text)
+		}
+	}
+}
+
+// nameValue is a value of a template that is a name, and only that.
+var nameValue = regexp.MustCompile(
+	`(?m)((?:[nN]ame|namespace|app\.kubernetes\.io/instance): |resourceNames: \[)(\{\{ [^{}]* \}\})(?:[,\]}]|$)`)
+
+// TestNamesAreWrittenAsText: names that come from outside go through toYaml, which quotes those in which YAML would see something else.
+func TestNamesAreWrittenAsText(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(chart, "templates", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range nameValue.FindAllSubmatch(text, -1) {
+			if found++; !strings.Contains(string(m[2]), "| toYaml }}") {
+				t.Errorf("%s: %s%s is not quoted where it must be: let it end with `| toYaml`", file, m[1], m[2])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("%d names found", found)
 	}
 }
 

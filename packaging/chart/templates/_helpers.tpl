@@ -81,7 +81,7 @@
 
 {{- define "quell.selector" -}}
 app.kubernetes.io/name: quell
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | toYaml }}
 {{- end -}}
 
 {{/* What is scaled, from scaler.target, as group, resource and name. */}}
