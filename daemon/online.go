@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/probe"
@@ -30,11 +33,17 @@ type Answer struct {
 const askWait = 3 * time.Second
 
 // Online checks every part of a running service that its configuration names: bus, controller, balancers, the scaler's platform, the
-// instances' health and their probe servers. It changes nothing.
-func Online(ctx context.Context, file *config.File) []Answer {
-	answers, running := askBus(ctx, file)
-	more, instances := askBalancers(ctx, file)
-	answers = append(append(answers, more...), askLog(ctx, file, running)...)
+// instances' health and their probe servers. It changes nothing. Where only agents run, it does not ask what they need not reach.
+func Online(ctx context.Context, file *config.File) (answers []Answer) {
+	var instances []quell.Member
+	if agentsOnly(file) {
+		answers = []Answer{said("bus "+busOf(file)+": connect", "reachable; agents join it from here with a proof", reach(ctx, busOf(file)))}
+	} else {
+		var running *controller.Status
+		answers, running = askBus(ctx, file)
+		more, backends := askBalancers(ctx, file)
+		answers, instances = append(append(answers, more...), askLog(ctx, file, running)...), backends
+	}
 	if platform, ok := file.Scaler.Settings.(interface {
 		Ask(context.Context) []scaler.Answer
 	}); ok {
@@ -51,6 +60,30 @@ func Online(ctx context.Context, file *config.File) []Answer {
 		instances = listed
 	}
 	return append(answers, askInstances(ctx, file, instances)...)
+}
+
+// agentsOnly returns whether this machine is one of agents: they join with a proof, and people have no credential here.
+func agentsOnly(file *config.File) bool {
+	id, err := busOptions(file, auth.Operator, string(auth.Operator)).Identify()
+	return file.Bus.Proof != "" && (err != nil || len(id.Credential) == 0 && id.Token == "" && file.Bus.TLS.Cert == "")
+}
+
+// reach returns why no server of a bus can be reached.
+func reach(ctx context.Context, servers string) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	for one := range strings.SplitSeq(servers, ",") {
+		var at *url.URL
+		if at, err = url.Parse(strings.TrimSpace(one)); err != nil {
+			continue
+		}
+		var conn net.Conn
+		conn, err = new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(at.Hostname(), cmp.Or(at.Port(), "4222")))
+		if err == nil {
+			return conn.Close()
+		}
+	}
+	return err
 }
 
 // askList returns the instances of a list that others keep.
