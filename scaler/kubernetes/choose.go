@@ -59,7 +59,7 @@ func choose(pods []*corev1.Pod, names []string, replicas int) (c choice, err err
 	}
 }
 
-// turn returns which of the chosen pods are stopped now, in the order in which the platform can stop them: up to the first one that is ready.
+// turn returns which of the chosen pods are stopped now, in the order in which the platform can stop them: up to the first that is ready.
 func (c *choice) turn() (now, later []string) {
 	order := slices.Clone(c.chosen)
 	slices.SortStableFunc(order, func(a, b *corev1.Pod) int {
