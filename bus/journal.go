@@ -79,10 +79,18 @@ type Journal struct {
 	snapshots *recordLog
 	flushAt   int
 
-	mu       sync.Mutex // guards what follows
-	buffer   []byte     // snapshots as JSON lines
-	buffered int
-	newest   time.Time
+	flush sync.Mutex // held by Flush, so that snapshots are written in order
+
+	mu       sync.Mutex // guards what follows; never held while the store is asked, because the control loop waits for it
+	waiting  unwritten
+	flushing bool // Flush is writing earlier ones
+}
+
+// unwritten are snapshots in memory.
+type unwritten struct {
+	lines  []byte // as JSON
+	number int
+	newest time.Time
 }
 
 // Journal returns the journal of a service. The first Append or AppendSnapshot creates it.
@@ -209,50 +217,57 @@ func (j *Journal) add(s quell.Snapshot) (full bool, err error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.buffer = append(append(j.buffer, line...), '\n')
-	j.buffered++
-	if s.At.After(j.newest) {
-		j.newest = s.At
+	j.waiting.add(unwritten{append(line, '\n'), 1, s.At})
+	if j.flushing && len(j.waiting.lines) < flushBytes {
+		return false, nil // those that are being written come first
 	}
-	return j.buffered >= j.flushAt || len(j.buffer) >= flushBytes, nil
+	return j.waiting.number >= j.flushAt || len(j.waiting.lines) >= flushBytes, nil
 }
 
-// Flush writes the snapshots in memory and returns when they are on disk.
+func (u *unwritten) add(later unwritten) {
+	u.lines, u.number = append(u.lines, later.lines...), u.number+later.number
+	if later.newest.After(u.newest) {
+		u.newest = later.newest
+	}
+}
+
+// Flush writes the snapshots in memory and returns when they are on disk. If writing fails, it keeps them for another attempt, unless they
+// have become too many.
 func (j *Journal) Flush(ctx context.Context) error {
+	j.flush.Lock()
+	defer j.flush.Unlock()
+	u := j.take(true)
+	var err error
+	if u.number > 0 {
+		err = j.explain(keepingSnapshots, j.snapshots.append(ctx, u.lines, u.newest))
+	}
+	return j.flushed(u, err)
+}
+
+// flushed puts snapshots that could not be written back before those that were added meanwhile.
+func (j *Journal) flushed(u unwritten, err error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.flush(ctx)
-}
-
-// flush keeps the snapshots for another attempt if writing fails, unless they have become too many.
-func (j *Journal) flush(ctx context.Context) error {
-	if j.buffered == 0 {
-		return nil
-	}
-	err := j.explain(keepingSnapshots, j.snapshots.append(ctx, j.buffer, j.newest))
+	j.flushing = false
 	if err == nil {
-		j.drop()
 		return nil
 	}
-	if len(j.buffer) > mostBuffered {
-		err = fmt.Errorf("%w; gave up %d snapshots", err, j.buffered)
-		j.drop()
+	u.add(j.waiting)
+	j.waiting = u
+	if len(u.lines) > mostBuffered {
+		err = fmt.Errorf("%w; gave up %d snapshots", err, u.number)
+		j.waiting = unwritten{}
 	}
 	return err
 }
 
-// take returns the snapshots in memory and empties the buffer.
-func (j *Journal) take() (record []byte, newest time.Time) {
+// take returns the snapshots in memory and forgets them. It does not keep their buffer, which may have grown large.
+func (j *Journal) take(flushing bool) (u unwritten) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	record, newest = j.buffer, j.newest
-	j.drop()
-	return record, newest
-}
-
-// drop frees a buffer that grew large.
-func (j *Journal) drop() {
-	j.buffer, j.buffered, j.newest = nil, 0, time.Time{}
+	j.flushing = j.flushing || flushing
+	u, j.waiting = j.waiting, u
+	return u
 }
 
 // ReadSnapshots calls fn with the snapshots that are not older than since, oldest first, including those in this journal's memory. It

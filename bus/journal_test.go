@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	cryptorand "crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -374,6 +376,52 @@ func TestReadingSnapshotsIncludesThoseInMemory(t *testing.T) {
 	}
 	if got := snapshots(t, j, epoch); len(got) != 1 {
 		t.Errorf("%d snapshots, want 1", len(got))
+	}
+}
+
+// hanging is the context of a request that the store does not answer until release is closed.
+type hanging struct {
+	context.Context
+	once             sync.Once
+	entered, release chan struct{}
+}
+
+// Value is called when the request begins.
+func (h *hanging) Value(key any) any {
+	if key == (patientKey{}) {
+		h.once.Do(func() { close(h.entered); <-h.release })
+	}
+	return h.Context.Value(key)
+}
+
+// TestAReaderDelaysNoDecision reads snapshots, for which those in memory are written first, while the store does not answer. The control
+// loop adds snapshots meanwhile. When the write has failed, all are kept, in order.
+func TestAReaderDelaysNoDecision(t *testing.T) {
+	c := embedded(t)
+	j := journal(t, c, JournalOptions{FlushSnapshots: 2})
+	w := c.Writer(j, state(t, c), func() bool { return true })
+	defer func() { _ = w.Close(t.Context()) }()
+	if err := w.AppendSnapshot(t.Context(), snapshot(0)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &hanging{Context: ctx, entered: make(chan struct{}), release: make(chan struct{})}
+	replies, added := make(chan Reply, 1), make(chan error, 1)
+	go func() {
+		replies <- historyReply(h, j, []byte(`{"since":"0001-01-01T00:00:00Z","after":0,"snapshots":true}`))
+	}()
+	receive(t, h.entered)
+	for i := range 3 { // more than are written together: they wait for those that were taken before
+		go func() { added <- w.AppendSnapshot(t.Context(), snapshot(1+i)) }()
+		if err := receive(t, added); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	close(h.release)
+	wantWords(t, errorOf(receive(t, replies)), "canceled")
+	if got := snapshots(t, j, epoch); strings.Join(got, "") != "0123" {
+		t.Errorf("snapshots %q, want all in order", got)
 	}
 }
 

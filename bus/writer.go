@@ -85,8 +85,11 @@ func (w *Writer) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	if err != nil || !full {
 		return err
 	}
-	record, newest := w.journal.take()
-	return w.journal.explain(keepingSnapshots, w.store(ctx, w.journal.snapshots, record, newest))
+	u := w.journal.take(false)
+	if u.number == 0 {
+		return nil // Flush was faster
+	}
+	return w.journal.explain(keepingSnapshots, w.store(ctx, w.journal.snapshots, u.lines, u.newest))
 }
 
 func (w *Writer) store(ctx context.Context, l *recordLog, record []byte, until time.Time) error {
