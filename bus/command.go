@@ -114,8 +114,9 @@ const (
 
 // Reply is a controller's answer. If Error is not empty, the command was not carried out.
 type Reply struct {
-	Error string          `json:"error,omitempty"`
-	Body  json.RawMessage `json:"body,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Standby bool            `json:"standby,omitempty"` // refused only because this controller does not lead: another one may carry it out
+	Body    json.RawMessage `json:"body,omitempty"`
 }
 
 // Check returns an error if the command lacks something, or if something in it is out of range.
@@ -328,6 +329,8 @@ func (c *Conn) explainSilence(service string, err error) error {
 	return fmt.Errorf("ask the controller of service %q on %s: %w", service, c.where, err)
 }
 
+// exchange sends a question and returns the answer. Several controllers may answer. If one refuses because it does not lead, exchange waits
+// for the leader, which may be busy, as long as for any answer.
 func (c *Conn) exchange(ctx context.Context, subject string, data []byte) (Reply, error) {
 	inbox := c.nc.NewRespInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
@@ -338,9 +341,14 @@ func (c *Conn) exchange(ctx context.Context, subject string, data []byte) (Reply
 	if err := c.nc.PublishRequest(subject, inbox, data); err != nil {
 		return Reply{}, err
 	}
-	var whole pack.Assembler
+	answers := map[string]*pack.Assembler{} // by the answer's id: their parts may arrive in turns
+	var refused Reply
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
+		if refused.Standby && errors.Is(err, context.DeadlineExceeded) {
+			refused.Error += ". No other controller has answered: if one leads, it is busy and may still do it"
+			return refused, nil
+		}
 		if err != nil {
 			return Reply{}, err
 		}
@@ -348,9 +356,18 @@ func (c *Conn) exchange(ctx context.Context, subject string, data []byte) (Reply
 		if err != nil {
 			return Reply{}, err
 		}
-		if packed, complete := whole.Add(p, m.Data); complete {
-			return c.decodeReply(packed)
+		if answers[p.ID] == nil {
+			answers[p.ID] = &pack.Assembler{}
 		}
+		packed, complete := answers[p.ID].Add(p, m.Data)
+		if !complete {
+			continue
+		}
+		r, err := c.decodeReply(packed)
+		if err != nil || !r.Standby {
+			return r, err
+		}
+		refused = r
 	}
 }
 

@@ -3,13 +3,18 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/bus/pack"
 	"github.com/quellhq/quell/internal/need"
 )
 
@@ -47,6 +52,91 @@ func TestNobodyAnswers(t *testing.T) {
 	away := "nats://" + need.FreeAddress(t)
 	_, err = connect(t, Options{URL: away}).Ask(t.Context(), "video", Command{Name: Status})
 	wantWords(t, err, "no controller answers", "is `quell controller` running?", "not connected", away)
+}
+
+// standby serves a controller that does not lead. It closes answered when its first answer has passed through the server.
+func standby(t *testing.T, c *Conn) (answered chan struct{}) {
+	t.Helper()
+	answered = make(chan struct{})
+	var once sync.Once
+	_, err := c.nc.Subscribe(auth.Inboxes+".>", func(*nats.Msg) { once.Do(func() { close(answered) }) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := c.Serve("video", func(context.Context, Command) Reply { return Reply{Standby: true, Error: "another one leads"} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	return answered
+}
+
+// TestTheLeaderIsWaitedFor asks two controllers, of which the one that does not lead answers first.
+func TestTheLeaderIsWaitedFor(t *testing.T) {
+	c := embedded(t)
+	answered := standby(t, c)
+	stop, err := c.Serve("video", func(context.Context, Command) Reply {
+		<-answered
+		return Reply{Body: json.RawMessage(`{"done":"paused"}`)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	reply, err := c.Ask(t.Context(), "video", Command{Name: Pause})
+	if err != nil || reply.Error != "" || string(reply.Body) != `{"done":"paused"}` {
+		t.Errorf("answer %+v, %v", reply, err)
+	}
+}
+
+func TestNobodyLeads(t *testing.T) {
+	c := embedded(t)
+	standby(t, c)
+	for wait := 50 * time.Millisecond; ; wait *= 2 { // until it suffices for the first answer
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		reply, err := c.Ask(ctx, "video", Command{Name: Pause})
+		cancel()
+		if err != nil && wait < patience {
+			continue
+		}
+		if err != nil || !reply.Standby {
+			t.Errorf("answer %+v, %v", reply, err)
+		}
+		wantWords(t, errorOf(reply), "another one leads", "No other controller has answered")
+		return
+	}
+}
+
+// TestAnswersThatArriveInTurns gets the parts of two controllers' answers in turns.
+func TestAnswersThatArriveInTurns(t *testing.T) {
+	c := embedded(t)
+	body, err := json.Marshal(noise(1, 2*pack.ChunkBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(Reply{Body: body})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.nc.Subscribe("quell.video.command.>", func(m *nats.Msg) {
+		one, err1 := c.messages(m.Reply, text)
+		other, err2 := c.messages(m.Reply, text)
+		if err := errors.Join(err1, err2); err != nil || len(one) < 2 {
+			t.Errorf("%d messages, %v", len(one), err)
+		}
+		for i := range one {
+			if err := errors.Join(c.nc.PublishMsg(one[i]), c.nc.PublishMsg(other[i])); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := c.Ask(t.Context(), "video", Command{Name: Status})
+	if err != nil || string(reply.Body) != string(body) {
+		t.Errorf("answer of %d bytes, %v; want %d bytes", len(reply.Body), err, len(body))
+	}
 }
 
 func TestALateAnswerIsNotWaitedForEver(t *testing.T) {

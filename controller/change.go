@@ -30,7 +30,7 @@ func (c *orders) change(ctx context.Context, text string, alter func() error) bu
 // changeNow is change for a caller that holds c.work.
 func (c *orders) changeNow(ctx context.Context, text string, alter func() error) bus.Reply {
 	if !c.leading {
-		return bus.Reply{Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+		return notLeading
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()

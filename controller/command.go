@@ -14,7 +14,7 @@ import (
 
 // Command carries out a person's command: status, pause, resume, release, override, clear, authority, forget, drain, undrain or replace.
 // Changes are recorded in the journal and survive a restart. A controller that is not the leader waits before it answers, so that the
-// leader answers first.
+// leader answers first; if the leader is busy, who asks knows by Reply.Standby that its answer is still to come.
 func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	if !c.shown.read().status.Leading {
 		select {
@@ -63,6 +63,10 @@ func (m *memory) resume() {
 
 // standbyPause is how much later than the leader another controller answers.
 const standbyPause = 500 * time.Millisecond
+
+// notLeading is the answer of a controller that is not the leader to what only the leader may do.
+var notLeading = bus.Reply{Standby: true,
+	Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
 
 func overrideText(cmd bus.Command) string {
 	if cmd.Weight == nil {

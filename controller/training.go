@@ -76,7 +76,7 @@ func (c *orders) ifLeading(check func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
 	if !c.leading {
-		return bus.Reply{Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+		return notLeading
 	}
 	if err := check(); err != nil {
 		return bus.Reply{Error: err.Error()}
