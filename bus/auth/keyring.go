@@ -358,6 +358,9 @@ func (k Keyring) Revoke(g Grant) error {
 		return err
 	}
 	defer func() { _ = release() }()
+	if err := k.notGone(g); err != nil {
+		return err
+	}
 	revoked, err := k.revoked()
 	if err != nil {
 		return err

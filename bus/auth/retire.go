@@ -46,7 +46,10 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 		list[i].Revoked = made.Generation < revoked[grantKey(made.grant())]
 		list[i].Gone = made.Gone || list[i].Revoked && !made.Revoked
 	}
-	kept := forgetRetired(list, revoked)
+	// The list is written first. Without it a revocation would look like a person's, for ever; what is not revoked yet is retired again.
+	if err := k.rewrite(forgetRetired(list, revoked)); err != nil {
+		return nil, err
+	}
 	if err := k.writeRevoked(revoked); err != nil {
 		return nil, err
 	}
@@ -55,7 +58,26 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 			return nil, err
 		}
 	}
-	return ids, k.rewrite(kept)
+	return ids, nil
+}
+
+// notGone takes back that an instance had left, if its credential is still valid: a retirement was cut short, and the instance came back. A
+// person's revocation is to count.
+func (k Keyring) notGone(g Grant) error {
+	list, err := k.List()
+	if err != nil {
+		return err
+	}
+	changed := false
+	for i, made := range list {
+		if made.grant() == g && made.Gone && !made.Revoked {
+			list[i].Gone, changed = false, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return k.rewrite(list)
 }
 
 // retirable returns the removed instances whose valid credentials were all made without a person. If a person made a credential for an
