@@ -153,7 +153,11 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 		return nil, err
 	}
 	r.stop.add(func() error { conn.Close(); return nil })
-	r.lease = &leader{conn: conn, service: file.Service.Name, holder: holder(file), now: time.Now, least: leastLease(file)}
+	holder, err := holderOf(file)
+	if err != nil {
+		return nil, err
+	}
+	r.lease = &leader{conn: conn, service: file.Service.Name, holder: holder, now: time.Now, least: leastLease(file)}
 	driver, err := newBalancer(file, agents{conn, file.Service.Name}.tell, log, &r.stop)
 	if err != nil {
 		return nil, err
@@ -303,7 +307,7 @@ func (p *platform) newController(
 		Service: file.Service, Policies: p.policies, Models: models, Learn: file.Learns(),
 		Balancer: driver, Scaler: r.group, Journal: r.page.Follow(written), Memory: memory,
 		Fixed: !file.Scaler.Changes(), Listed: listed,
-		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: holder(file), Logger: log,
+		Drain: file.Balancer.Drain, Lead: lease.lead, Bus: conn.Err, Name: nameOf(file), Logger: log,
 		Measured: r.meter.err,
 		Agents:   agents{conn, name}, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file, ownMembers(file)), OwnBalancer: ownBackends(file, false),
@@ -425,9 +429,8 @@ func ownMembers(file *config.File) bool {
 	return ok && s.OwnMembers()
 }
 
-// holder names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its
-// own lease again at once.
-func holder(file *config.File) string {
+// nameOf names this controller for people.
+func nameOf(file *config.File) string {
 	host, _ := os.Hostname()
 	data, err := filepath.Abs(file.Data)
 	if err != nil {

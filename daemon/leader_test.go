@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/bus/auth"
+	"github.com/quellhq/quell/config"
 )
 
 // clock moves only when the test moves it.
@@ -75,6 +78,39 @@ func TestOneLeads(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.want(t, true, "")
+}
+
+// TestMachinesWithOneName lets controllers compete that have the same host name and the same path to their data, each on a machine of its
+// own.
+func TestMachinesWithOneName(t *testing.T) {
+	file := &config.File{}
+	file.Data = filepath.Join(t.TempDir(), "data")
+	on := func(machine string) string {
+		t.Helper()
+		if err := os.Symlink(machine, file.Data); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = os.Remove(file.Data) }()
+		holder, err := holderOf(file)
+		if err != nil || !strings.HasPrefix(holder, nameOf(file)+" (") {
+			t.Fatalf("the holder is %q, %v", holder, err)
+		}
+		return holder
+	}
+	one, other := t.TempDir(), t.TempDir()
+	a, b, _ := leaders(t)
+	a.holder, b.holder = on(one), on(other)
+	a.want(t, true, "")
+	b.want(t, false, "is held by the controller "+a.holder)
+	if again := on(one); again != a.holder {
+		t.Errorf("after a restart it is %s, was %s", again, a.holder)
+	}
+	if err := os.WriteFile(filepath.Join(one, "holder.id"), []byte("\x00\x01"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again := on(one); again == a.holder || again != on(one) {
+		t.Errorf("with a damaged id it is %q", again)
+	}
 }
 
 func TestASilentLeaderIsFollowed(t *testing.T) {

@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
 )
@@ -27,3 +31,26 @@ func lockData(folder string) (release func() error, err error) {
 	atomicfile.LikeFolder(path) // root may have made it, for `quell release`
 	return release, nil
 }
+
+// holderOf names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its own
+// lease again at once. It has an id of the data folder in it, because machines may have the same name and the same paths.
+func holderOf(file *config.File) (string, error) {
+	path := filepath.Join(file.Data, "holder.id")
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading this controller's id: %w", err)
+	}
+	id := strings.TrimSuffix(string(data), "\n")
+	if len(id) != holderID || strings.Trim(id, base32Digits) != "" { // none yet, or a damaged one: a new one costs a wait for the lease
+		id = rand.Text()[:holderID]
+		if err := atomicfile.Write(path, []byte(id+"\n"), 0o600); err != nil {
+			return "", fmt.Errorf("writing this controller's id: %w", err)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", nameOf(file), id), nil
+}
+
+const (
+	holderID     = 10
+	base32Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
+)
