@@ -72,8 +72,7 @@ type Conn struct {
 	noise  outage.Kinds // errors that the server or the library reports while the connection stays up
 
 	mu        sync.Mutex
-	link      Link
-	met       bool                     // it has been connected at least once
+	links     map[string]*link         // by part of the connection
 	own       auth.Grant               // the grant of the credential presented last; zero: no credential
 	moved     time.Time                // when the connection last moved to another server
 	sightings map[string]leaseSighting // by service
@@ -125,7 +124,7 @@ func newConn(opts Options) (*Conn, error) {
 	log := opts.Logger.With("bus", where)
 	return &Conn{opts: opts, own: own, where: where, log: log, packer: p,
 		noise: outage.Kinds{Logger: log, What: "bus error", Level: slog.LevelWarn},
-		link:  Link{Since: opts.Now()}, sightings: map[string]leaseSighting{}}, nil
+		links: map[string]*link{}, sightings: map[string]leaseSighting{}}, nil
 }
 
 // destination checks the URL and returns it without secrets.
@@ -165,11 +164,19 @@ func (c *Conn) Err() error {
 	l := c.Link()
 	switch {
 	case l.Up && c.Connected():
-		return nil
+		return readingsErr(linkOf(c, readingsPart))
 	case l.Problem == "":
 		return fmt.Errorf("%w at %s", ErrNotConnected, c.where)
 	}
 	return fmt.Errorf("%w since %s: %s", ErrNotConnected, l.Since.UTC().Format(time.RFC3339), l.Problem)
+}
+
+// readingsErr returns why no readings arrive although the bus can be used otherwise.
+func readingsErr(l Link) error {
+	if l.Up || l.Problem == "" {
+		return nil
+	}
+	return fmt.Errorf(ofReadings+"no connection since %s: %s", l.Since.UTC().Format(time.RFC3339), l.Problem)
 }
 
 // Connected says whether the bus can be reached now.

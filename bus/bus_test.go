@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus/auth"
 	"github.com/quellhq/quell/internal/need"
@@ -306,5 +308,54 @@ func TestABusThatIsNotThereIsToldOnce(t *testing.T) {
 	})
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "refused") {
 		t.Errorf("logged\n%s", text)
+	}
+}
+
+// linesTo passes on each line of a log.
+type linesTo chan string
+
+func (l linesTo) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestReadingsThatAreLockedOutAreTold connects to a server that takes a single connection, so that the one for readings is refused until
+// the server takes more.
+func TestReadingsThatAreLockedOutAreTold(t *testing.T) {
+	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, MaxConn: 1}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(patience) {
+		t.Fatal("not ready")
+	}
+	log := make(linesTo, 100)
+	c := connect(t, Options{URL: s.ClientURL(), Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if text := receive(t, log); !strings.Contains(text, `"connected to the bus"`) || c.Err() != nil {
+		t.Errorf("logged %s, %v", text, c.Err())
+	}
+	stop, err := c.SubscribeReadings("video", into(t, func(quell.Reading, time.Time) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	if text := receive(t, log); !strings.Contains(text, "WARN") || !strings.Contains(text, "readings of agents: no connection to the bus") {
+		t.Errorf("logged %s", text)
+	}
+	wantWords(t, c.Err(), "readings of agents: no connection since")
+
+	opts = opts.Clone()
+	opts.MaxConn = 2
+	if err := s.ReloadOptions(opts); err != nil {
+		t.Fatal(err)
+	}
+	for text := ""; !strings.Contains(text, "readings of agents: connected to the bus again"); {
+		text = receive(t, log)
+	}
+	if err := c.Err(); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,10 +35,28 @@ type Link struct {
 }
 
 // Link returns the present state of the connection.
-func (c *Conn) Link() Link {
+func (c *Conn) Link() Link { return linkOf(c, mainPart) }
+
+// The parts of a connection: readings have one of their own.
+const (
+	mainPart     = ""
+	readingsPart = " readings"
+)
+
+// link is the connection of one part.
+type link struct {
+	Link
+	met  bool // it has been connected at least once
+	told bool // the present outage was logged
+}
+
+func linkOf(c *Conn, part string) Link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.link
+	if l := c.links[part]; l != nil {
+		return l.Link
+	}
+	return Link{}
 }
 
 // open connects to the bus. It tries once itself, so that a user's mistakes are returned at once, and then leaves
@@ -49,6 +67,9 @@ func (c *Conn) open(part string) (nc *nats.Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	c.links[part] = &link{Link: Link{Since: c.opts.Now()}}
+	c.mu.Unlock()
 	if nc, err = c.try(options); err == nil {
 		c.connected(part)
 		return nc, nil
@@ -89,7 +110,11 @@ func (c *Conn) natsOptions(part string) ([]nats.Option, error) {
 		nats.Name(c.opts.Name + part), nats.Timeout(dialTimeout), nats.PingInterval(cmp.Or(c.opts.Ping, pingInterval)),
 		nats.MaxPingsOutstanding(2),
 		nats.MaxReconnects(-1), nats.IgnoreAuthErrorAbort(), nats.CustomReconnectDelay(backoff), nats.ReconnectBufSize(reconnectSpace),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if part == mainPart { // of others an attempt that fails tells more
+				c.failed(part, err)
+			}
+		}),
 		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { c.failed(part, err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.connected(part) }),
 		nats.ConnectHandler(func(*nats.Conn) { c.connected(part) }),
@@ -174,41 +199,60 @@ func backoff(n int) time.Duration {
 
 func (c *Conn) connected(part string) {
 	c.mu.Lock()
-	wasUp, again := c.link.Up, c.met
-	if part == "" {
-		c.link, c.met = Link{Up: true, Since: c.opts.Now()}, true
+	l := c.links[part]
+	if l == nil {
+		c.mu.Unlock()
+		return
 	}
+	was := *l
+	*l = link{Link: Link{Up: true, Since: c.opts.Now()}, met: true}
 	c.mu.Unlock()
 	switch {
-	case part != "" || wasUp:
-	case again:
+	case was.Up:
+	case part == mainPart && was.met:
 		c.log.Info("connected to the bus again")
-	default:
+	case part == mainPart:
 		c.log.Info("connected to the bus")
+	case was.told:
+		c.log.Info(ofReadings + "connected to the bus again")
 	}
 }
 
+// ofReadings begins the messages about the connection for readings.
+const ofReadings = "readings of agents: "
+
 // failed logs when an outage begins, and again only when the outage's reason changes. "No server can be reached" does not count as a
-// reason, because later attempts give one.
+// reason, because later attempts give one. While there is no connection at all, that of a part is not worth a message.
 func (c *Conn) failed(part string, err error) {
-	if err == nil || part != "" || errors.Is(err, nats.ErrNoServers) {
+	if err == nil || errors.Is(err, nats.ErrNoServers) {
 		return
 	}
 	if refusal(err) {
 		err = c.refused(err)
 	}
 	c.mu.Lock()
-	was := c.link
-	if was.Up {
-		c.link.Since = c.opts.Now()
+	l := c.links[part]
+	if l == nil {
+		c.mu.Unlock()
+		return
 	}
-	c.link.Up, c.link.Problem = false, err.Error()
+	was, about := *l, ""
+	if was.Up {
+		l.Since = c.opts.Now()
+	}
+	l.Up, l.Problem = false, err.Error()
+	if part != mainPart {
+		about = ofReadings
+	}
+	l.told = was.told || part == mainPart || c.links[mainPart].Up
+	told := l.told
 	c.mu.Unlock()
 	switch {
-	case was.Up || was.Problem == "":
-		c.log.Warn("no connection to the bus, trying again and again", "error", err)
+	case !told:
+	case !was.told:
+		c.log.Warn(about+"no connection to the bus, trying again and again", "error", err)
 	case outage.Kind(was.Problem) != outage.Kind(err.Error()): // different servers give the same error with different addresses
-		c.log.Warn("still no connection to the bus", "error", err)
+		c.log.Warn(about+"still no connection to the bus", "error", err)
 	}
 }
 

@@ -88,7 +88,7 @@ func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err er
 	if err != nil {
 		return nil, err
 	}
-	nc, err := c.open(" readings")
+	nc, err := c.open(readingsPart)
 	if err != nil {
 		return nil, err
 	}
@@ -106,11 +106,17 @@ func (c *Conn) SubscribeReadings(service string, in Intake) (stop func(), err er
 		}
 		in.Accept(r, received)
 	})
-	if err != nil {
+	shut := func() {
 		nc.Close()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.links, readingsPart)
+	}
+	if err != nil {
+		shut()
 		return nil, err
 	}
-	return func() { unsubscribe(); nc.Close() }, nil
+	return func() { unsubscribe(); shut() }, nil
 }
 
 func (c *Conn) subscribe(nc *nats.Conn, subject string, handle nats.MsgHandler) (stop func(), err error) {
