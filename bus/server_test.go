@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"github.com/quellhq/quell"
 )
 
@@ -138,5 +140,30 @@ func TestAStoreIsReadWithoutAController(t *testing.T) {
 func TestTheStoreIsWrittenSynchronously(t *testing.T) {
 	if s := startServer(t, ServerOptions{}); !s.nats.JetStreamConfig().SyncAlways {
 		t.Error("the store is not synced at every write")
+	}
+}
+
+// TestAStoreThatCannotBeOpenedAgain reopens the store while a file is in the place of its folder. It is open again soon after the folder is
+// back.
+func TestAStoreThatCannotBeOpenedAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := startServer(t, ServerOptions{StoreDir: dir})
+	st := state(t, connect(t, Options{Server: s}))
+	if err := st.Put(t.Context(), "memory", []byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	store, aside := filepath.Join(dir, server.JetStreamStoreDir), filepath.Join(t.TempDir(), "aside")
+	if err := errors.Join(os.Rename(store, aside), os.WriteFile(store, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(); err == nil || !errors.Is(s.Err(), ErrStoreClosed) {
+		t.Fatalf("a file was opened as a store: %v, %v", err, s.Err())
+	}
+	if err := errors.Join(os.Remove(store), os.Rename(aside, store)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "open again", func() bool { return s.Err() == nil })
+	if got, err := st.Get(t.Context(), "memory"); err != nil || string(got) != "before" {
+		t.Errorf("the store holds %q, %v", got, err)
 	}
 }

@@ -100,6 +100,7 @@ func (s *Server) openStore() error {
 	if err := s.nats.EnableJetStream(&server.JetStreamConfig{
 		StoreDir: s.dir, SyncAlways: true, Strict: true, MaxMemory: maxMemory, MaxStore: maxStore, CompressOK: true,
 	}); err != nil {
+		s.storeFailed(err) // it is shut now, and nobody else may open it again
 		return err
 	}
 	s.store.renew()
