@@ -358,7 +358,7 @@ func (k Keyring) Revoke(g Grant) error {
 		return err
 	}
 	defer func() { _ = release() }()
-	if err := k.notGone(g); err != nil {
+	if err := notGone(k, g); err != nil {
 		return err
 	}
 	revoked, err := k.revoked()

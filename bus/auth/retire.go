@@ -63,7 +63,7 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 
 // notGone takes back that an instance had left, if its credential is still valid: a retirement was cut short, and the instance came back. A
 // person's revocation is to count.
-func (k Keyring) notGone(g Grant) error {
+func notGone(k Keyring, g Grant) error {
 	list, err := k.List()
 	if err != nil {
 		return err
