@@ -26,14 +26,14 @@ func (l Live) crowds(s *quell.Snapshot) map[quell.Resource]Crowd {
 	return crowds
 }
 
-// usesOf returns the uses of an observation's probed resources.
+// usesOf returns the uses of an observation's probed resources by its requests. Other work is part of what neighbours take (taken).
 func usesOf(o *quell.Observation) map[quell.Resource]float64 {
 	if o == nil {
 		return nil
 	}
 	uses := make(map[quell.Resource]float64, len(o.Probe))
 	for r := range o.Probe {
-		if use, ok := o.Utilization[r]; ok && use >= 0 {
+		if use, ok := o.ForRequests(r); ok && use >= 0 {
 			uses[r] = min(use, 1)
 		}
 	}
