@@ -120,8 +120,11 @@ func (r *Record) creep() {
 
 // amid returns whether two windows are of groups of like size and use.
 func (w *Window) amid(o *Window) bool {
-	return w.Alone == o.Alone && math.Abs(w.Size-o.Size) <= 0.1*o.Size && math.Abs(w.Crowd-o.Crowd) <= lawStep
+	return w.Alone == o.Alone && w.sized(o) && math.Abs(w.Crowd-o.Crowd) <= lawStep
 }
+
+// sized returns whether two windows are of groups of like size.
+func (w *Window) sized(o *Window) bool { return math.Abs(w.Size-o.Size) <= 0.1*o.Size }
 
 // outdated returns by how much the response time of newer windows, from the given one on, differs from that of window i at the same use and
 // severity, as a logarithm.
@@ -184,9 +187,8 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 		if r.Law.free(o.Use, severity) < minFree || math.Abs(math.Log1p(severity)-math.Log1p(felt)) > 0.3 {
 			continue
 		}
-		law := priorExponent.Mean*(crowding(w.Use)-crowding(o.Use)) + r.Shown*(math.Log1p(felt)-math.Log1p(severity)) +
-			r.Law.OtherExponent*(w.Other-o.Other)
-		others = append(others, math.Log(o.MeanMS)+law)
+		law := r.Shown*(math.Log1p(felt)-math.Log1p(severity)) + r.Law.OtherExponent*(w.Other-o.Other)
+		others = append(others, math.Log(o.MeanMS)+law+r.byUse(w, o, math.Log(w.MeanMS/o.MeanMS)-law))
 	}
 	if len(others) < driftAfter {
 		return 0, 0, false
@@ -196,6 +198,19 @@ func (r *Record) gap(w *Window, period int) (gap, spread float64, ok bool) {
 		others[i] = math.Abs(others[i] - usual)
 	}
 	return math.Log(w.MeanMS) - usual, middle(others) / 0.6745, true
+}
+
+// byUse returns how much longer than in o a response takes in w because of use, as a logarithm. seen is by how much it does. Whether the
+// instances are each for itself or one station is not known well from groups of one size: of what that allows, the nearest to seen counts.
+func (r *Record) byUse(w, o *Window, seen float64) float64 {
+	own := priorExponent.Mean * (crowding(w.Use) - crowding(o.Use))
+	if r.Law.Together == nil || w.sized(o) {
+		return own
+	}
+	a, _ := r.Law.crowd(w)
+	b, _ := r.Law.crowd(o)
+	one := math.Log1p(WaitFactor(a.Size, a.Use)) - math.Log1p(WaitFactor(b.Size, b.Use))
+	return min(max(seen, min(own, one)), max(own, one))
 }
 
 // common sorts values and returns the one in the middle. Of two in the middle it returns the one nearer to 0, so that one instance of two
