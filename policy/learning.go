@@ -111,10 +111,10 @@ func (e *Engine) tellLearning(plan *quell.Plan, learned *model.Learner, lacks er
 	tellDeaf(plan, live)
 	for _, r := range slices.Sorted(maps.Keys(live)) {
 		for _, instanceType := range slices.Sorted(maps.Keys(live[r])) {
-			law := live[r][instanceType]
-			if since := law.PeriodsSinceDrift; since > 0 && since <= tellDriftFor {
+			drifted := learned.Seen[r][instanceType].Drifted // a law that is not fitted any more does not know how long ago that was
+			if since := learned.Periods - drifted + 1; drifted > 0 && since <= tellDriftFor {
 				AddReason(plan, "learning_anew", "", "%s, instance type %s: response times left the band of the predictions %d period(s) ago; "+
-					"earlier ones were dropped (%s)", r, instanceType, since, law.Text())
+					"earlier ones were dropped (%s)", r, instanceType, since, live[r][instanceType].Text())
 			}
 		}
 	}
