@@ -19,6 +19,9 @@ type Learner struct {
 	Last    map[string]time.Time                  `json:"last,omitempty"`    // by instance, the newest observation that was used
 	Seen    map[quell.Resource]map[string]*Record `json:"seen,omitempty"`    // by resource and type of instance
 
+	// Base are the types of instance that loads are counted in, by resource.
+	Base map[quell.Resource]string `json:"base,omitempty"`
+
 	// Parts are readings with too few probes for a window, by instance and resource, oldest first.
 	Parts map[string]map[quell.Resource][]seenBy `json:"parts,omitempty"`
 
@@ -46,7 +49,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 		l = &Learner{Metric: slo.Metric}
 	}
 	next := &Learner{Metric: l.Metric, Prior: l.Prior, Pooling: l.Pooling, Periods: l.Periods + 1, Last: map[string]time.Time{},
-		Seen: maps.Clone(l.Seen)}
+		Seen: maps.Clone(l.Seen), Base: maps.Clone(l.Base)}
 	if next.Seen == nil {
 		next.Seen = map[quell.Resource]map[string]*Record{}
 	}
@@ -66,6 +69,9 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r), balanced{s.Scheduling, l.Pooling})
 		}
 		next.Seen[r] = records
+		if base := next.Live().bestType(r); base != "" {
+			put(&next.Base, r, base)
+		}
 	}
 	return next
 }
@@ -191,6 +197,10 @@ func (l *Learner) Live() Live {
 			if law := l.Seen[r][t].Law; law != nil {
 				if live[r] == nil {
 					live[r] = map[string]*Law{}
+				}
+				if t == l.Base[r] {
+					based := *law
+					based.base, law = true, &based
 				}
 				live[r][t] = law
 			}

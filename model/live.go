@@ -44,6 +44,8 @@ type Law struct {
 	PeriodsSinceDrift int     `json:"periods_since_drift,omitempty"` // 0: it never had to begin again
 	Deaf              bool    `json:"deaf,omitempty"`                // probes take the same time at any use: they show no neighbours
 
+	base bool // loads are counted in it (see bestType)
+
 	// Margin is the logarithm of the factor by which response times may exceed predictions near the objective's threshold, so that nine of
 	// ten windows stay within it; nil while too few predictions were compared with what was measured.
 	Margin *float64 `json:"margin,omitempty"`
@@ -269,11 +271,20 @@ func (l Live) of(r quell.Resource, instanceType string) *Law {
 // Best returns the law of a resource that rests on most windows; nil if there is none.
 func (l Live) Best(r quell.Resource) *Law { return l[r][l.bestType(r)] }
 
-// bestType returns the type of instance whose law of a resource rests on most windows; "" if there is none.
+// stays is how many times the windows of the base type another one must have to take its place. Loads are counted in units of the base
+// type, and its law is that of types with little data: it must not change to and fro between types with about as many windows.
+const stays = 1.5
+
+// bestType returns the type of instance whose law of a resource rests on most windows, or the base type; "" if there is none.
 func (l Live) bestType(r quell.Resource) (best string) {
+	most := -1.0
 	for _, instanceType := range sortedKeys(l[r]) {
-		if best == "" || l[r][instanceType].N > l[r][best].N {
-			best = instanceType
+		n := float64(l[r][instanceType].N)
+		if l[r][instanceType].base {
+			n *= stays
+		}
+		if n > most {
+			best, most = instanceType, n
 		}
 	}
 	return best

@@ -1,0 +1,44 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/quellhq/quell"
+)
+
+// Of two types with about as many windows one stays the base type, in whose units loads are. Another one takes its place when it clearly
+// has more.
+func TestTheBaseTypeStays(t *testing.T) {
+	w := newLawWorld(62)
+	var l *Learner
+	learn := func(p int, kind string) string {
+		list := three(p)
+		for i := range list {
+			list[i].kind = kind
+		}
+		l = l.Learn(w.snapshot(list...), learnedSLO)
+		return l.Live().bestType(quell.Network)
+	}
+	for p := range 8 {
+		learn(p, "small")
+	}
+	for p := range 8 {
+		if got := learn(p, "big"); got != "small" {
+			t.Fatalf("period %d: %s is the base type", p, got)
+		}
+	}
+	for p := range 6 {
+		for _, kind := range []string{"big", "small"} { // 25 windows against 24, 27 against 27
+			if got := learn(p+1, kind); got != "small" {
+				t.Fatalf("when all have about as many windows, and period %d of %s is learned, %s is the base type", p, kind, got)
+			}
+		}
+	}
+	for p := range 20 {
+		learn(p, "big")
+	}
+	n := func(kind string) int { return l.Seen[quell.Network][kind].Law.N }
+	if got := l.Live().bestType(quell.Network); got != "big" || n("big") <= n("small")*3/2 {
+		t.Errorf("%d windows of big and %d of small: %s is the base type", n("big"), n("small"), got)
+	}
+}
