@@ -93,8 +93,14 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 		return
 	}
 	row := ResponseTime{Utilization: use, Severity: severity, Runs: len(answered)}
-	row.LatencyMS.Set(metric, windowMean(answered, func(w *Window) (float64, float64) { return w.MetricMS, float64(w.N) }))
-	row.LatencyMS.Set(quell.Mean, windowMean(answered, func(w *Window) (float64, float64) { return w.MeanMS, float64(w.N) }))
+	byRequests := func(value func(w *Window) float64) float64 {
+		return windowMean(answered, func(w *Window) (float64, float64) { return value(w), float64(w.N) })
+	}
+	row.LatencyMS.Set(metric, byRequests(func(w *Window) float64 { return w.MetricMS }))
+	row.LatencyMS.Set(quell.Mean, byRequests(func(w *Window) float64 { return w.MeanMS }))
+	if size := byRequests(func(w *Window) float64 { return w.Size }); size > 1 {
+		row.Size, row.Crowd = size, min(byRequests(func(w *Window) float64 { return w.Crowd }), 1)
+	}
 	for _, w := range answered {
 		row.LatencyMS.N += w.N
 	}

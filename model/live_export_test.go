@@ -92,3 +92,48 @@ func TestExportSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("without response times: %v", err)
 	}
 }
+
+// A learner that begins with what a group taught predicts for the group what the first one predicted.
+func TestExportOfAGroupIsAPrior(t *testing.T) {
+	const n = 8
+	truth := &GroupLaw{R0MS: 10, Pooling: 0.9, Exponent: 1, Ratio: RatioOf(quell.P90, 1)}
+	slo, w := quell.SLO{Metric: quell.P90, Threshold: learnedSLO.Threshold}, newLawWorld(18)
+	var l *Learner
+	for p := range 40 {
+		s := w.grouped(truth, n, p)
+		s.Scheduling = quell.LeastConn
+		l = l.Learn(s, slo)
+	}
+	m, err := l.Export(FitOptions{Service: "s", InstanceType: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := m.Encode(&text); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Decode(text.Bytes(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := NewLearner(again, slo)
+	check := func(when string, next *Learner) {
+		for _, use := range []float64{0.3, 0.6, 0.75} {
+			ms := func(l *Learner) float64 {
+				together := lawOf(t, l).Together
+				if together == nil {
+					t.Fatalf("%s: nothing is known of the group", when)
+				}
+				s := together.station(slo.Metric)
+				return s.ResponseMS(NewQueue(s.Servers(n)), Even(n, use), 0)
+			}
+			if got, want := ms(next), ms(l); !near(got, want, 0.15) {
+				t.Errorf("%s, at a use of %.2f: %.1f ms, want %.1f", when, use, got, want)
+			}
+		}
+	}
+	check("at first", next)
+	s := w.grouped(truth, n, 0)
+	s.Scheduling = quell.LeastConn
+	check("after a period", next.Learn(s, slo))
+}

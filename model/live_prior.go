@@ -3,6 +3,7 @@ package model
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 
 	"github.com/quellhq/quell"
 )
@@ -66,7 +67,8 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 		}
 		iso, spread, _ := alone.Isolation(row.Utilization)
 		w := Window{Use: row.Utilization, ProbeMS: iso * (1 + row.Severity), Spread: min(square(spread/iso), widest), ProbeN: trainedProbes,
-			MeanMS: ms, MetricMS: ms, N: trainedRequests, Alone: true}
+			MeanMS: ms, MetricMS: ms, N: trainedRequests,
+			Alone: row.Size <= 1, Size: row.Size, Crowd: row.Crowd}
 		if mean, ok := row.LatencyMS.Of(quell.Mean); ok && mean > minProbeMS {
 			w.MeanMS = mean
 		}
@@ -76,5 +78,8 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 		record.add(w)
 	}
 	record.Law = record.fit(slo, 0, len(m.Prima().ResponseTime) == 1)
+	if record.Law != nil && slices.ContainsFunc(record.Windows, func(w Window) bool { return !w.Alone }) {
+		record.Law.Together = record.Law.together(record.Windows, slo, balanced{}) // the rule is known with the first snapshot
+	}
 	return record
 }

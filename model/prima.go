@@ -42,7 +42,9 @@ type ResponseTime struct {
 	Utilization float64       `json:"utilization"`
 	Severity    float64       `json:"severity"`
 	LatencyMS   quell.Latency `json:"latency_ms"`
-	Runs        int           `json:"runs,omitempty"` // absent counts as one
+	Runs        int           `json:"runs,omitempty"`  // absent counts as one
+	Size        float64       `json:"size,omitempty"`  // of the group in which it was learned in place; absent: the instance was alone
+	Crowd       float64       `json:"crowd,omitempty"` // and the use of that group
 }
 
 // Interference is the severity at one utilisation while neighbours use Interfering of the same resource.
@@ -111,6 +113,8 @@ func (c *check) responseTime(path string, r ResponseTime) {
 		c.addf(path+".latency_ms", "holds no statistic; give at least one of mean, p50, p90, p95, p99")
 	}
 	c.atLeast(path+".runs", float64(r.Runs), 0)
+	c.between(path+".size", r.Size, 0, maxValue)
+	c.fraction(path+".crowd", r.Crowd)
 }
 
 func (c *check) interference(path string, r Interference) {
