@@ -32,19 +32,14 @@ func WaitFactor(servers, use float64) float64 {
 	}
 	servers = min(max(servers, 1), maxServers)
 	whole := math.Floor(servers)
-	offered := servers * use
-	low, high := erlang(whole, use)
-	if part := servers - whole; part > 0 && offered > 0 {
-		return math.Exp((1-part)*math.Log(low) + part*math.Log(high))
+	low, part := erlangC(whole, use), servers-whole
+	if part == 0 {
+		return low
 	}
-	return low
+	return math.Exp((1-part)*math.Log(low) + part*math.Log(erlangC(whole+1, use)))
 }
 
-// erlang returns the waiting factors of M/M/m with m and m+1 servers at the same use (Erlang's C formula, by the recursion for blocking).
-func erlang(m, use float64) (low, high float64) {
-	return erlangC(m, use), erlangC(m+1, use)
-}
-
+// erlangC returns the waiting factor of M/M/m (Erlang's C formula, by the recursion for blocking).
 func erlangC(m, use float64) float64 {
 	blocked, offered := 1.0, m*use
 	for k := 1.0; k <= m; k++ {

@@ -18,9 +18,7 @@ type Learner struct {
 	Periods int                                   `json:"periods,omitempty"` // snapshots so far
 	Last    map[string]time.Time                  `json:"last,omitempty"`    // by instance, the newest observation that was used
 	Seen    map[quell.Resource]map[string]*Record `json:"seen,omitempty"`    // by resource and type of instance
-
-	// Base are the types of instance that loads are counted in, by resource.
-	Base map[quell.Resource]string `json:"base,omitempty"`
+	Base    map[quell.Resource]string             `json:"base,omitempty"`    // the type that loads are counted in
 
 	// Parts are readings with too few probes for a window, by instance and resource, oldest first.
 	Parts map[string]map[quell.Resource][]seenBy `json:"parts,omitempty"`

@@ -29,5 +29,5 @@ func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
 	}
 	plan.Cause[m.ID] = quell.Resource(class)
 	AddReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", excess[0].Text(rate),
-		model.Tested(dial.Classifier, dial.Usual, features), class)
+		dial.Classifier.Tested(dial.Usual, features), class)
 }

@@ -148,7 +148,7 @@ func (d *plan) classify(w judged, together bool) {
 		return
 	}
 	class := d.model.Classifier.Leaf(mem.Features).Class
-	evidence := above + model.Tested(d.model.Classifier, d.model.Usual, mem.Features)
+	evidence := above + d.model.Classifier.Tested(d.model.Usual, mem.Features)
 	switch {
 	case class != model.NotContended:
 		if cause := quell.Resource(class); cause != mem.Cause {

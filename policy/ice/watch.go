@@ -142,7 +142,7 @@ func (p *plan) detected(m *policy.Member) (s sign, found bool) {
 	if found, s.clear = ice.Disturbed(signals); !found {
 		return s, false
 	}
-	s.text, s.resource = "the detector finds neighbours"+model.Tested(ice.Classifier, ice.Usual, signals), quell.CPU
+	s.text, s.resource = "the detector finds neighbours"+ice.Classifier.Tested(ice.Usual, signals), quell.CPU
 	f := p.facts(m)
 	if !f.used {
 		s.left = p.set.Floor

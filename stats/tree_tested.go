@@ -1,18 +1,16 @@
-package model
+package stats
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/quellhq/quell/stats"
 )
 
-// Tested describes the features that a classifier tested on the way to its decision, with their usual values, as the end of a list.
-func Tested(classifier *stats.Tree, usually, features map[string]float64) string {
+// Tested describes the features that the tree tested on the way to its decision, with their usual values, as the end of a list.
+func (t *Tree) Tested(usually, features map[string]float64) string {
 	var text strings.Builder
 	var named []string
-	for _, node := range classifier.Path(features) {
+	for _, node := range t.Path(features) {
 		value, measured := features[node.Feature]
 		if node.Feature == "" || slices.Contains(named, node.Feature) {
 			continue
