@@ -198,7 +198,7 @@ func (l *Learner) Live() Live {
 				}
 				if t == l.Base[r] {
 					based := *law
-					based.base, law = true, &based
+					based.Base, law = true, &based
 				}
 				live[r][t] = law
 			}

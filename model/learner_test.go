@@ -215,7 +215,7 @@ func TestNewTypeStartsFromItsKin(t *testing.T) {
 		return append(three(p), machine{id: "big", kind: "big", use: 0.3 + 0.03*float64(p%10), requests: 300, slower: 0.5})
 	}
 	l = learnFor(w, l, 6, with)
-	if got := l.Live().of(quell.Network, "big"); got != lawOf(t, l) {
+	if got := l.Live().of(quell.Network, "big"); !reflect.DeepEqual(got, lawOf(t, l)) {
 		t.Errorf("after 6 periods a big machine has the law %+v, want its kin's", got)
 	}
 	l = learnFor(w, l, 60, with)

@@ -44,7 +44,7 @@ type Law struct {
 	PeriodsSinceDrift int     `json:"periods_since_drift,omitempty"` // 0: it never had to begin again
 	Deaf              bool    `json:"deaf,omitempty"`                // probes take the same time at any use: they show no neighbours
 
-	base bool // loads are counted in it (see bestType)
+	Base bool `json:"base,omitempty"` // loads are counted in units of this type (see bestType)
 
 	// Margin is the logarithm of the factor by which response times may exceed predictions near the objective's threshold, so that nine of
 	// ten windows stay within it; nil while too few predictions were compared with what was measured.
@@ -280,7 +280,7 @@ func (l Live) bestType(r quell.Resource) (best string) {
 	most := -1.0
 	for _, instanceType := range sortedKeys(l[r]) {
 		n := float64(l[r][instanceType].N)
-		if l[r][instanceType].base {
+		if l[r][instanceType].Base {
 			n *= stays
 		}
 		if n > most {
