@@ -8,7 +8,7 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// working are the snapshots of a group of four whose first instance uses a part of its network for work of its own, as well as for requests.
+// working are the snapshots of a group of four whose first instance uses a part of its network for work of its own, beside requests.
 // Probes and response times are as much longer as a neighbour of that use makes them.
 func (w *lawWorld) working(law *GroupLaw, work float64, period int) *quell.Snapshot {
 	const n = 4

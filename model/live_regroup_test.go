@@ -38,7 +38,8 @@ func TestAGroupThatGrowsIsNoRelease(t *testing.T) {
 				l = l.Learn(w.steady(&truth, tc.after, p), learnedSLO)
 			}
 			if drifted := l.Seen[quell.Network][AnyType].Drifted; (drifted > 0) != tc.release {
-				t.Errorf("seed %d, from %d to %d instances, times x%v: drifted %d, want it %v", seed, tc.before, tc.after, tc.times, drifted, tc.release)
+				t.Errorf("seed %d, from %d to %d instances, times x%v: drifted %d, want it %v", seed, tc.before, tc.after, tc.times, drifted,
+					tc.release)
 			}
 		}
 	}
