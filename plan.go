@@ -22,6 +22,7 @@ type Plan struct {
 	Replace               []string            `json:"replace,omitempty"`
 	Factor                map[string]Factor   `json:"factor,omitempty"`   // a fast policy's cuts, by instance
 	Capacity              map[string]float64  `json:"capacity,omitempty"` // effective capacity, before headroom
+	Used                  map[string]float64  `json:"used,omitempty"`     // the part of its capacity that an instance carries now; above 1: more
 	PredictedMS           map[string]float64  `json:"predicted_ms,omitempty"`
 	PredictedAtCapacityMS map[string]float64  `json:"predicted_at_capacity_ms,omitempty"`
 	MarginMS              map[string]float64  `json:"margin_ms,omitempty"` // in place of headroom: how far predictions stay below the threshold

@@ -173,22 +173,8 @@ func (f *facts) cause(m *Miss) Cause {
 		return Neighbours
 	case f.failed:
 		return Failures
-	case f.short || f.full(m):
+	case f.short || plan.Used[id] >= nearlyFull:
 		return OwnLoad
 	}
 	return Unknown
-}
-
-// full returns whether an instance carries as much as it can.
-func (f *facts) full(m *Miss) bool {
-	capacity, known := f.plan.Capacity[m.Instance.ID]
-	if !known {
-		return false
-	}
-	for _, use := range m.Instance.Observation.Utilization {
-		if use >= nearlyFull*capacity {
-			return true
-		}
-	}
-	return false
 }

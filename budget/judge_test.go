@@ -106,14 +106,16 @@ func TestCauses(t *testing.T) {
 	}
 	failed := 0.5
 	for want, change := range map[Cause]func(*quell.Plan, *quell.Snapshot){
-		Unknown: func(*quell.Plan, *quell.Snapshot) {},
+		Unknown: func(p *quell.Plan, _ *quell.Snapshot) { // capacities are in the group's units, uses in those of each resource
+			p.Capacity, p.Used = map[string]float64{"b": 0.45}, map[string]float64{"b": 0.89}
+		},
 		Neighbours: func(p *quell.Plan, _ *quell.Snapshot) {
 			p.Severity, p.Cause = map[string]float64{"b": 1.5}, map[string]quell.Resource{"b": quell.Network}
 		},
 		OwnWork: func(p *quell.Plan, _ *quell.Snapshot) {
 			p.OwnWork = map[string]quell.OwnWork{"b": {Resource: quell.Network, Use: 0.3}}
 		},
-		OwnLoad:  func(p *quell.Plan, _ *quell.Snapshot) { p.Capacity = map[string]float64{"b": 0.45} },
+		OwnLoad:  func(p *quell.Plan, _ *quell.Snapshot) { p.Used = map[string]float64{"b": 0.9} },
 		Failures: func(_ *quell.Plan, s *quell.Snapshot) { s.Instances[1].Observation.ErrorRate = &failed },
 		Releases: func(_ *quell.Plan, s *quell.Snapshot) { s.Instances[1].Replaces = "c" },
 	} {

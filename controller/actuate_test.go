@@ -105,8 +105,8 @@ func nothing(*quell.Plan) {}
 // Each field of a plan either asks for an action or only explains the plan.
 func TestEveryFieldOfAPlanIsAPartOrExplains(t *testing.T) {
 	explains := []string{"Credits",
-		"At", "Service", "Host", "Policy", "Capacity", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits", "Tenants",
-		"Authority", "Would", "Reasons", "MarginMS", "OwnWork", "Reserve",
+		"At", "Service", "Host", "Policy", "Capacity", "Used", "PredictedMS", "PredictedAtCapacityMS", "Severity", "Cause", "Limiter", "Waits",
+		"Tenants", "Authority", "Would", "Reasons", "MarginMS", "OwnWork", "Reserve",
 	}
 	all := reflect.TypeFor[quell.Plan]()
 	asks := 0

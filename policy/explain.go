@@ -15,11 +15,12 @@ import (
 func explain(in *Input, g *Group, plan *quell.Plan) {
 	n := len(g.Rated)
 	plan.Capacity = make(map[string]float64, n)
+	plan.Used = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
 	planned := planned(in, g)
 	for _, m := range g.Rated {
-		plan.Capacity[m.ID] = m.Capacity
+		plan.Capacity[m.ID], plan.Used[m.ID] = m.Capacity, m.used()
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.Capacity)
 		if m.stays {
 			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.Expected(m)*g.Load)

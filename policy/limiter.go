@@ -33,6 +33,15 @@ func (m *Member) limitedBy(in *Input) string {
 	return string(in.Contended[m.Binds].Resource)
 }
 
+// mostUsed bounds how many times its capacity an instance is said to carry.
+const mostUsed = 10
+
+// used returns the part of its capacity that an instance carries now, by the resource that limits it.
+func (m *Member) used() float64 {
+	load := math.Max(m.Use, m.Bound().Use*m.Rates[m.Binds])
+	return math.Min(load/math.Max(m.Capacity, TracesOfUse), mostUsed)
+}
+
 // responseAt predicts the response time in milliseconds at another load, if the neighbours' utilisation U_int stays the same. It is the
 // longest of the response times that the models of the single resources predict. all is the group then, if it is a station.
 func (m *Member) responseAt(in *Input, all *Crowds, load float64) float64 {
