@@ -52,23 +52,11 @@ type reserve struct {
 	Full   bool            `json:"full,omitempty"` // the group was as large as it may be, and too small
 	Told   float64         `json:"told,omitempty"` // the reserve that was said last
 	Why    string          `json:"why,omitempty"`
-	// FullS and OverS are the seconds in which the group was full, and what of them was missed; both fade in about an hour.
-	FullS float64 `json:"full_s,omitempty"`
-	OverS float64 `json:"over_s,omitempty"`
-	AllS  float64 `json:"all_s,omitempty"`
-	// SlowMS is the longest response time while the group was full; it fades.
-	SlowMS float64 `json:"slow_ms,omitempty"`
-	Lacked int     `json:"lacked,omitempty"` // the most instances that were lacking meanwhile
-	Out    string  `json:"out,omitempty"`    // what would be needed
+	budget.Reach
 }
 
-const (
-	// tellReserve is the least change of the reserve that is told.
-	tellReserve = 0.02
-	// fullFades is how long a full group is remembered, in seconds; minMissed is what must have been missed by then, outOfReach how many
-	// times what is allowed, and reachedAgain below how many times the target counts as within reach again.
-	fullFades, minMissed, outOfReach, reachedAgain = 3600.0, 30.0, 2.0, 1.0
-)
+// tellReserve is the least change of the reserve that is told.
+const tellReserve = 0.02
 
 // followReserve counts the newest period, and sets the headroom that was found.
 func (p *plan) followReserve() {
@@ -85,8 +73,8 @@ func (p *plan) followReserve() {
 	why := ""
 	v := budget.Judge(service, p.in.Snapshot)
 	missed, seconds := v.Missed(slo.Of), service.Sampling.Seconds()
+	p.followReach(&v, seconds)
 	if v.Judged {
-		p.followFull(&v, missed, seconds, aim)
 		if why = p.excluded(&v); why == "" {
 			var told string
 			found, told = found.Follow(aim, budget.Lesson{Seconds: seconds, Missed: missed, Excess: r.Excess})
@@ -146,28 +134,22 @@ func (p *plan) excluded(v *budget.Verdict) string {
 	return ""
 }
 
-// followFull counts how a group that is as large as it may be misses its objective, and says once if the target is out of its reach.
-func (p *plan) followFull(v *budget.Verdict, missed, seconds float64, aim budget.Aim) {
-	r := &p.mem.Reserve
-	fades := math.Exp(-seconds / fullFades)
-	r.AllS, r.FullS, r.OverS, r.SlowMS = r.AllS*fades+seconds, r.FullS*fades, r.OverS*fades, r.SlowMS*fades
-	if r.Full && p.in.Snapshot.Excluded == "" {
-		r.FullS, r.OverS = r.FullS+seconds, r.OverS+seconds*missed
-		for _, m := range v.Misses {
-			if !m.Failing {
-				r.SlowMS = math.Max(r.SlowMS, m.Times*p.in.Service.SLO.ThresholdMS())
-			}
-		}
+// followReach counts how a group that is as large as it may be misses its objective, and says once if the target is out of its reach.
+func (p *plan) followReach(v *budget.Verdict, seconds float64) {
+	r, service := &p.mem.Reserve, p.in.Service
+	most, said, begun := service.Group.Max, r.Out, false
+	if service.Group.Fixed { // then the largest size is the present one, and an instance that fails changes nothing
+		most = max(most, r.Most)
 	}
-	rate := r.OverS / r.AllS
-	switch {
-	case r.Out == "" && r.OverS >= minMissed && rate > outOfReach*aim.Allowed:
-		r.Out = fmt.Sprintf("with %d instances, the most that group.max allows, %.1f%% of the last time was missed, and %.2f%% may be: about %d "+
-			"instances would be needed, or a threshold of about %.0f ms", p.in.Service.Group.Max, 100*rate, 100*aim.Allowed,
-			p.in.Service.Group.Max+max(1, r.Lacked), math.Ceil(r.SlowMS))
+	if r.Reach, begun = r.For(service.SLO, most); begun && said != "" {
+		p.reason("reserve", "", "group.max or the objective has changed: whether the target is within reach is found anew")
+	}
+	if !v.Judged || !r.Follow(v, service.SLO, seconds, r.Full && !begun && p.in.Snapshot.Excluded == "") {
+		return
+	}
+	if r.Out != "" {
 		p.reason("out_of_reach", "", "%s", r.Out)
-	case r.Out != "" && rate < reachedAgain*aim.Allowed:
-		r.Out, r.Lacked = "", 0
+	} else {
 		p.reason("reserve", "", "the target is within reach again")
 	}
 }

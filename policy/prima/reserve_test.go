@@ -115,6 +115,20 @@ func TestOutOfReachIsSaidOnce(t *testing.T) {
 	if said["out_of_reach"] != 1 || plan.Reserve.OutOfReach == "" {
 		t.Fatalf("said %v, %+v: %v", said, plan.Reserve, plan.Reasons)
 	}
+	larger, sooner := s, s
+	larger.Group.Max, sooner.SLO.Threshold = 6, 2*s.SLO.Threshold
+	for name, changed := range map[string]quell.Service{"twice group.max": larger, "another threshold": sooner} {
+		for _, sampling := range []time.Duration{10 * time.Second, time.Minute} {
+			changed.Sampling = sampling
+			plan, said, after := budgeted(t, changed, reread(t, st), 90, 1, over)
+			if r := after.Memory.(*memory).Reserve; plan.Reserve.OutOfReach != "" || said["out_of_reach"] != 0 || r.OverS > 0 {
+				t.Errorf("%s: %+v, said %v, %+v", name, plan.Reserve, said, r.Reach)
+			}
+		}
+	}
+	if plan, said, _ := budgeted(t, s, reread(t, st), 90, 1, over); plan.Reserve.OutOfReach == "" || said["out_of_reach"] != 0 {
+		t.Errorf("after a restart: %+v, said %v", plan.Reserve, said)
+	}
 	hours := *st.Memory.(*memory) // as some hours later
 	hours.Reserve.OverS = 0.001
 	st.Memory = &hours
