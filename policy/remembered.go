@@ -1,14 +1,13 @@
 package policy
 
 import (
-	"slices"
+	"cmp"
 	"time"
 
 	"github.com/quellhq/quell"
 )
 
-// InstanceState is what is remembered of one instance. It is at most 128 bytes large, because a map holds values up to
-// that size in place.
+// InstanceState is what is remembered of one instance.
 type InstanceState struct {
 	Perceived
 	Guarded
@@ -18,6 +17,7 @@ type InstanceState struct {
 // Perceived is what is remembered of an instance's readings.
 type Perceived struct {
 	Felt                               // used if the policy considers one resource
+	Resource   quell.Resource          `json:"resource,omitempty"`    // that of Felt; "": the default resource
 	Of         map[quell.Resource]Felt `json:"of,omitempty"`          // used if the policy considers several; the map is never changed
 	UnratedFor int32                   `json:"unrated_for,omitempty"` // consecutive snapshots in which it was ready but never reported a severity or a utilisation
 	Unprobed   bool                    `json:"unprobed,omitempty"`    // it reports, but has had no severity for longer than guard.stale_after
@@ -35,30 +35,26 @@ type Felt struct {
 	Taken       *float64   `json:"taken,omitempty"`       // the neighbours' use, if the instance's own waiting told it; nil: it follows from severity
 }
 
-// of returns what is remembered of each resource in list, in the same order. A memory that was written for a single resource does not
-// name it. Such a memory is taken as that of the default resource if it is in list, else of the first.
+// of returns what is remembered of each resource in list, in the same order.
 func (p *Perceived) of(list []Contended, into []Felt) {
-	if len(list) == 1 {
-		if into[0] = p.Felt; p.Of != nil {
-			into[0] = p.Of[list[0].Resource]
-		}
-		return
-	}
 	for i := range list {
-		into[i] = p.Of[list[i].Resource]
-	}
-	if p.Of == nil {
-		into[max(0, slices.IndexFunc(list, func(c Contended) bool { return c.Resource == DefaultResource }))] = p.Felt
+		r := list[i].Resource
+		if into[i] = p.Of[r]; p.Of == nil && r == cmp.Or(p.Resource, DefaultResource) {
+			into[i] = p.Felt
+		}
 	}
 }
 
 // keep stores what is to be remembered of each resource.
 func (p *Perceived) keep(list []Contended, felt []Felt) {
+	p.Felt, p.Resource, p.Of = Felt{}, "", nil
 	if len(list) == 1 {
-		p.Felt, p.Of = felt[0], nil
+		if p.Felt = felt[0]; list[0].Resource != DefaultResource {
+			p.Resource = list[0].Resource
+		}
 		return
 	}
-	p.Felt, p.Of = Felt{}, make(map[quell.Resource]Felt, len(list))
+	p.Of = make(map[quell.Resource]Felt, len(list))
 	for i := range list {
 		p.Of[list[i].Resource] = felt[i]
 	}

@@ -36,6 +36,9 @@ func calibrate(in *policy.Input, set Settings, g *policy.Group, plan *quell.Plan
 		return false
 	}
 	raised := false
+	for i := range g.Members {
+		correctedResource(&g.Members[i], in) // also while it is not rated
+	}
 	for _, m := range g.Rated {
 		raised = calibrateMember(m, in, set, plan) || raised
 	}
@@ -88,10 +91,11 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 // correctedResource returns the index of the resource whose severity is corrected. If it is no longer used, its correction is dropped.
 func correctedResource(m *policy.Member, in *policy.Input) int {
 	mem := instanceOf(m)
-	if !in.Several() && mem.Of == "" {
-		return 0
+	of := mem.Of
+	if of == "" && !in.Several() {
+		of = policy.DefaultResource
 	}
-	i := slices.IndexFunc(in.Contended, func(c policy.Contended) bool { return c.Resource == mem.Of })
+	i := slices.IndexFunc(in.Contended, func(c policy.Contended) bool { return c.Resource == of })
 	if i < 0 {
 		i = 0
 		mem.correct(in.Contended[i].Resource)

@@ -75,3 +75,28 @@ func TestOldMemoryIsUnderstood(t *testing.T) {
 		t.Errorf("back to one: %+v", got.Perceived)
 	}
 }
+
+// What was felt of one resource, and its correction, are not taken for those of another one that takes its place at a restart.
+func TestAnotherResourceBeginsAnew(t *testing.T) {
+	models := twins(goldenModels(t))
+	of := func(r quell.Resource) *policy.Engine {
+		s := calibrating(0)
+		tell(&s, "Resources", policy.ResourcesOf(r))
+		return engine(t, s, models)
+	}
+	rows := map[quell.Resource]string{quell.Network: "i1 weight=1 use=0.46 sf=0 lat=90", quell.CPU: "i1 weight=1 cpu=0.46 cpusf=0 lat=90"}
+	for r, next := range map[quell.Resource]quell.Resource{quell.Network: quell.CPU, quell.CPU: quell.Network} {
+		_, st := of(r).Decide(snap(t, 0, rows[r]), policy.State{})
+		if mem := st.Instances["i1"].Memory.(*instance); mem.Offset == 0 {
+			t.Fatalf("%s: %+v", r, mem)
+		}
+		plan, same := of(r).Decide(snap(t, 1, "i1 weight=1"), reread(t, st))
+		if _, known := plan.Severity["i1"]; !known || same.Instances["i1"].Memory.(*instance).Offset == 0 {
+			t.Errorf("%s after a restart: severity %v, %+v", r, plan.Severity, same.Instances["i1"].Memory)
+		}
+		plan, after := of(next).Decide(snap(t, 1, "i1 weight=1"), reread(t, st))
+		if got := after.Instances["i1"]; len(plan.Severity) > 0 || got.Severity != nil || got.Memory.(*instance).Offset != 0 {
+			t.Errorf("%s after %s: severity %v, %+v, %+v", next, r, plan.Severity, got.Felt, got.Memory)
+		}
+	}
+}

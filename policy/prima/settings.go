@@ -130,7 +130,7 @@ type memory struct {
 // instance is what prima remembers of an instance.
 type instance struct {
 	Offset       float64        `json:"offset,omitempty"`        // severity that calibration (PRIMA, section IV) adds
-	Of           quell.Resource `json:"of,omitempty"`            // with several resources: the one whose severity is corrected
+	Of           quell.Resource `json:"of,omitempty"`            // the resource whose severity is corrected; "": the default one, or none yet
 	Good         int            `json:"good,omitempty"`          // consecutive measurements that need less than half of the offset
 	Collected    int            `json:"collected,omitempty"`     // snapshots collected while the prediction was near the threshold
 	CollectedN   int            `json:"collected_n,omitempty"`   // response times in these snapshots
