@@ -20,8 +20,8 @@ const (
 // Causes lists all causes.
 var Causes = []Cause{Neighbours, OwnLoad, OwnWork, Failures, Releases, Unknown}
 
-// leastSample is how many response times of a period an instance needs to be judged by them, and how many requests if too many of them
-// fail.
+// leastSample is how many response times of a period an instance needs to be judged by them alone, and how many requests if too many of
+// them fail.
 const leastSample = 10
 
 // Verdict says how a period went.
@@ -42,9 +42,11 @@ type Miss struct {
 	Failing  bool // too many of its requests failed
 }
 
-// Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service.
+// Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service. Instances that are too
+// small to be judged alone are judged together.
 func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
-	ready, measured, seen := 0, 0, 0
+	ready, seen := 0, false
+	var small together
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		if in.State != quell.Ready || in.Held != nil {
@@ -55,29 +57,78 @@ func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
 		if o == nil {
 			continue
 		}
-		failing := service.Guard.ErrorRate > 0 && o.ErrorRate != nil && *o.ErrorRate > service.Guard.ErrorRate
-		n := requests(o, failing)
-		if n < leastSample {
+		ms, measured := o.LatencyMS.Of(service.SLO.Metric)
+		m := Miss{Instance: in, Times: ms / service.SLO.ThresholdMS(), Failing: fails(service, o.ErrorRate)}
+		if m.Requests = requests(o, m.Failing); m.Requests < leastSample {
+			small.add(m, measured)
 			continue
 		}
-		ms, has := o.LatencyMS.Of(service.SLO.Metric)
-		seen++
-		if !has && !failing {
-			continue
-		}
-		measured++
-		v.Requests += n
-		if times := ms / service.SLO.ThresholdMS(); failing || times > 1 {
-			v.Over += n
-			v.Misses = append(v.Misses, Miss{in, times, n, failing})
-		}
+		seen = true
+		v.judge(measured, m)
 	}
+	if small.requests >= leastSample {
+		seen = true
+		v.judge(small.measured > 0, small.judged(service)...)
+	}
+	v.Unmeasured = seen && !v.Judged
 	if ready == 0 && len(s.Instances) > 0 {
 		v.Requests = offered(s) * service.Sampling.Seconds()
 		v.Down = v.Requests > 0
+		v.Judged = v.Down
 	}
-	v.Judged, v.Unmeasured = measured > 0 || v.Down, seen > 0 && measured == 0
 	return v
+}
+
+// fails returns whether too many requests fail.
+func fails(service *quell.Service, errorRate *float64) bool {
+	return service.Guard.ErrorRate > 0 && errorRate != nil && *errorRate > service.Guard.ErrorRate
+}
+
+// judge counts instances that are judged as one.
+func (v *Verdict) judge(measured bool, as ...Miss) {
+	for _, m := range as {
+		if !measured && !m.Failing {
+			return
+		}
+		v.Judged = true
+		v.Requests += m.Requests
+		if m.Failing || m.Times > 1 {
+			v.Over += m.Requests
+			v.Misses = append(v.Misses, m)
+		}
+	}
+}
+
+// together are instances with too few requests each.
+type together struct {
+	all                          []Miss
+	requests, measured, response float64 // requests; those with a response time, and the sum of these, as multiples of the threshold
+	failed                       float64
+}
+
+func (t *together) add(m Miss, measured bool) {
+	if m.Requests == 0 {
+		return
+	}
+	t.all, t.requests = append(t.all, m), t.requests+m.Requests
+	if measured {
+		t.measured, t.response = t.measured+m.Requests, t.response+m.Requests*m.Times
+	}
+	if o := m.Instance.Observation; o.ErrorRate != nil {
+		t.failed += *o.ErrorRate * m.Requests
+	}
+}
+
+// judged returns the instances as each is judged: by the mean of their response times and of their errors.
+func (t *together) judged(service *quell.Service) []Miss {
+	rate, times := t.failed/t.requests, 0.0
+	if t.measured > 0 {
+		times = t.response / t.measured
+	}
+	for i := range t.all {
+		t.all[i].Times, t.all[i].Failing = times, fails(service, &rate)
+	}
+	return t.all
 }
 
 // offered returns how many requests per second arrived, whether or not there was an instance for them.

@@ -3,6 +3,7 @@ package budget
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,16 @@ func TestJudge(t *testing.T) {
 	}
 	half := answering("b", 5, 20)
 	half.Observation.WindowS, half.Observation.RequestRate, half.Observation.ErrorRate = 10, new(1.0), &failed
+	many := func(count, n int, ms float64) (all []quell.Instance) {
+		for range count {
+			all = append(all, answering("s", n, ms))
+		}
+		return all
+	}
+	untold := many(3, 5, 0)
+	for i := range untold {
+		untold[i].Observation.LatencyMS.P95 = nil
+	}
 	held := answering("b", 100, 200)
 	held.Held = &quell.Held{By: "ann"}
 	blind := answering("a", 100, 0)
@@ -55,8 +66,14 @@ func TestJudge(t *testing.T) {
 		"a few requests fail":            {[]quell.Instance{answering("a", 100, 20), dead(0.9)}, true, 0, 0},
 		"its agent is silent":            {[]quell.Instance{answering("a", 100, 20), silent}, true, 1, 0.5},
 		"a held instance does not count": {[]quell.Instance{answering("a", 100, 20), held}, true, 0, 0},
+		"small ones together":            {many(200, 9, 800), true, 1, 1},
+		"small ones together, most fast": {append(many(20, 9, 20), answering("b", 9, 800)), true, 0, 0},
+		"small ones beside a large one":  {append(many(2, 5, 200), answering("b", 90, 20)), true, 1, 0.1},
+		"too few together":               {append(many(3, 3, 200), answering("b", 91, 20)), true, 0, 0},
+		"small ones that fail":           {append(many(1, 2, 20), dead(0.8)), true, 1, 1},
 		"few requests":                   {[]quell.Instance{answering("a", 9, 200)}, false, 0, 0},
 		"no such metric":                 {[]quell.Instance{blind}, false, 0, 0},
+		"no such metric, small ones":     {untold, false, 0, 0},
 		"nobody is ready":                {[]quell.Instance{{ID: "a", State: quell.Failed}}, true, 1, 1},
 		"no instance":                    {nil, false, 0, 0},
 	} {
@@ -65,7 +82,7 @@ func TestJudge(t *testing.T) {
 		if v.Judged != c.judged || v.Missed(quell.OfTime) != c.ofTime || v.Missed(quell.OfRequests) != c.ofOthers {
 			t.Errorf("%s: %+v, %v of time, %v of requests", name, v, v.Missed(quell.OfTime), v.Missed(quell.OfRequests))
 		}
-		if v.Unmeasured != (name == "no such metric") {
+		if v.Unmeasured != strings.HasPrefix(name, "no such metric") {
 			t.Errorf("%s: unmeasured %t", name, v.Unmeasured)
 		}
 	}
