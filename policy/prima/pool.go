@@ -22,7 +22,7 @@ func newStations(in *policy.Input, thresholdMS float64) *stations {
 	return &stations{in: in, threshold: thresholdMS}
 }
 
-// careful returns the stations that assumes no use beyond what was seen to hold.
+// careful returns the stations that assumes no use beyond what was seen to hold, where something was.
 func (p *stations) careful() *stations {
 	next := *p
 	next.known = [policy.MaxContended][2]limited{}

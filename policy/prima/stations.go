@@ -155,7 +155,8 @@ func (p *plan) minSize(members []*policy.Member) int {
 }
 
 // fewest returns how many of the keepers are enough after a removal. A use beyond what was seen to hold is not assumed, but the group may
-// be made smaller by one instance, if its present use was seen to hold.
+// be made smaller by one instance, if its present use was seen to hold. If nothing was seen yet, as with few requests, it may, too: else it
+// never would.
 func (p *plan) fewest(keepers []*policy.Member) int {
 	usable := p.set.Headroom * (1 - p.set.ScaleInMargin)
 	if p.stations == nil {
@@ -167,6 +168,10 @@ func (p *plan) fewest(keepers []*policy.Member) int {
 	}
 	p.stations.asks = true
 	seen := p.smallestStation(p.stations.careful(), keepers, usable)
+	unseen := slices.ContainsFunc(p.in.Contended, func(c policy.Contended) bool { return c.Predictor.Station().Held() == 0 })
+	if unseen {
+		return max(seen, len(keepers)-1)
+	}
 	if seen < len(keepers) || !p.seenToHold() {
 		return seen
 	}

@@ -45,6 +45,8 @@ func TestFewestTogether(t *testing.T) {
 	}{
 		{"load 4 on 10, and a use of 0.8 was seen to hold: with headroom and margin 6 are enough", together(10, 0.4), 0.8, 4},
 		{"a use of 0.4 was seen to hold: at most 0.46 is assumed, so one goes", together(10, 0.4), 0.4, 1},
+		{"no use was seen to hold, as with few requests: one at a time", together(10, 0.4), 0, 1},
+		{"nor where the load needs them all", together(10, 0.75), 0, 0},
 		{"the present use was not seen to hold: none goes", together(10, 0.4), 0.2, 0},
 		{"beside a neighbour of 0.8 even without load it takes 50 ms: that one goes", together(8, 0.18, 0.8), 0.2, 1},
 	} {
