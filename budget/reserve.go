@@ -17,6 +17,7 @@ import (
 type Reserve struct {
 	Excess []float64 `json:"excess,omitempty"` // seconds, by how far the load was above the room, as a logarithm; never changed in place
 	Trim   float64   `json:"trim,omitempty"`   // what the integral adds, as a logarithm
+	Base   float64   `json:"base,omitempty"`   // Trim when the excess was last known
 	Judged float64   `json:"judged,omitempty"` // seconds that have taught
 	Missed float64   `json:"missed,omitempty"` // of these
 	Trial  Trial     `json:"trial,omitzero"`
@@ -46,7 +47,8 @@ type Aim struct {
 type Lesson struct {
 	Seconds float64
 	Missed  float64 // part of it that missed the objective
-	// Excess is the load over what the last decision made room for: the capacities at present, less the reserve; 0: not known.
+	// Excess is the load over what the last decision made room for: the capacities at present, less the reserve; 0: not known, or the
+	// group is larger than the reserve asks.
 	Excess float64
 }
 
@@ -90,9 +92,15 @@ func (r Reserve) Follow(aim Aim, l Lesson) (next Reserve, told string) {
 		i := int(math.Floor((math.Log(l.Excess) - lowest) / cell))
 		r.Excess[max(0, min(cells-1, i))] += l.Seconds
 	}
-	r.Trim += gain(aim) * l.Seconds * (l.Missed - aim.Allowed)
-	r.Trim = math.Max(-mostTrim, math.Min(mostTrim, r.Trim))
-	return r, r.try(aim, l)
+	least := -mostTrim
+	if l.Excess == 0 { // what holds the objective is not the reserve
+		least = math.Min(r.Base, r.Trim)
+	}
+	r.Trim = math.Max(least, math.Min(mostTrim, r.Trim+gain(aim)*l.Seconds*(l.Missed-aim.Allowed)))
+	if told = r.try(aim, l); l.Excess > 0 {
+		r.Base = r.Trim
+	}
+	return r, told
 }
 
 // gain is by how much a missed second raises the reserve. While instances start, one miss goes on, and says the same for as long.

@@ -66,6 +66,33 @@ func TestRealMissesCount(t *testing.T) {
 	}
 }
 
+// Where something else than the reserve makes the group large, calm periods do not lower it; misses raise it, as far as they are too many.
+func TestPeriodsThatAreNotTheReserves(t *testing.T) {
+	r := Reserve{}
+	for range 60 {
+		r, _ = r.Follow(aim99, calmLesson(0.9))
+	}
+	before := r
+	for k := range 8 * 360 {
+		l := calmLesson(0)
+		if k > 4*360 && k%100 == 0 {
+			l.Missed = 1
+		}
+		r, _ = r.Follow(aim99, l)
+	}
+	if r.Share(aim99) < before.Share(aim99) || r.Trim > before.Trim+0.05 {
+		t.Errorf("%v, trim %v, before %v, trim %v", r.Share(aim99), r.Trim, before.Share(aim99), before.Trim)
+	}
+	for range 20 {
+		l := calmLesson(0)
+		l.Missed = 1
+		r, _ = r.Follow(aim99, l)
+	}
+	if r.Trim < before.Trim+0.1 {
+		t.Errorf("trim %v, before %v", r.Trim, before.Trim)
+	}
+}
+
 // Where a larger reserve does not help, it is taken back, and this is said once.
 func TestWhatDoesNotHelpIsTakenBack(t *testing.T) {
 	r, said, most := Reserve{}, 0, 0.0

@@ -413,15 +413,15 @@ func (p *plan) surplus() []*policy.Member {
 	if p.group.Outstanding > 0 {
 		return nil
 	}
-	service := p.in.Service
 	keepers := p.protectedFirst()
-	keep := max(p.fewest(keepers)+p.spare, service.Group.Min)
-	if keep >= len(keepers) {
-		return nil
-	}
-	surplus := slices.DeleteFunc(keepers[keep:], func(m *policy.Member) bool { return m.Protected || m.Fixed != nil })
+	all, enough := len(keepers), p.fewest(keepers)+p.spare
+	surplus := keepers[min(all, max(enough, p.in.Service.Group.Min)):]
+	surplus = slices.DeleteFunc(surplus, func(m *policy.Member) bool { return m.Protected || m.Fixed != nil })
 	if len(surplus) > 0 && kept(p) {
-		return nil
+		surplus = nil
+	}
+	if len(surplus) < all-enough || p.mem.Watch > 0 && p.needed+p.spare < all {
+		p.mem.Reserve.Excess = 0 // the reserve did not size the group
 	}
 	return surplus
 }

@@ -154,7 +154,7 @@ func (p *plan) followReach(v *budget.Verdict, seconds float64) {
 	}
 }
 
-// noteRoom keeps for the next period how far the load is above what this decision makes room for.
+// noteRoom keeps for the next period how far the load is above what this decision makes room for. See surplus for when that says nothing.
 func (p *plan) noteRoom() {
 	if !p.set.finds {
 		return

@@ -1,6 +1,8 @@
 package prima
 
 import (
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -135,5 +137,47 @@ func TestOutOfReachIsSaidOnce(t *testing.T) {
 	plan, said, _ = budgeted(t, s, st, 90, 3, nil)
 	if said["out_of_reach"] != 0 || said["reserve"] != 1 || plan.Reserve.OutOfReach != "" {
 		t.Errorf("afterwards: said %v, %+v", said, plan.Reserve)
+	}
+}
+
+// A night in which group.min keeps instances that the load does not need says nothing of how far the load rises by day.
+func TestANightDoesNotUnlearnTheReserve(t *testing.T) {
+	for name, change := range map[string]func(*quell.Service){
+		"group.min": func(s *quell.Service) { s.Group.Min = 3 },
+		"protected": func(s *quell.Service) { s.Group.Protected = []string{"i1", "i2", "i3"} },
+	} {
+		s := golden("prima", 75, 1)
+		s.Sampling = time.Minute
+		s.SLO.Target, s.SLO.Of, s.SLO.Over = 0.99, quell.OfTime, 7*24*time.Hour
+		s.Group.Min, s.Group.Max = 1, 3
+		tell(&s, "Headroom", 0.0)
+		change(&s)
+		e, k := engine(t, s, goldenModels(t)), 0
+		var st policy.State
+		periods := func(n int, use float64) (share float64) {
+			for range n {
+				var rows []string
+				for i := range 3 {
+					rows = append(rows, fmt.Sprintf("i%d weight=0.333333333333 use=%.3f sf=0 lat=30", i+1, use*(1+0.01*float64(k%3))))
+				}
+				var plan quell.Plan
+				in := snap(t, k, rows...)
+				in.At = start.Add(time.Duration(k+1) * s.Sampling)
+				for i := range in.Instances {
+					in.Instances[i].Observation.At = in.At
+				}
+				if plan, st = e.Decide(in, st); plan.Group != nil {
+					t.Fatalf("%s: %+v: %v", name, plan.Group, plan.Reasons)
+				}
+				share, k = plan.Reserve.Share, k+1
+			}
+			return share
+		}
+		prior := periods(1, 0.38)
+		day := periods(59, 0.38)
+		night := periods(8*60, 0.0076)
+		if after := periods(1, 0.38); after < day-0.01 || night < day-0.01 || math.Abs(day-prior) > 0.1 {
+			t.Errorf("%s: %.3f at first, %.3f by day, %.3f at night, %.3f afterwards", name, prior, day, night, after)
+		}
 	}
 }
