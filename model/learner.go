@@ -92,6 +92,25 @@ func (l *Learner) only(r quell.Resource) bool {
 	return true
 }
 
+// Lapsed returns whether the last probe of a resource was long before the last one of another.
+func (l *Learner) Lapsed(r quell.Resource) bool {
+	if l == nil {
+		return false
+	}
+	last := map[quell.Resource]int{}
+	for of, records := range l.Seen {
+		for _, record := range records {
+			last[of] = max(last[of], record.newest())
+		}
+	}
+	for _, at := range last {
+		if at-last[r] > lately {
+			return true
+		}
+	}
+	return false
+}
+
 // goneAfter is for how many periods a type of instance must be absent before another one takes its place.
 const goneAfter = 1000
 

@@ -27,7 +27,11 @@ var (
 	Watch     = watch
 )
 
-func (e *Engine) Contended() []Contended                      { return e.contended }
+func (e *Engine) Contended() []Contended { return e.contended }
+func (e *Engine) ContendedAfter(st State) []Contended {
+	now, _ := e.inForce(st.Learned)
+	return now.contended
+}
 func (e *Engine) Input(s *quell.Snapshot, prev *State) *Input { return e.input(s, prev) }
 func (e *Engine) Pooling() Pooling                            { return e.senses.Pooling }
 func (e *Engine) DecideBy(decides Decide)                     { e.decides = decides }
