@@ -94,21 +94,13 @@ func (l *Learner) only(r quell.Resource) bool {
 
 // Lapsed returns whether the last probe of a resource was long before the last one of another.
 func (l *Learner) Lapsed(r quell.Resource) bool {
-	if l == nil {
-		return false
-	}
-	last := map[quell.Resource]int{}
-	for of, records := range l.Seen {
-		for _, record := range records {
-			last[of] = max(last[of], record.newest())
+	newest := func(of quell.Resource) (at int) {
+		for _, record := range l.Seen[of] {
+			at = max(at, record.newest())
 		}
+		return at
 	}
-	for _, at := range last {
-		if at-last[r] > lately {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(sortedKeys(l.Seen), func(of quell.Resource) bool { return newest(of)-newest(r) > lately })
 }
 
 // goneAfter is for how many periods a type of instance must be absent before another one takes its place.

@@ -33,9 +33,6 @@ func (m *Member) limitedBy(in *Input) string {
 	return string(in.Contended[m.Binds].Resource)
 }
 
-// mostUsed bounds how many times its capacity an instance is said to carry.
-const mostUsed = 10
-
 // used returns the part of its capacity that an instance carries now, by the resource that limits it.
 func (m *Member) used() float64 {
 	load := math.Max(m.Use, m.Bound().Use*m.Rates[m.Binds])
@@ -80,5 +77,9 @@ func (m *Member) predictBy(in *Input, i int) float64 {
 	return station.ResponseMS(in.Queue(i, m.Type, m.Now[i].Size), m.Sees(i, m.Now, s.Use*m.Rates[i]), s.Interfering)
 }
 
-// TracesOfUse is below any use that can be measured.
-const TracesOfUse = 1e-9
+const (
+	// TracesOfUse is below any use that can be measured.
+	TracesOfUse = 1e-9
+	// mostUsed bounds how many times its capacity an instance is said to carry.
+	mostUsed = 10
+)

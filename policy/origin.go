@@ -232,15 +232,9 @@ func noteOrigins(g *Group, before map[string]*UsualWaits, plan *quell.Plan) (usu
 
 // blameWaits reports for whom an instance waits.
 func (m *Member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Plan) {
-	if plan.Waits == nil {
-		plan.Waits = map[string]quell.Waits{}
-	}
-	plan.Waits[m.ID] = told
+	put(&plan.Waits, m.ID, told)
 	if told.Cause != quell.QuotaCause && plan.Cause[m.ID] == "" {
-		if plan.Cause == nil {
-			plan.Cause = map[string]quell.Resource{}
-		}
-		plan.Cause[m.ID] = quell.CPU
+		put(&plan.Cause, m.ID, quell.CPU)
 	}
 	more := ""
 	if share, known := usual.of(told.Cause); known {

@@ -50,11 +50,8 @@ func noteOwnWork(g *Group, plan *quell.Plan) {
 			if top, told := m.Observation.Top[r]; told {
 				work.By, by = top.Name, "; most of it is used by "+top.Name
 			}
-			if plan.OwnWork == nil {
-				plan.OwnWork = map[string]quell.OwnWork{}
-			}
 			if plan.OwnWork[m.ID].Use < work.Use {
-				plan.OwnWork[m.ID] = work
+				put(&plan.OwnWork, m.ID, work)
 			}
 			AddReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
 				work.Use, r, use, by)

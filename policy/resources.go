@@ -100,7 +100,7 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models, learned 
 	var known []Contended
 	var lacks error
 	for _, resource := range list {
-		c, err := compile(r.needs, resource, senses, slo.Metric, models)
+		c, err := compileOf(r.needs, resource, "", senses, slo.Metric, models)
 		switch {
 		case err == nil:
 			known = append(known, c)
@@ -113,7 +113,7 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models, learned 
 	if len(known) == 0 {
 		return nil, lacks
 	}
-	lapsed := func(c Contended) bool { return senses.Resources.Auto && learned.Lapsed(c.Resource) }
+	lapsed := func(c Contended) bool { return senses.Resources.Auto && learned != nil && learned.Lapsed(c.Resource) }
 	if left := slices.DeleteFunc(slices.Clone(known), lapsed); len(left) > 0 {
 		known = left
 	}
@@ -128,10 +128,6 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models, learned 
 		return cmp.Or(cmp.Compare(b.filling(slo), a.filling(slo)), rank(a.Resource)-rank(b.Resource))
 	})
 	return known, nil
-}
-
-func compile(needs Need, resource quell.Resource, senses Senses, metric quell.Metric, models *model.Models) (c Contended, err error) {
-	return compileOf(needs, resource, "", senses, metric, models)
 }
 
 // compileOf compiles the models of a resource for a type of instance; "" means any.

@@ -32,14 +32,11 @@ func (in *Input) sized(rates []float64) sizedRates {
 			if s.byType[instanceType] != nil {
 				continue
 			}
-			if s.byType == nil {
-				s.byType = map[string][]float64{}
-			}
 			own := make([]float64, len(rates))
 			for j := range rates {
 				own[j] = rates[j] * in.Contended[j].size(instanceType)
 			}
-			s.byType[instanceType] = own
+			put(&s.byType, instanceType, own)
 		}
 	}
 	return s

@@ -21,10 +21,7 @@ func (e *Engine) spent(s *quell.Snapshot, before map[string]InstanceState) (ids 
 			seen = own.BeyondCredits()
 		}
 		if set.heldAtBaseline(in, seen) {
-			if ids == nil {
-				ids = map[string]bool{}
-			}
-			ids[in.ID] = true
+			put(&ids, in.ID, true)
 		}
 	}
 	return ids
@@ -92,10 +89,7 @@ func noteSpent(s *quell.Snapshot, ids map[string]bool, plan *quell.Plan) {
 		if !ids[in.ID] {
 			continue
 		}
-		if plan.Cause == nil {
-			plan.Cause = map[string]quell.Resource{}
-		}
-		plan.Cause[in.ID] = spentCause
+		put(&plan.Cause, in.ID, spentCause)
 		stolen := ""
 		if o := in.Observation; o.CPU != nil && o.CPU.Steal > 0 {
 			stolen = fmt.Sprintf(", and the hypervisor withholds %.0f%% of its processors", 100*o.CPU.Steal)

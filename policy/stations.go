@@ -113,10 +113,7 @@ func (in *Input) Queue(i int, kind string, size float64) *model.Queue {
 	q := in.queues.all[servers]
 	if q == nil {
 		q = model.NewQueue(servers)
-		if in.queues.all == nil {
-			in.queues.all = map[float64]*model.Queue{}
-		}
-		in.queues.all[servers] = q
+		put(&in.queues.all, servers, q)
 	}
 	last.station, last.size, last.queue = station, size, q
 	return q
