@@ -42,8 +42,8 @@ type Miss struct {
 	Failing  bool // too many of its requests failed
 }
 
-// Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service. Instances that are too
-// small to be judged alone are judged together.
+// Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service. Instances
+// that are too small to be judged alone are judged together.
 func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
 	ready, seen := 0, false
 	var small together
