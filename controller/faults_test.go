@@ -452,3 +452,33 @@ func TestTheLastDecisionIsWrittenDown(t *testing.T) {
 		}
 	})
 }
+
+// While the balancer cannot be told, an instance that was removed gets its full share: the time for its open requests has not begun.
+func TestTheTimeToDrainBeginsAtTheBalancer(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.run(3 * time.Second)
+		r.balancer.set(func(b *fakeBalancer) { b.inFlight["i2"] = 5 })
+		r.balancer.refuse.set(errBroken)
+		r.c.work.Lock()
+		r.c.mem.Draining["i2"] = time.Now() // as after a plan
+		r.c.work.Unlock()
+		applied := r.balancer.applies()
+		r.pass(40 * time.Second)
+		r.balancer.refuse.set(nil)
+		r.pass(8 * time.Second)
+		i := slices.IndexFunc(r.balancer.applied[applied], func(b quell.Backend) bool { return b.ID == "i2" })
+		if i < 0 || !r.balancer.applied[applied][i].Draining {
+			t.Errorf("the first list is %+v", r.balancer.applied[applied])
+		}
+		if ended := r.scaler.ended(); len(ended) > 0 {
+			t.Errorf("stopped %v", ended)
+		}
+		if m := remembered(t, r.memory); m.Drained["i2"].IsZero() {
+			t.Error("the memory does not have since when it drains")
+		}
+		r.pass(4 * time.Second)
+		if ended := r.scaler.ended(); !slices.Equal(ended, []string{"i2"}) {
+			t.Errorf("stopped %v", ended)
+		}
+	})
+}

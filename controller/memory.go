@@ -72,11 +72,11 @@ func (c *leadership) restore(ctx context.Context) error {
 		}
 	}
 	on := func(at time.Time) time.Time { return anchored(at, c.now()) }
-	draining := make(map[string]time.Time, len(m.Draining))
-	for id, since := range m.Draining {
-		draining[id] = on(since)
+	for _, times := range []map[string]time.Time{m.Draining, m.Drained} {
+		for id, at := range times {
+			times[id] = on(at)
+		}
 	}
-	m.Draining = draining
 	m.Inventory.Anchor(on)
 	m.State.Anchor(on)
 	m.Fast.Anchor(on)

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +13,8 @@ import (
 // Memory is what must be remembered of a group over a restart, in the form in which it is stored. Whoever changes it for a command that may
 // be undone replaces its maps and lists.
 type Memory struct {
-	Draining  map[string]time.Time  `json:"draining,omitempty"`  // since when each instance drains
+	Draining  map[string]time.Time  `json:"draining,omitempty"`  // when each instance that leaves was removed
+	Drained   map[string]time.Time  `json:"drained,omitempty"`   // since when those of them get no new requests that the balancer drains
 	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
 	Replacing []Replacement         `json:"replacing,omitempty"` // in the order in which they will be carried out
@@ -40,6 +42,23 @@ func (m *Memory) Void(ending map[string]time.Time) {
 		inventory.Release(m.Replacing[i].Old)
 	}
 	m.Draining, m.Replacing, m.Inventory = draining, nil, &inventory
+}
+
+// noteDrained notes since when instances that leave get no new requests. If one gets some again, as after a restart of a balancer, its time
+// begins anew with the next drain.
+func (m *Memory) noteDrained(now time.Time, backends map[string]quell.BackendState) {
+	before := m.Drained
+	m.Drained = nil
+	for id := range m.Draining {
+		b, known := backends[id]
+		if !known || !away(&b) {
+			continue
+		}
+		if m.Drained == nil {
+			m.Drained = make(map[string]time.Time, len(m.Draining))
+		}
+		m.Drained[id] = cmp.Or(before[id], now)
+	}
 }
 
 // Fleet follows a group from one look at scaler and balancer to the next. Beside its memory it has what is known only while one process
@@ -92,7 +111,8 @@ func (e *events) failed(part, format string, args ...any) {
 type View struct {
 	Members  []quell.Member
 	Backends map[string]quell.BackendState
-	Leaving  map[string]time.Time   // members that drain, and since when
+	Leaving  map[string]time.Time   // members that leave, and when they were removed
+	Drained  map[string]time.Time   // those of them that get no new requests, and since when
 	Out      map[string]TakenOut    // members that a person took out of rotation
 	Ending   map[string]time.Time   // members that the scaler was told to stop, and when it had done so; zero: not yet
 	Stuck    map[string]bool        // members that the scaler could not stop
@@ -114,7 +134,8 @@ func (v *View) Fill(group []Instance) []Instance {
 	for _, m := range v.Members {
 		in := Instance{Member: m, Stuck: v.Stuck[m.ID], For: v.Places[m.ID], Last: v.Last[m.ID]}
 		in.Backend, in.Known = v.Backends[m.ID]
-		in.Since, in.Leaving = v.Leaving[m.ID]
+		_, in.Leaving = v.Leaving[m.ID]
+		in.Since = v.Drained[m.ID]
 		_, in.Ending = v.Ending[m.ID]
 		if h, out := v.Out[m.ID]; out {
 			who := h.Held
@@ -161,6 +182,8 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	}
 	f.protect(how.Protected)
 	f.noteGone(now, &v)
+	f.noteDrained(now, v.Backends)
+	v.Drained = f.Drained
 	f.Members = v.Members
 	f.takeInventory(now, &v, how, &told)
 	f.findHolds(now, &v, &told)
@@ -232,7 +255,7 @@ func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[str
 	for i := range group {
 		in := &group[i]
 		if in.Orphaned() && !f.voided[in.Member.ID] {
-			in.Leaving, in.Since = true, now
+			in.Leaving = true
 			f.Draining[in.Member.ID] = now
 		}
 	}

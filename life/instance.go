@@ -16,7 +16,7 @@ type Instance struct {
 	Held    *quell.Held        // a person took it out of rotation, with a command to Quell or at the balancer itself
 	Ordered bool               // Held was asked for by a command to Quell, so Quell must pass it on to the balancer
 	Leaving bool               // a plan removed it
-	Since   time.Time          // when it began to leave
+	Since   time.Time          // if it leaves: since when the balancer sends it no new requests; zero: it still does, as far as is known
 	Ending  bool               // the scaler was told to stop it
 	Stuck   bool               // the scaler could not stop it, or still lists it long after
 
@@ -34,9 +34,13 @@ func (in *Instance) Orphaned() bool {
 	return in.Known && in.Backend.Draining && !in.Leaving && in.Held == nil && !in.Backend.Held && in.Member.State != quell.Draining
 }
 
+// away returns whether a balancer sends a backend no new requests, because it was told to or because a person took the backend out there.
+func away(b *quell.BackendState) bool { return b.Draining || b.ByHand != nil }
+
 // drained returns whether an instance that leaves, or that its platform ends, can be stopped. It can if the balancer drains it and has no
-// open request at it, if it never got requests, if it has exited, or if limit is not 0 and it has been leaving for that long.
+// open request at it, if it never got requests, if it has exited, or if limit is not 0 and it has got no new requests for that long. While
+// the balancer cannot be told, the instance gets its full share, and that time does not count.
 func (in *Instance) drained(now time.Time, limit time.Duration) bool {
-	late := limit > 0 && in.Leaving && now.Sub(in.Since) >= limit
+	late := limit > 0 && in.Leaving && away(&in.Backend) && !in.Since.IsZero() && now.Sub(in.Since) >= limit
 	return in.Member.State == quell.Failed || !in.Known || late || in.Backend.Draining && in.Backend.InFlight == 0
 }

@@ -36,8 +36,10 @@ func TestNext(t *testing.T) {
 		return in
 	}
 	old := func(in Instance) Instance { in.Since = epoch.Add(-5 * time.Second); return in }
+	longAgo := func(in Instance) Instance { in.Since = epoch.Add(-time.Hour); return in }
 	ordered := func(in Instance) Instance { in.Held, in.Ordered = &quell.Held{By: "eve"}, true; return in }
 	byHand := func(in Instance) Instance { in.Held = &quell.Held{By: "haproxy"}; return in }
+	atHand := func(in Instance) Instance { in.Backend.ByHand = &quell.Held{By: "haproxy"}; return in }
 	ending := func(in Instance) Instance { in.Ending = true; return in }
 	for name, tc := range map[string]struct {
 		in   Instance
@@ -53,6 +55,8 @@ func TestNext(t *testing.T) {
 		"a person at the balancer":                 {byHand(member(quell.Ready)), Share},
 		"removed, the balancer not yet told":       {leaving(member(quell.Ready), 0), Drain},
 		"removed, requests are open":               {draining(member(quell.Ready), 3), Drain},
+		"removed long ago, the balancer not told":  {longAgo(leaving(member(quell.Ready), 5)), Drain},
+		"removed, out by hand for too long":        {old(byHand(leaving(atHand(member(quell.Ready)), 3))), Stop},
 		"removed and empty":                        {draining(member(quell.Ready), 0), Stop},
 		"removed, requests are open for too long":  {old(draining(member(quell.Ready), 3)), Stop},
 		"removed before it served":                 {leaving(unknown(member(quell.Starting)), 0), Stop},

@@ -98,6 +98,7 @@ func (h *external) asked(backends []quell.Backend) ([]quell.Backend, error) {
 		switch {
 		case b.Draining:
 			delete(h.serving, b.ID)
+			delete(h.released, b.ID) // it is not to be put back any more
 		case held && how == drained:
 			b.Weight, b.Draining, b.Held = 0, true, true
 		case held:

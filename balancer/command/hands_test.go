@@ -130,6 +130,24 @@ func TestADrainByHandIsLeft(t *testing.T) {
 	}
 }
 
+// A backend that an operator put back, and that the balancer has not put back yet when Quell drains it, is read back as it is.
+func TestADrainAfterARelease(t *testing.T) {
+	b := newBench(t)
+	one, two := quell.Backend{ID: "1", Address: "h:1", Weight: .5}, quell.Backend{ID: "2", Address: "h:2", Weight: .5}
+	b.apply(one, two)
+	b.state("2")
+	b.drains("2", true)
+	b.state("2")
+	if err := b.d.Release(t.Context(), "2"); err != nil {
+		t.Fatal(err)
+	}
+	two.Draining, two.Weight = true, 0
+	b.apply(one, two)
+	if s := b.state("2"); s.ByHand != nil || !s.Draining || s.Address == "" {
+		t.Errorf("drained by Quell: %+v", s)
+	}
+}
+
 // A weight of 0 that Quell did not set is a hold, also with another controller. A share that Quell made so small that the balancer may show
 // it as 0 is none.
 func TestAZeroByHandIsLeft(t *testing.T) {
