@@ -29,11 +29,11 @@ func (c *orders) change(ctx context.Context, text string, alter func() error) bu
 
 // changeNow is change for a caller that holds c.work.
 func (c *orders) changeNow(ctx context.Context, text string, alter func() error) bus.Reply {
-	if !c.leading {
-		return notLeading
-	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
+	if !c.leads(ctx) {
+		return notLeading
+	}
 	before := c.mem
 	if err := alter(); err != nil {
 		return bus.Reply{Error: err.Error()}
@@ -59,6 +59,15 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 		text += "; it is in force, but until " + until + " " + then
 	}
 	return replyWith(map[string]string{"done": text})
+}
+
+// leads returns whether this controller leads now. It asks for the lease before a command is carried out: a process that was frozen for
+// longer than its lease still remembers that it leads, and what it remembers is old. One that stands by takes no lease for a command.
+func (c *orders) leads(ctx context.Context) bool {
+	if c.leading {
+		c.askLease(ctx)
+	}
+	return c.leading
 }
 
 // forText says for how long a command changes something, "" if that has no end.

@@ -112,12 +112,13 @@ type Controller struct {
 
 // core is what all parts share.
 type core struct {
-	opts    Options
-	now     func() time.Time
-	log     *slog.Logger
-	gather  *gather
-	shown   shown
-	publish func() // updates shown
+	opts     Options
+	now      func() time.Time
+	log      *slog.Logger
+	gather   *gather
+	shown    shown
+	publish  func()                    // updates shown
+	askLease func(ctx context.Context) // asks whether this controller still leads
 
 	// work guards the fields below and those of the parts, because only one step, reload or command may run at a time. It is held while
 	// scaler and balancer are called, so other goroutines read the copy in shown instead.
@@ -195,6 +196,7 @@ func assemble(shared *core) *Controller {
 	c.trainings, c.releases = &trainings{c.orders}, &releases{c.orders}
 	c.leadership = &leadership{c.releases}
 	shared.publish = c.show
+	shared.askLease = func(ctx context.Context) { _ = c.lead(ctx) } // c.lead itself counts an error
 	return c
 }
 

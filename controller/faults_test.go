@@ -258,6 +258,46 @@ func TestALeaseThatCannotBeRenewedIsKeptWhileItLasts(t *testing.T) {
 	})
 }
 
+// A process that was frozen for longer than its lease may get a command before its loop runs again. It refuses it: what it remembers is old.
+func TestACommandAsksForTheLease(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { r.opts.Lead, r.opts.Agents = l.ask, r.agents }, func(r *rig) {
+		r.step()
+		r.step()
+		for _, cmd := range []bus.Command{
+			{Name: bus.Drain, Instance: "i1"}, {Name: bus.Pause}, {Name: bus.Release}, {Name: bus.Train, Instance: "i1", ForS: 60},
+		} {
+			l.set(true, nil)
+			r.step()
+			stored, events := r.memory.values[memoryKey], len(r.journal.events())
+			l.set(false, nil)
+			r.untouched(func() {
+				if reply := r.ask(cmd); !strings.Contains(reply.Error, "does not hold the lease") {
+					t.Errorf("%s: %+v", cmd.Name, reply)
+				}
+			})
+			if !slices.Equal(stored, r.memory.values[memoryKey]) || len(r.journal.events()) > events {
+				t.Errorf("%s: something was written down", cmd.Name)
+			}
+		}
+		if trained := r.trainings(); len(trained) > 0 {
+			t.Errorf("an agent was asked to train: %+v", trained)
+		}
+		l.set(true, nil)
+		r.step()
+		reply := r.c.enforced(context.Background(), bus.Command{Name: bus.Undrain}, bus.Reply{})
+		if reply.Error != "" {
+			t.Errorf("while it leads: %+v", reply)
+		}
+		l.set(false, nil)
+		r.balancer.set(func(b *fakeBalancer) { b.backends[0].Weight = .9 })
+		r.untouched(func() { reply = r.c.enforced(context.Background(), bus.Command{Name: bus.Undrain}, bus.Reply{}) })
+		if !strings.Contains(reply.Error, "this is written down") {
+			t.Errorf("the lease was lost in between: %+v", reply)
+		}
+	})
+}
+
 // A controller that takes over continues from the memory that the previous leader stored, not from the memory that it read at its own
 // start.
 func TestTakingOver(t *testing.T) {

@@ -143,6 +143,9 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	defer c.endDrained(ctx)
 	limited, cancel := c.limit(ctx)
 	defer cancel()
+	if !c.leads(limited) {
+		return bus.Reply{Error: fmt.Sprintf("%s: this is written down, and the controller that leads carries it out: %s", cmd.Name, notLeading.Error)}
+	}
 	v, err := c.look(limited)
 	switch {
 	case err != nil:

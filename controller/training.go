@@ -37,7 +37,7 @@ func (c *trainings) train(ctx context.Context, cmd bus.Command) bus.Reply {
 // beginTraining takes an instance out of rotation, if its agent agrees and the others suffice. The agent is asked first: without its
 // consent nothing else matters.
 func (c *trainings) beginTraining(ctx context.Context, cmd bus.Command) bus.Reply {
-	if reply := c.ifLeading(func() error { return c.untrained(cmd.Instance) }); reply.Error != "" {
+	if reply := c.ifLeading(ctx, func() error { return c.untrained(cmd.Instance) }); reply.Error != "" {
 		return reply
 	}
 	if _, err := c.askTrainee(ctx, cmd.Instance, bus.Training{ForS: cmd.ForS}); err != nil {
@@ -72,10 +72,12 @@ func (c *trainings) notTaken(ctx context.Context, instance string) {
 }
 
 // ifLeading calls check with the lock held.
-func (c *orders) ifLeading(check func() error) bus.Reply {
+func (c *orders) ifLeading(ctx context.Context, check func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
-	if !c.leading {
+	limited, cancel := c.limit(ctx)
+	defer cancel()
+	if !c.leads(limited) {
 		return notLeading
 	}
 	if err := check(); err != nil {
@@ -174,7 +176,7 @@ func (o Others) suffice(least int, unsure bool) error {
 
 // trainOn does a part of a training, and extends the time for which the instance is out of rotation.
 func (c *trainings) trainOn(ctx context.Context, cmd bus.Command) bus.Reply {
-	if reply := c.ifLeading(func() error { return c.renewTraining(cmd) }); reply.Error != "" {
+	if reply := c.ifLeading(ctx, func() error { return c.renewTraining(cmd) }); reply.Error != "" {
 		return reply
 	}
 	done, err := c.askTrainee(ctx, cmd.Instance, *cmd.Training)
