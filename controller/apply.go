@@ -199,9 +199,10 @@ func (c *group) tellDrained(v view) {
 	}
 }
 
-// endDrained makes the scaler stop drained instances. It does so in the background, because that may take long. If an instance could not be
-// stopped, it stays marked as drained, and stopping is tried again. Until it is gone, it counts against group.max.
-func (c *group) endDrained(ctx context.Context) {
+// endDrained makes the scaler stop drained instances. It does so in the background, because that may take long, and goes on when the command
+// is answered that led to it. If an instance could not be stopped, it stays marked as drained, and stopping is tried again. Until it is gone,
+// it counts against group.max.
+func (c *group) endDrained() {
 	ids := c.finished
 	c.finished = nil
 	if len(ids) == 0 {
@@ -210,11 +211,15 @@ func (c *group) endDrained(ctx context.Context) {
 	for _, id := range ids {
 		c.fleet.Ending[id] = time.Time{}
 	}
+	ctx := c.living
 	c.background.Go(func() {
 		running, err := c.stop(ctx, ids)
 		c.work.Lock()
 		defer c.release()
 		if ctx.Err() != nil {
+			for _, id := range ids {
+				delete(c.fleet.Ending, id) // it may run on
+			}
 			return
 		}
 		for _, id := range ids {

@@ -130,7 +130,8 @@ type core struct {
 	fleet *life.Fleet // what is known of the instances; its memory is in mem
 	reporting
 
-	background sync.WaitGroup // goroutines that outlive a step
+	living     context.Context // ends with Run
+	background sync.WaitGroup  // goroutines that outlive a step
 }
 
 // standing is whether this controller may act.
@@ -175,7 +176,7 @@ func New(opts Options) (*Controller, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := assemble(&core{opts: opts, now: opts.Now, log: opts.Logger, gather: newGather(opts.Service, opts.Logger),
-		reporting: reporting{born: opts.Now()}, mem: newMemory()})
+		reporting: reporting{born: opts.Now()}, mem: newMemory(), living: context.Background()})
 	if err := c.configure(opts.Service, opts.Models, opts.Learn); err != nil {
 		return nil, err
 	}

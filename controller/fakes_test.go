@@ -163,6 +163,7 @@ type fakeScaler struct {
 	ordered  int           // if later is set: number of instances ordered by Start
 	stays    bool          // stopped instances are still listed
 	stopTake time.Duration // duration of Stop
+	stopWait time.Duration // the same, and Stop is cut short when its context ends
 	members  []quell.Member
 	next     int
 	starts   []int
@@ -232,6 +233,11 @@ func (s *fakeScaler) Stop(ctx context.Context, ids []string) error {
 	if s.stopTake > 0 {
 		s.mu.Unlock()
 		time.Sleep(s.stopTake)
+		s.mu.Lock()
+	}
+	if s.stopWait > 0 {
+		s.mu.Unlock()
+		tick.Sleep(ctx, s.stopWait)
 		s.mu.Lock()
 	}
 	if err := s.stop.strike(ctx); err != nil {

@@ -140,7 +140,7 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	}
 	c.work.Lock()
 	defer c.release()
-	defer c.endDrained(ctx)
+	defer c.endDrained()
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if !c.leads(limited) {

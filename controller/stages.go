@@ -89,7 +89,7 @@ func (c *Controller) tend(ctx context.Context) { c.loop(ctx, watch) }
 func (c *Controller) loop(ctx context.Context, on occasion) {
 	c.work.Lock()
 	defer c.release()
-	defer c.endDrained(ctx)
+	defer c.endDrained()
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	r := &round{occasion: on, ctx: ctx, limited: limited}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -77,5 +78,24 @@ func TestWhatCannotBeStoppedCountsAgainstTheBound(t *testing.T) {
 		r.refuse()
 		r.pass(time.Minute)
 		r.wantIDs("i3", "i4")
+	})
+}
+
+// A command of the page is over when its answer is sent, and the browser may leave sooner. An instance that is stopped meanwhile is.
+func TestAStopOutlivesItsCommand(t *testing.T) {
+	play(t, three, func(r *rig) {
+		r.step()
+		r.step()
+		r.scaler.set(func(s *fakeScaler) { s.stopWait = time.Second })
+		r.c.mem.Draining["i2"] = time.Now() // as after a plan
+		r.step()
+		r.wantDraining("i2")
+		ctx, cancel := context.WithCancel(context.Background())
+		if reply := r.c.Command(ctx, bus.Command{Name: bus.Drain, Instance: "i1", By: "ann"}); reply.Error != "" {
+			t.Fatal(reply.Error)
+		}
+		cancel()
+		r.pass(2 * time.Second)
+		r.wantIDs("i1", "i3", "i4")
 	})
 }

@@ -27,6 +27,7 @@ type fake struct {
 	mu       sync.Mutex
 	status   controller.Status
 	commands []bus.Command
+	left     error // whether the last command's context had ended
 }
 
 func (f *fake) Status() controller.Status {
@@ -41,9 +42,10 @@ func (f *fake) set(change func(*controller.Status)) {
 	change(&f.status)
 }
 
-func (f *fake) Command(_ context.Context, cmd bus.Command) bus.Reply {
+func (f *fake) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.left = ctx.Err()
 	f.commands = append(f.commands, cmd)
 	switch {
 	case cmd.Name == bus.Pause:

@@ -2,9 +2,11 @@ package page_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,6 +109,16 @@ func TestLogIn(t *testing.T) {
 		if code, text, _ := x.ask(t, "POST", "/page/command", body, with); code != want {
 			t.Errorf("%s: %d, want %d: %s", body, code, want, text)
 		}
+	}
+	gone, leave := context.WithCancel(t.Context()) // a browser that leaves at once
+	leave()
+	r := httptest.NewRequestWithContext(gone, "POST", x.http.URL+"/page/command", strings.NewReader(`{"name":"pause"}`))
+	r.Header.Set("Content-Type", "application/json")
+	with(r)
+	before := len(x.fake.commands)
+	x.server.Handler().ServeHTTP(httptest.NewRecorder(), r)
+	if len(x.fake.commands) != before+1 || x.fake.left != nil {
+		t.Errorf("after the browser has left, %d commands came, the last with %v", len(x.fake.commands)-before, x.fake.left)
 	}
 	if by := x.Status().PausedBy; by != "ann@host (page)" {
 		t.Errorf("paused by %q", by)

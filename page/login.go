@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -74,7 +75,7 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cmd.By = by + " (page)"
-	reply := s.control.Command(r.Context(), cmd)
+	reply := s.control.Command(context.WithoutCancel(r.Context()), cmd) // a browser that leaves does not cut it short
 	if reply.Error != "" {
 		http.Error(w, shown(reply.Error), http.StatusConflict)
 		return
