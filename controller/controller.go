@@ -148,6 +148,7 @@ type standing struct {
 type stored struct {
 	marked  int   // orders counted in the stored mark
 	unsaved error // why the memory could not be stored
+	untaken bool  // Earlier still tells of a release that the memory has
 }
 
 // reporting is what people and metrics are told.

@@ -348,6 +348,7 @@ func (j *fakeJournal) newest() quell.Snapshot {
 type fakeMemory struct {
 	mu     sync.Mutex
 	fault  fault
+	later  int // so many values are only kept in memory, and lost
 	values map[string][]byte
 }
 
@@ -356,6 +357,10 @@ func (m *fakeMemory) Put(ctx context.Context, key string, value []byte) error {
 	defer m.mu.Unlock()
 	if err := m.fault.strike(ctx); err != nil {
 		return err
+	}
+	if m.later > 0 {
+		m.later--
+		return bus.ErrLater
 	}
 	m.values[key] = slices.Clone(value)
 	return nil

@@ -110,6 +110,7 @@ func (e *markError) Unwrap() error { return e.err }
 // saved records that the memory was stored, and stores the mark. A mark of which that failed may be stored all the same, so it is written
 // again in any case.
 func (c *core) saved() error {
+	c.forgetEarlier()
 	if c.opts.Marker == nil || c.marked == c.mem.Orders {
 		return nil
 	}

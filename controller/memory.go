@@ -24,7 +24,8 @@ type memory struct {
 	Weights   map[string]float64 `json:"weights,omitempty"` // of the last applied plan
 	Paused    bool               `json:"paused,omitempty"`
 	PausedBy  string             `json:"paused_by,omitempty"`
-	Released  *Released          `json:"released,omitempty"` // everything goes back to how it was before Quell; it is paused, too
+	Released  *Released          `json:"released,omitempty"`  // everything goes back to how it was before Quell; it is paused, too
+	TakenOver time.Time          `json:"taken_over,omitzero"` // when the last release was that was carried out while no controller ran
 	Overrides map[string]float64 `json:"overrides,omitempty"`
 	Temporary temporary          `json:"temporary,omitzero"` // what ends by itself
 	Orders    int                `json:"orders,omitempty"`   // number of operators' orders so far

@@ -51,7 +51,7 @@ func (r *Released) Text() string {
 type Earlier interface {
 	// Released returns it, nil if there was none.
 	Released() (*Released, error)
-	// Taken forgets it, because the controller remembers it.
+	// Taken forgets it, because the stored memory has it.
 	Taken() error
 }
 
@@ -101,8 +101,8 @@ func (c *releases) isReleased(r *Released) {
 	clear(c.fleet.Stuck) // whether they can be stopped is seen when something is to be stopped again
 }
 
-// releasedEarlier takes over a release that was carried out while no controller ran. One that cannot be read is one, too: it says that an
-// operator wanted nothing to be changed.
+// releasedEarlier takes over a release that was carried out while no controller ran, unless it was taken over before and could not be
+// forgotten. One that cannot be read is one, too: it says that an operator wanted nothing to be changed.
 func (c *releases) releasedEarlier(ctx context.Context) {
 	if c.opts.Earlier == nil {
 		return
@@ -115,15 +115,28 @@ func (c *releases) releasedEarlier(ctx context.Context) {
 	if r == nil {
 		return
 	}
+	c.untaken = true
+	if last := c.mem.TakenOver; !last.IsZero() && r.At.Equal(last) {
+		return
+	}
 	r.Left = map[string]string{}
 	c.isReleased(r)
+	c.mem.TakenOver = r.At
 	c.mem.Orders++
 	c.event(ctx, "released by "+r.By+" while no controller ran: nothing is changed until quell resume")
-	if err = c.save(ctx); err == nil {
-		err = c.opts.Earlier.Taken()
+	if err := c.save(ctx); err != nil {
+		c.failed("memory", err) // the memory is stored with the next decision
 	}
-	if err != nil {
-		c.failed("memory", err) // it is taken over again at the next start
+}
+
+// forgetEarlier forgets, once the memory is stored, a release that was taken over. If that fails, it is tried again after the next save.
+func (c *core) forgetEarlier() {
+	if !c.untaken {
+		return
+	}
+	err := c.opts.Earlier.Taken()
+	if c.untaken = err != nil; err != nil {
+		c.failed("memory", fmt.Errorf("a release is taken over, and what tells of it cannot be removed: %w", err))
 	}
 }
 

@@ -170,6 +170,67 @@ func TestReleaseIsOneStep(t *testing.T) {
 	})
 }
 
+// offline is a release that was carried out while no controller ran.
+type offline struct {
+	at    time.Time
+	fault error // of Taken
+	taken int   // how often Taken was called
+}
+
+func (o *offline) Released() (*Released, error) {
+	if o.taken > 0 && o.fault == nil {
+		return nil, nil
+	}
+	return &Released{By: "bob", At: o.at}, nil
+}
+
+func (o *offline) Taken() error {
+	o.taken++
+	return o.fault
+}
+
+// A release that was carried out while no controller ran is taken over once, also if it cannot be forgotten, or not at first. It is kept
+// until the memory is stored.
+func TestAReleaseIsTakenOverOnce(t *testing.T) {
+	for name, fault := range map[string]error{"it can be forgotten": nil, "it cannot": errBroken} {
+		t.Run(name, func(t *testing.T) {
+			told := &offline{fault: fault}
+			play(t, func(r *rig) {
+				told.at = time.Now().Add(-time.Minute)
+				r.opts.Earlier = told
+				r.memory.later = 2
+			}, func(r *rig) {
+				r.scaler.set(func(s *fakeScaler) { s.add(); s.add() })
+				r.step()
+				if left := r.c.Status().Released; left == nil || left.By != "bob" {
+					t.Fatalf("released: %+v", left)
+				}
+				r.run(3 * time.Second)
+				r.do(bus.Command{Name: bus.Resume})
+				r.pass(2 * time.Second)
+				r.do(bus.Command{Name: bus.Drain, Instance: "i1"})
+				if told.taken == 0 {
+					t.Error("it was never forgotten")
+				}
+				r.restart()
+				r.run(3 * time.Second)
+				if left := r.c.Status().Released; left != nil {
+					t.Errorf("released again: %+v", left)
+				}
+				if b, _ := r.balancer.backend("i1"); !b.Held {
+					t.Errorf("i1 is put back: %+v", b)
+				}
+				r.restart()
+				told.at, told.taken = time.Now(), 0 // another release
+				r.run(3 * time.Second)
+				if r.c.Status().Released == nil {
+					t.Error("another release is not taken over")
+				}
+			})
+		})
+	}
+}
+
 // An instance that is put back while nothing is decided gets as many requests as the others do.
 func TestAnInstanceThatComesBackInAPauseGetsAnEqualShare(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Initial = 3 }, func(r *rig) {

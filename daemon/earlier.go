@@ -35,7 +35,12 @@ func (e earlier) Released() (*controller.Released, error) {
 }
 
 // Taken removes the file.
-func (e earlier) Taken() error { return os.Remove(e.path()) }
+func (e earlier) Taken() error {
+	if err := os.Remove(e.path()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 func (e earlier) store(r controller.Released) error {
 	text, err := json.Marshal(r)
