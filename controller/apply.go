@@ -200,8 +200,8 @@ func (c *group) tellDrained(v view) {
 }
 
 // endDrained makes the scaler stop drained instances. It does so in the background, because that may take long, and goes on when the command
-// is answered that led to it. If an instance could not be stopped, it stays marked as drained, and stopping is tried again. Until it is gone,
-// it counts against group.max.
+// is answered that led to it. If an instance could not be stopped, it stays marked as drained, and stopping is tried again after a pause. Until
+// it is gone, it counts against group.max.
 func (c *group) endDrained() {
 	ids := c.finished
 	c.finished = nil
@@ -229,7 +229,7 @@ func (c *group) endDrained() {
 			c.fleet.Ending[id] = c.now() // it is forgotten when the scaler no longer lists it
 			if slices.Contains(running, id) {
 				delete(c.fleet.Ending, id)
-				c.fleet.Stuck[id] = true
+				c.fleet.Stuck.Note(c.now(), id)
 			}
 		}
 		if err != nil {

@@ -46,6 +46,7 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 		return bus.Reply{Error: err.Error()}
 	}
 	c.event(ctx, text)
+	c.fleet.Stuck.Urge()
 	if err != nil { // a full disk must not prevent a pause, so the memory is stored later
 		c.unsaved = err
 		c.failed("memory", err)

@@ -37,8 +37,33 @@ func TestOneThatCannotBeStoppedKeepsNoOther(t *testing.T) {
 			t.Errorf("the status says %q", text)
 		}
 		r.refuse()
-		r.pass(time.Second)
+		r.pass(3 * time.Second)
 		r.wantIDs("i1", "i2")
+	})
+}
+
+// A refusal may last for days: the provider is asked again after pauses that grow to a minute, and at once when a person gives an order.
+func TestARefusedStopIsTriedSeldom(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Service.Group.Initial = 4 }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.refuse("i4")
+		r.c.work.Lock()
+		r.c.mem.Draining["i4"] = time.Now() // as after a plan
+		r.c.work.Unlock()
+		r.pass(time.Minute)
+		if tries := len(r.scaler.ended()); tries < 5 || tries > 10 {
+			t.Errorf("%d tries in the first minute", tries)
+		}
+		r.pass(10 * time.Minute)
+		before := len(r.scaler.ended())
+		r.pass(10 * time.Minute)
+		if tries := len(r.scaler.ended()) - before; tries < 9 || tries > 11 {
+			t.Errorf("%d tries in ten later minutes", tries)
+		}
+		r.refuse()
+		r.do(bus.Command{Name: bus.Drain, Instance: "i3"})
+		r.pass(time.Second)
+		r.wantIDs("i1", "i2", "i3")
 	})
 }
 
@@ -63,7 +88,7 @@ func TestWhatCannotBeStoppedCountsAgainstTheBound(t *testing.T) {
 			t.Errorf("nobody said why: %+v", r.reasons())
 		}
 		r.refuse()
-		r.pass(5 * time.Second)
+		r.pass(65 * time.Second)
 		r.wantIDs("i5", "i6")
 	})
 	play(t, func(r *rig) { r.opts.Service.Group.Max = 2 }, func(r *rig) {
@@ -76,7 +101,7 @@ func TestWhatCannotBeStoppedCountsAgainstTheBound(t *testing.T) {
 		r.pass(10 * time.Second)
 		r.wantIDs("i1", "i2", "i3")
 		r.refuse()
-		r.pass(time.Minute)
+		r.pass(2 * time.Minute)
 		r.wantIDs("i3", "i4")
 	})
 }

@@ -70,7 +70,7 @@ type Fleet struct {
 	Missing map[string]*Missing    // those that the scaler no longer lists
 	Last    map[string]quell.State // their states in the last snapshot
 	Ending  map[string]time.Time   // those that the scaler was told to stop, and when it had done so; zero: not yet
-	Stuck   map[string]bool        // those that the scaler could not stop
+	Stuck   Refusals               // those that the scaler could not stop
 	Waits   string                 // what the present replacement waits for
 	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
 	gone    map[string]time.Time   // those that are known and no members, and since when
@@ -86,7 +86,7 @@ func NewFleet(m *Memory) *Fleet {
 
 // Begin forgets what was noted for the one who acted before: since then another one may have acted.
 func (f *Fleet) Begin() {
-	f.Missing, f.Ending, f.Stuck, f.Waits = map[string]*Missing{}, map[string]time.Time{}, map[string]bool{}, ""
+	f.Missing, f.Ending, f.Stuck, f.Waits = map[string]*Missing{}, map[string]time.Time{}, Refusals{}, ""
 	f.gone, f.voided = map[string]time.Time{}, map[string]bool{}
 }
 
@@ -115,7 +115,7 @@ type View struct {
 	Drained  map[string]time.Time   // those of them that get no new requests, and since when
 	Out      map[string]TakenOut    // members that a person took out of rotation
 	Ending   map[string]time.Time   // members that the scaler was told to stop, and when it had done so; zero: not yet
-	Stuck    map[string]bool        // members that the scaler could not stop
+	Stuck    Refusals               // members that the scaler could not stop
 	Coming   int                    // number of instances that were ordered and are not listed yet
 	MayCome  int                    // number of ordered instances that are no longer waited for, and may still come
 	Places   map[string]string      // members that will replace another one, and the id of that one
@@ -132,7 +132,9 @@ func (v *View) Group() []Instance { return v.Fill(nil) }
 func (v *View) Fill(group []Instance) []Instance {
 	group = group[:0]
 	for _, m := range v.Members {
-		in := Instance{Member: m, Stuck: v.Stuck[m.ID], For: v.Places[m.ID], Last: v.Last[m.ID]}
+		in := Instance{Member: m, For: v.Places[m.ID], Last: v.Last[m.ID]}
+		refused, stuck := v.Stuck[m.ID]
+		in.Stuck, in.Again = stuck, refused.again
 		in.Backend, in.Known = v.Backends[m.ID]
 		_, in.Leaving = v.Leaving[m.ID]
 		in.Since = v.Drained[m.ID]
@@ -198,7 +200,7 @@ func (f *Fleet) findLingering(now time.Time, members []quell.Member, told *event
 			continue
 		}
 		delete(f.Ending, m.ID)
-		f.Stuck[m.ID] = true
+		f.Stuck[m.ID] = Refusal{}
 		told.failed("apply", "%s was stopped %v ago, and the scaler still lists it: stopping it again", m.ID, EndWait)
 	}
 }
@@ -276,7 +278,7 @@ func (f *Fleet) forgetGone(now time.Time, v *View) {
 		delete(f.Held, id)
 		delete(f.ByHand, id)
 	}
-	maps.DeleteFunc(f.Stuck, func(id string, _ bool) bool { return !v.present[id] })
+	maps.DeleteFunc(f.Stuck, func(id string, _ Refusal) bool { return !v.present[id] })
 }
 
 // Alive returns how many instances count against group.max.

@@ -19,6 +19,7 @@ type Instance struct {
 	Since   time.Time          // if it leaves: since when the balancer sends it no new requests; zero: it still does, as far as is known
 	Ending  bool               // the scaler was told to stop it
 	Stuck   bool               // the scaler could not stop it, or still lists it long after
+	Again   time.Time          // not before this is the scaler asked again to stop it
 
 	For  string      // the instance that it will replace; until then it gets no share
 	Last quell.State // state in the last snapshot; empty if it was not in that snapshot

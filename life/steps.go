@@ -14,7 +14,7 @@ type Step int
 // The steps, in the order of an instance's life. An instance that is only added to the balancer gets a share of 0, so that health
 // checks and probes can begin.
 const (
-	Wait  Step = iota // not at the balancer: it is starting, or the scaler is stopping it
+	Wait  Step = iota // not at the balancer: it is starting, or the scaler is stopping it, or will be asked to again
 	Share             // at the balancer with its share of the requests
 	Hold              // a person took it out of rotation: its open requests may take any time
 	Drain             // it leaves: its open requests finish, no new ones arrive
@@ -31,6 +31,9 @@ func (in *Instance) Next(now time.Time, limit time.Duration) Step {
 	case in.Member.State == quell.Draining:
 		return Wait
 	case in.Leaving && in.drained(now, limit):
+		if now.Before(in.Again) {
+			return Wait
+		}
 		return Stop
 	case in.Leaving:
 		return Drain
