@@ -199,9 +199,9 @@ func (c *group) tellDrained(v view) {
 	}
 }
 
-// endDrained makes the scaler stop drained instances. It does so in the background, because that may take long, and goes on when the command
-// is answered that led to it. If an instance could not be stopped, it stays marked as drained, and stopping is tried again after a pause. Until
-// it is gone, it counts against group.max.
+// endDrained makes the scaler stop drained instances. It does so in the background, because that may take long, and goes on when the
+// command is answered that led to it. If an instance could not be stopped, it stays marked as drained, and stopping is tried again after a
+// pause. Until it is gone, it counts against group.max.
 func (c *group) endDrained() {
 	ids := c.finished
 	c.finished = nil

@@ -139,6 +139,7 @@ type standing struct {
 	leading bool
 	behind  error // why this controller is not the leader
 	refused error // the balancer obeys another controller
+	owns    bool  // the balancer obeys this one, or may do so
 	looked  bool  // scaler and balancer have both answered at least once
 	adopt   bool  // the balancer's present weights must be adopted
 	first   bool  // the memory was empty: this is a first start, unless own instances are found
@@ -146,9 +147,11 @@ type standing struct {
 
 // stored is what is known of the memory in the store.
 type stored struct {
-	marked  int   // orders counted in the stored mark
-	unsaved error // why the memory could not be stored
-	untaken bool  // Earlier still tells of a release that the memory has
+	marked  int    // orders counted in the stored mark
+	wrote   []byte // what this process stored last
+	emptied bool   // the data folder was emptied, and the store is not open again
+	unsaved error  // why the memory could not be stored
+	untaken bool   // Earlier still tells of a release that the memory has
 }
 
 // reporting is what people and metrics are told.

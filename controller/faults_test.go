@@ -258,7 +258,8 @@ func TestALeaseThatCannotBeRenewedIsKeptWhileItLasts(t *testing.T) {
 	})
 }
 
-// A process that was frozen for longer than its lease may get a command before its loop runs again. It refuses it: what it remembers is old.
+// A process that was frozen for longer than its lease may get a command before its loop runs again. It refuses it: what it remembers is
+// old.
 func TestACommandAsksForTheLease(t *testing.T) {
 	l := &lead{held: true}
 	play(t, func(r *rig) { r.opts.Lead, r.opts.Agents = l.ask, r.agents }, func(r *rig) {
@@ -519,6 +520,103 @@ func TestTheTimeToDrainBeginsAtTheBalancer(t *testing.T) {
 		r.pass(4 * time.Second)
 		if ended := r.scaler.ended(); !slices.Equal(ended, []string{"i2"}) {
 			t.Errorf("stopped %v", ended)
+		}
+	})
+}
+
+// If the data folder was emptied, the store is opened again, also if that fails at first and if an order has written the mark meanwhile.
+func TestTheStoreIsReopenedUntilThatWorks(t *testing.T) {
+	marker, tries := &fakeMarker{}, 0
+	play(t, func(r *rig) {
+		r.opts.Marker = marker
+		r.opts.Reopen = func() error {
+			if tries++; tries == 1 {
+				return errBroken
+			}
+			r.memory.fault.set(nil)
+			return nil
+		}
+	}, func(r *rig) {
+		r.run(3 * time.Second)
+		r.memory.fault.set(bus.ErrStoreClosed)
+		marker.mark, r.memory.values = nil, map[string][]byte{}
+		r.pass(3 * time.Second)
+		if tries != 2 || len(r.memory.values) == 0 || marker.mark == nil {
+			t.Errorf("opened %d times, stored %v, the mark is %v", tries, r.memory.values, marker.mark)
+		}
+	})
+}
+
+// A controller that leads again, and after which nobody has stored anything, still has the orders that could not be stored.
+func TestOrdersOutliveALeaseOnAFullDisk(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
+		r.run(3 * time.Second)
+		r.memory.fault.set(bus.ErrStoreClosed)
+		r.do(bus.Command{Name: bus.Pause})
+		l.set(false, nil)
+		r.pass(3 * time.Second)
+		l.set(true, nil)
+		r.pass(3 * time.Second)
+		r.memory.fault.set(nil)
+		r.pass(3 * time.Second)
+		if s := r.c.Status(); !s.Leading || !s.Paused {
+			t.Errorf("leads %t, paused %t", s.Leading, s.Paused)
+		}
+		if !remembered(t, r.memory).Paused {
+			t.Error("the pause is not stored")
+		}
+	})
+}
+
+// leased is a balancer that obeys one controller at a time.
+type leased struct {
+	*fakeBalancer
+	owned bool
+	ended int // how often Disown was called
+}
+
+func (b *leased) Own(context.Context, quell.Owner) error {
+	b.owned = true
+	return nil
+}
+
+func (b *leased) Disown(context.Context) error {
+	b.owned = false
+	b.ended++
+	return nil
+}
+
+// A controller that was reloaded to advise gives up the balancer's lease, once, so that another one may drive it.
+func TestAdviseGivesUpTheBalancer(t *testing.T) {
+	b, l := new(leased), &lead{held: true}
+	play(t, func(r *rig) {
+		b.fakeBalancer = r.balancer
+		r.opts.Balancer, r.opts.Lead = b, l.ask
+	}, func(r *rig) {
+		r.step()
+		r.step()
+		mode := func(m quell.Mode) {
+			service := r.opts.Service
+			service.Mode = m
+			if err := r.c.Reload(service, nil, false); err != nil {
+				t.Fatal(err)
+			}
+			r.step()
+			r.step()
+		}
+		mode(quell.Advise)
+		if b.owned || b.ended != 1 {
+			t.Errorf("advising, it owns the balancer: %t; ended %d times", b.owned, b.ended)
+		}
+		mode(quell.Act)
+		if !b.owned {
+			t.Error("acting again, it does not own the balancer")
+		}
+		l.set(false, nil) // another controller on the same bus has the same id
+		mode(quell.Advise)
+		if b.ended != 1 {
+			t.Error("it ended the lease of the one that leads")
 		}
 	})
 }

@@ -74,8 +74,8 @@ func (c *Controller) nextStep(last time.Time) time.Time {
 	return tick.After(last.Add(-settle), c.now().Add(-settle), period).Add(settle)
 }
 
-// enter begins a controller's life: it tries to become the leader. If the stored memory is damaged, enter fails for good, because a controller without its memory would
-// not know of a pause.
+// enter begins a controller's life: it tries to become the leader. If the stored memory is damaged, enter fails for good, because a
+// controller without its memory would not know of a pause.
 func (c *leadership) enter(ctx context.Context) error {
 	c.work.Lock()
 	defer c.release()

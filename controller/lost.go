@@ -123,21 +123,22 @@ func (c *core) saved() error {
 }
 
 // watchFolder notices if the data folder was emptied while the controller runs. The controller still has everything in memory: it reopens
-// the store, and the next save writes the memory and the mark again.
+// the store, and the next save writes the memory and the mark again. If the store cannot be reopened, that is tried again in each period.
 func (c *core) watchFolder(ctx context.Context) {
-	if c.opts.Marker == nil || c.marked == unmarked || !c.leading {
+	if c.opts.Marker == nil || c.marked == unmarked && !c.emptied || !c.leading {
 		return
 	}
-	if _, err := c.opts.Marker.Read(); err == nil {
+	if _, err := c.opts.Marker.Read(); err == nil && !c.emptied {
 		return
 	}
-	c.marked = unmarked
+	c.marked, c.emptied = unmarked, true
 	if c.opts.Reopen != nil {
 		if err := c.opts.Reopen(); err != nil {
 			c.failed("memory", fmt.Errorf("opening the store again in a data folder that was emptied: %w", err))
 			return
 		}
 	}
+	c.emptied = false
 	c.event(ctx, "the data folder was emptied or its mark damaged: the memory is written anew, the journal before this is lost")
 }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,15 +58,18 @@ func (c *leadership) restore(ctx context.Context) error {
 	if errors.Is(err, quell.ErrNoData) {
 		err = nil
 	}
-	m := newMemory()
-	if found {
+	m, ours := newMemory(), found && c.wrote != nil && bytes.Equal(data, c.wrote)
+	switch {
+	case ours: // nobody else has stored anything, and orders may have come that could not be stored
+		m = c.mem
+	case found:
 		if err = m.read(c.opts.Policies, data); err != nil && c.opts.Marker == nil {
 			return &damagedError{err}
 		}
 	}
 	if err != nil {
 		m = newMemory()
-	} else if found {
+	} else if found && !ours {
 		c.log.Info("continues from the stored state", "policy", c.opts.Service.Policy.Name, "stored_by", m.State.Policy,
 			"instances", len(m.State.Instances), "paused", m.Paused)
 		if lost := m.State.Unread; lost != nil {
@@ -129,5 +133,6 @@ func (c *core) save(ctx context.Context) error {
 	if err := c.opts.Memory.Put(ctx, memoryKey, data); err != nil {
 		return fmt.Errorf("storing the controller's memory: %w", err)
 	}
+	c.wrote = data
 	return c.saved()
 }

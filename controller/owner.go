@@ -21,24 +21,35 @@ type Ownable interface {
 	Disown(ctx context.Context) error
 }
 
-// own renews the balancer's lease while this controller is the leader and may act. If the balancer cannot be reached, that is reported when
-// it is next asked for its state.
+// own renews the balancer's lease while this controller is the leader and may act, and ends it if a reload has made this one only advise.
+// If the balancer cannot be reached, that is reported when it is next asked for its state.
 func (c *leadership) own(ctx context.Context) {
 	balancer, ok := c.opts.Balancer.(Ownable)
 	if !ok || !c.leading || c.opts.Service.Mode != quell.Act || c.mem.Released != nil {
-		c.refused = nil
+		if ok && c.leading && c.owns && c.mem.Released == nil { // a release disowns by itself
+			c.giveUp(ctx, balancer)
+		}
+		c.refused, c.owns = nil, false
 		return
 	}
+	c.owns = true
 	err := balancer.Own(ctx, quell.Owner{ID: c.mem.Owner, Name: c.opts.Name})
 	switch {
 	case errors.As(err, new(*quell.OwnedError)):
 		if c.refused == nil {
 			c.note(ctx, "this controller changes nothing: "+err.Error())
 		}
-		c.refused, c.adopt = err, true
+		c.refused, c.adopt, c.owns = err, true, false
 	case err == nil && c.refused != nil:
 		c.note(ctx, "this controller drives the balancer now: the other one is gone")
 		c.refused = nil
+	}
+}
+
+// giveUp ends the balancer's lease.
+func (c *leadership) giveUp(ctx context.Context, balancer Ownable) {
+	if err := balancer.Disown(ctx); err != nil {
+		c.log.Warn("another controller must wait for the lease of this one", "error", err)
 	}
 }
 
@@ -52,9 +63,7 @@ func (c *leadership) disown() {
 	}
 	ctx, cancel := c.limit(context.Background())
 	defer cancel()
-	if err := balancer.Disown(ctx); err != nil {
-		c.log.Warn("another controller must wait for the lease of this one", "error", err)
-	}
+	c.giveUp(ctx, balancer)
 }
 
 // newOwner returns an id that no other controller has.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -217,5 +218,46 @@ func TestPartsKnowInstances(t *testing.T) {
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
 		t.Errorf("the memory became %s, %v", after, err)
+	}
+}
+
+// A controller that ends leaves the lease of one that took the backend meanwhile.
+func TestDisownLeavesAnothersLease(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		var mu sync.Mutex
+		value := ""
+		path := fake(t, func(command string) (string, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch _, set, _ := strings.Cut(command, " str("); {
+			case set != "":
+				value = strings.TrimSuffix(set, ")")
+			case strings.Contains(command, "get var"):
+				return "proc.quell_owner_app: type=str value=<" + value + ">", true
+			}
+			return "", true
+		})
+		d, err := New(Options{Sockets: []string{path}, Backend: "app"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		if err := d.Own(t.Context(), quell.Owner{ID: "EAST", Name: "east"}); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		want := freeOwner
+		if taken {
+			value, want = "WEST/1/west", "WEST/1/west"
+		}
+		mu.Unlock()
+		if err := d.Disown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		if value != want {
+			t.Errorf("taken by another one: %t; the variable is %q", taken, value)
+		}
+		mu.Unlock()
 	}
 }

@@ -54,17 +54,30 @@ func (d *Driver) Own(ctx context.Context, owner quell.Owner) error {
 	return errors.Join(errs...)
 }
 
-// Disown ends the leases, so that another controller can take over at once.
+// Disown ends the leases, so that another controller can take over at once. Another one's lease stays.
 func (d *Driver) Disown(ctx context.Context) error {
 	d.owning.Lock()
 	defer d.owning.Unlock()
 	var errs []error
 	for _, p := range d.processes {
 		if !p.claim.renewed.IsZero() && !p.claim.without {
-			errs = append(errs, p.setOwner(ctx, freeOwner))
+			errs = append(errs, p.disown(ctx))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// disown ends the lease in one HAProxy, if it is this controller's.
+func (p *process) disown(ctx context.Context) error {
+	value, err := p.owner(ctx)
+	if err != nil {
+		return err
+	}
+	there, _ := parseOwner(value)
+	if mine, _ := parseOwner(p.claim.value); p.claim.foreign || there == "" || there != mine {
+		return nil
+	}
+	return p.setOwner(ctx, freeOwner)
 }
 
 // own makes a controller the owner in one HAProxy, or renews its lease there.
