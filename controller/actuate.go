@@ -144,7 +144,7 @@ func (composed) readBack(*view) []string                                     { r
 type weightsActuator struct{ c *deciding }
 
 func (a weightsActuator) differs(v *view, plan *quell.Plan) []string {
-	if moved := moved(v, plan.Weights); moved != "" {
+	if moved := v.Moved(plan.Weights); moved != "" {
 		return []string{"set " + moved}
 	}
 	return nil
@@ -157,7 +157,7 @@ func (a weightsActuator) apply(ctx context.Context, v *view, plan *quell.Plan) (
 	if len(weights) == 0 {
 		weights = c.weightsInForce(*v)
 	}
-	changed := moved(v, weights)
+	changed := v.Moved(weights)
 	if err := c.reconcile(ctx, *v, weights); err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (a weightsActuator) readBack(v *view) []string {
 			in[id] = w
 		}
 	}
-	if lost := moved(v, in); lost != "" {
+	if lost := v.Moved(in); lost != "" {
 		return []string{"the balancer does not have " + lost}
 	}
 	return nil

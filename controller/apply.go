@@ -143,21 +143,6 @@ func (c *group) changeGroup(ctx context.Context, change *quell.GroupChange) ([]s
 	return changes, nil
 }
 
-// moved describes how shares differ from those in force, "" if they are equal.
-func moved(v *view, weights map[string]float64) string {
-	var parts []string
-	for id, w := range weights {
-		if b, known := v.Backends[id]; life.Moves(b, known, w) {
-			parts = append(parts, fmt.Sprintf("%s=%.3f", id, w))
-		}
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	slices.Sort(parts)
-	return "weights " + strings.Join(parts, " ")
-}
-
 // reconcile sets the balancer's backends: ready members with their weights, draining members until they have no open request, and failed
 // members until they are given up. If nothing differs, it does not call the balancer.
 func (c *group) reconcile(ctx context.Context, v view, weights map[string]float64) error {

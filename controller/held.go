@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -167,7 +166,7 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 
 // setOne changes one backend and leaves the others as the balancer has them.
 func (c *endings) setOne(ctx context.Context, v view, id string) error {
-	return c.setBackends(ctx, v.altered(func(b *quell.Backend) {
+	return c.setBackends(ctx, v.Altered(func(b *quell.Backend) {
 		if b.ID != id {
 			return
 		}
@@ -175,27 +174,9 @@ func (c *endings) setOne(ctx context.Context, v view, id string) error {
 		b.Draining = b.Held
 		b.Weight = 0
 		if !b.Held {
-			b.Weight = cmp.Or(c.mem.Weights[id], likeOthers(v, id))
+			b.Weight = cmp.Or(c.mem.Weights[id], v.LikeOthers(id))
 		}
 	}))
-}
-
-// altered returns the backends as the balancer has them, each after a change. One that is not in force everywhere has no address; the
-// scaler knows it, and without one the backend is no instance any more.
-func (v *view) altered(change func(*quell.Backend)) (backends []quell.Backend) {
-	at := make(map[string]string, len(v.Members))
-	for i := range v.Members {
-		at[v.Members[i].ID] = v.Members[i].Address
-	}
-	for _, id := range slices.Sorted(maps.Keys(v.Backends)) {
-		b := v.Backends[id].Backend
-		if b.Address = cmp.Or(b.Address, at[id]); b.Address == "" {
-			continue
-		}
-		change(&b)
-		backends = append(backends, b)
-	}
-	return backends
 }
 
 // setBackends puts backends in force.
@@ -204,21 +185,6 @@ func (c *group) setBackends(ctx context.Context, backends []quell.Backend) error
 		return fmt.Errorf("setting the balancer: %w", err)
 	}
 	return nil
-}
-
-// likeOthers returns the mean weight of the other backends in rotation, so that one that is put back without a share of its own gets as
-// many requests as they do.
-func likeOthers(v view, id string) float64 {
-	sum, n := 0.0, 0
-	for other, b := range v.Backends {
-		if other != id && !b.Draining && b.Weight > 0 {
-			sum, n = sum+b.Weight, n+1
-		}
-	}
-	if n == 0 {
-		return 1
-	}
-	return sum / float64(n)
 }
 
 // showLook updates a status's rows with what scaler and balancer reported last.

@@ -232,9 +232,9 @@ func (c *releases) endHolds(ctx context.Context) error {
 	for _, in := range v.Group() {
 		void[in.Member.ID] = in.Orphaned()
 	}
-	backends := v.altered(func(b *quell.Backend) {
+	backends := v.Altered(func(b *quell.Backend) {
 		if _, held := c.mem.Held[b.ID]; b.Held && !held || void[b.ID] {
-			b.Draining, b.Held, b.Weight = false, false, likeOthers(v, b.ID)
+			b.Draining, b.Held, b.Weight = false, false, v.LikeOthers(b.ID)
 		}
 	})
 	if !life.Differs(backends, v.Backends) {

@@ -228,7 +228,7 @@ func (c *endings) putShares(ctx context.Context, shares map[string]float64) erro
 	if err != nil {
 		return err
 	}
-	backends := v.altered(func(b *quell.Backend) {
+	backends := v.Altered(func(b *quell.Backend) {
 		if share, known := shares[b.ID]; known && !b.Draining && !v.Holds(b.ID) {
 			b.Weight = share
 		}

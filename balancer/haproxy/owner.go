@@ -60,24 +60,23 @@ func (d *Driver) Disown(ctx context.Context) error {
 	defer d.owning.Unlock()
 	var errs []error
 	for _, p := range d.processes {
-		if !p.claim.renewed.IsZero() && !p.claim.without {
-			errs = append(errs, p.disown(ctx))
+		if p.claim.renewed.IsZero() || p.claim.without {
+			continue
 		}
+		value, err := p.owner(ctx)
+		if err == nil && p.claim.isOf(value) {
+			err = p.setOwner(ctx, freeOwner)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// disown ends the lease in one HAProxy, if it is this controller's.
-func (p *process) disown(ctx context.Context) error {
-	value, err := p.owner(ctx)
-	if err != nil {
-		return err
-	}
+// isOf returns whether a variable's value is of this controller.
+func (c *claim) isOf(value string) bool {
 	there, _ := parseOwner(value)
-	if mine, _ := parseOwner(p.claim.value); p.claim.foreign || there == "" || there != mine {
-		return nil
-	}
-	return p.setOwner(ctx, freeOwner)
+	mine, _ := parseOwner(c.value)
+	return !c.foreign && there != "" && there == mine
 }
 
 // own makes a controller the owner in one HAProxy, or renews its lease there.
