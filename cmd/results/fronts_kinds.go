@@ -241,15 +241,13 @@ func serveEnvoyByReports(f *strangerFleet, servers []frontServer) error {
 	return f.serveEnvoy(servers, frontEnvoy+frontEnvoyReports)
 }
 
-// serveEnvoyAlone starts Envoy with LEAST_REQUEST and without Quell. more are lines of the cluster.
-func serveEnvoyAlone(more string) func(*strangerFleet, []frontServer) error {
-	return func(f *strangerFleet, servers []frontServer) error {
-		return f.serveEnvoy(servers, envoyWithoutQuell+frontEnvoyLeast+more)
-	}
+// serveEnvoyAlone starts Envoy without Quell.
+func serveEnvoyAlone(config string) func(*strangerFleet, []frontServer) error {
+	return func(f *strangerFleet, servers []frontServer) error { return f.serveEnvoy(servers, config) }
 }
 
 // serveEnvoyByUse starts Envoy with its own weighted round robin, and on each server what reports its use.
-func serveEnvoyByUse(more string) func(*strangerFleet, []frontServer) error {
+func serveEnvoyByUse(config string) func(*strangerFleet, []frontServer) error {
 	return func(f *strangerFleet, servers []frontServer) error {
 		for n, s := range servers {
 			place, err := f.lab.Place(hostOf(n), kernel.Instance)
@@ -269,12 +267,24 @@ func serveEnvoyByUse(more string) func(*strangerFleet, []frontServer) error {
 				return err
 			}
 		}
-		return f.serveEnvoy(servers, envoyWithoutQuell+strings.Replace(frontEnvoyReports, "9469", frontsUsePort, 1)+more)
+		return f.serveEnvoy(servers, config)
 	}
 }
 
 // envoyWithoutQuell lacks the lines that only Quell needs.
 var envoyWithoutQuell = regexp.MustCompile(`(?m)^cluster_manager:\n.*\n|^ +access_log:\n(?: {10}[- ] .*\n)+`).ReplaceAllString(frontEnvoy, "")
+
+// Envoy without Quell: by its least requests, and by the use that servers report.
+var (
+	envoyLeast = envoyWithoutQuell + frontEnvoyLeast
+	envoyByUse = envoyWithoutQuell + strings.Replace(frontEnvoyReports, "9469", frontsUsePort, 1)
+)
+
+// ejecting is a configuration of Envoy with outlier detection. A slow server's answers count as failed only if the route gives them up.
+func ejecting(config string) string {
+	const route = "route: {cluster: app-or-before, "
+	return strings.Replace(config, route, route+"timeout: 1s, ", 1) + frontEnvoyOutliers
+}
 
 func (f *strangerFleet) serveEnvoy(servers []frontServer, config string) error {
 	var endpoints []string
@@ -380,7 +390,19 @@ const frontEnvoyLeast = `  - name: app-or-before
     load_assignment: {cluster_name: app, endpoints: [{lb_endpoints: [ENDPOINTS]}]}
 `
 
-const frontEnvoyOutliers = `    outlier_detection: {consecutive_5xx: 5, interval: 1s, base_ejection_time: 10s, success_rate_minimum_hosts: 3}
+// frontEnvoyOutliers are the settings of docs/results/outlier.md that act early, for three servers: one may be ejected (by default a tenth
+// of them), and three are enough to judge one.
+const frontEnvoyOutliers = `    outlier_detection:
+      consecutive_5xx: 3
+      interval: 1s
+      base_ejection_time: 10s
+      max_ejection_percent: 34
+      success_rate_minimum_hosts: 3
+      success_rate_request_volume: 20
+      enforcing_failure_percentage: 100
+      failure_percentage_threshold: 30
+      failure_percentage_minimum_hosts: 3
+      failure_percentage_request_volume: 20
 `
 
 var envoyWeight = regexp.MustCompile(`(?m)^app::([^:]+:\d+)::(weight|health_flags)::(.*)$`)

@@ -17,6 +17,7 @@ type frontsFigures struct {
 	Press     strangerSettings
 	PressRate float64 // requests per second
 	Pressed   []frontsPressedTitled
+	Unejected bool   // a way with Envoy's outlier detection is missing
 	Better    string // the ways that had a shorter tail than the first one of their balancer
 }
 
@@ -52,6 +53,11 @@ func newFrontsFigures(d frontsData) frontsFigures {
 		}
 	}
 	f.Pressed = pressedFigures(d)
+	for _, way := range []string{"envoy-wrr-outlier", "envoy-least-outlier"} {
+		if _, known := d.Pressed[way]; !known {
+			f.Unejected = true
+		}
+	}
 	var better []string
 	for _, p := range f.Pressed {
 		if p.Ratio > 0 && p.Ratio < 1 {

@@ -56,10 +56,10 @@ func frontsWays() []frontsWay {
 		alone("nginx-random", "nginx, `random two least_conn`", serveNginxBy("random two least_conn")),
 		with("envoy", "Quell, Envoy with `LEAST_REQUEST`"),
 		with("reports", "Quell, Envoy by load reports"),
-		alone("envoy-wrr", "Envoy, weighted round robin by utilisation", serveEnvoyByUse("")),
-		alone("envoy-wrr-outlier", "the same with outlier detection", serveEnvoyByUse(frontEnvoyOutliers)),
-		alone("envoy-least", "Envoy, `LEAST_REQUEST`", serveEnvoyAlone("")),
-		alone("envoy-least-outlier", "the same with outlier detection", serveEnvoyAlone(frontEnvoyOutliers)),
+		alone("envoy-wrr", "Envoy, weighted round robin by utilisation", serveEnvoyByUse(envoyByUse)),
+		alone("envoy-wrr-outlier", "the same with outlier detection", serveEnvoyByUse(ejecting(envoyByUse))),
+		alone("envoy-least", "Envoy, `LEAST_REQUEST`", serveEnvoyAlone(envoyLeast)),
+		alone("envoy-least-outlier", "the same with outlier detection", serveEnvoyAlone(ejecting(envoyLeast))),
 	}
 }
 

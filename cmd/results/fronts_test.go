@@ -4,7 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +106,7 @@ func TestFrontsEnvoys(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"endpoints": frontEnvoy + frontEnvoyEDS, "reports": frontEnvoy + frontEnvoyReports,
-		"use": envoyWithoutQuell + frontEnvoyReports + frontEnvoyOutliers, "least": envoyWithoutQuell + frontEnvoyLeast + frontEnvoyOutliers,
+		"use": ejecting(envoyByUse), "least": ejecting(envoyLeast),
 	} {
 		text = strings.NewReplacer("EDGE", "127.0.0.1", "ENDPOINTS",
 			"{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 80}}}}").Replace(text)
@@ -115,6 +117,46 @@ func TestFrontsEnvoys(t *testing.T) {
 		if out, err := exec.Command(program, "--mode", "validate", "-c", path).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
+	}
+}
+
+// Envoy with outlier detection can eject a server of the fleet, for failures as for answers that are late.
+func TestFrontsEnvoyCanEject(t *testing.T) {
+	for name, text := range map[string]string{"use": ejecting(envoyByUse), "least": ejecting(envoyLeast)} {
+		value := func(key string) int {
+			found := regexp.MustCompile(`\b` + key + `: (\d+)`).FindStringSubmatch(text)
+			if found == nil {
+				t.Fatalf("%s has no %s", name, key)
+			}
+			return must[int](t)(strconv.Atoi(found[1]))
+		}
+		if most := value("max_ejection_percent"); most*strangerMachines < 100 {
+			t.Errorf("%s: Envoy ejects none of %d servers if at most %d%% may be out", name, strangerMachines, most)
+		}
+		perSecond := frontsPressed().rate(strangerMachines, 0) / strangerMachines
+		for _, rule := range []string{"success_rate", "failure_percentage"} {
+			if n := value(rule + "_request_volume"); float64(n) > perSecond {
+				t.Errorf("%s: a server has %.0f requests in an interval, and %s judges from %d on", name, perSecond, rule, n)
+			}
+			if n := value(rule + "_minimum_hosts"); n > strangerMachines {
+				t.Errorf("%s: %s judges no fleet of %d servers", name, rule, strangerMachines)
+			}
+		}
+		if value("enforcing_failure_percentage") != 100 || !strings.Contains(text, "timeout: 1s, retry_policy") {
+			t.Errorf("%s: answers that are late are no failures", name)
+		}
+	}
+}
+
+// The page says why rows are missing until they are played.
+func TestFrontsWithoutEjection(t *testing.T) {
+	d := someFronts()
+	if !newFrontsFigures(d).Unejected {
+		t.Error("the page does not say that Envoy with outlier detection was not played")
+	}
+	d.Pressed["envoy-wrr-outlier"], d.Pressed["envoy-least-outlier"] = frontsPressedRow{}, frontsPressedRow{}
+	if newFrontsFigures(d).Unejected {
+		t.Error("the page says that Envoy with outlier detection was not played")
 	}
 }
 
