@@ -39,6 +39,24 @@ func (f mixFigures) ends(anyway bool) (n int) {
 	return n
 }
 
+// Unjudged is the longest time of a server that was never stopped that is neither judged, nor within what took it out, nor in the time that
+// is left out after that, in seconds.
+func (f mixFigures) Unjudged() (most float64) {
+	for _, s := range f.Shares {
+		if s.Lame || slices.ContainsFunc(f.Ends, func(e experiment.MixEnd) bool { return e.Instance == s.Instance }) {
+			continue
+		}
+		left := f.LengthS - float64(s.Judged)
+		for _, a := range f.Acts {
+			if a.Instance == s.Instance {
+				left -= a.To.Sub(a.From).Seconds() + f.Settling()
+			}
+		}
+		most = max(most, left)
+	}
+	return most
+}
+
 // mixKind is how often something happened.
 type mixKind struct {
 	Name string

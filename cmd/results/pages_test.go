@@ -137,6 +137,7 @@ func someMix() mixFigures {
 		LengthS: 3600, SamplingS: 5, Plans: 720, Starts: 9, Named: 1, Clients: map[string]int{"ordinary 200": 1000, "limited 429": 7},
 		Acts: []experiment.MixAct{{Act: "soft stop", Instance: "web-4", Seen: true}, {Act: "soft stop", Instance: "web-4", Lost: "gone"}},
 		Ends: []experiment.MixEnd{{Instance: "web-7"}, {Instance: "web-4", Held: "soft stop"}},
+		Cuts: map[string]int{"web-1": 3, "web-6": 600},
 		Shares: []experiment.MixShare{{Instance: "web-1", Judged: 3000, Mean: 1.01, Below: 12, Longest: 5, Cuts: 3},
 			{Instance: "web-6", Lame: true, Judged: 2000, Mean: 0.3, Below: 1900, Longest: 600, Cuts: 600}},
 		Counters: []experiment.MixCounters{{Server: "web-6", Requests: 2000, Retries: 30, Redispatch: 60, Failed: 12}},

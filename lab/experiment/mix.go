@@ -40,6 +40,7 @@ type MixRecord struct {
 	Starts    int            `json:"starts"` // instances that were started after the beginning
 	Looks     []MixLook      `json:"-"`
 	Shares    []MixShare     `json:"shares"`   // judged from the looks
+	Zeros     bool           `json:"zeros"`    // seconds in which an instance got nothing were judged as well
 	Clients   map[string]int `json:"clients"`  // requests by kind and what the client saw
 	Counters  []MixCounters  `json:"counters"` // of HAProxy, by server
 	Plans     int            `json:"plans"`
@@ -95,7 +96,7 @@ func (m Mix) Play(ctx context.Context, dir string) (r *MixRecord, err error) {
 	leave()
 	r.Clients, r.Acts, r.Looks = crowd(), acts(), looks()
 	r.Ends, r.Starts = f.stops(), f.starts()
-	r.Shares, r.Named = r.shares(), r.named()
+	r.Shares, r.Zeros, r.Named = r.shares(), true, r.named()
 	r.excuse()
 	return r, errors.Join(err, plans)
 }

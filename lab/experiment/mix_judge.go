@@ -22,35 +22,89 @@ type MixShare struct {
 // mixTolerance is the part of an equal share that an instance without a fault may lose.
 const mixTolerance = 0.1
 
-// shares judges the looks at HAProxy. Seconds in which an instance gets no requests are not judged, nor is the time of three sampling
-// periods after it has come back, in which its weight may rise step by step.
+// mixSeen is what is known of an instance while the looks are judged.
+type mixSeen struct {
+	MixShare
+	since  time.Time // since when it gets requests; zero: it is out, and should be
+	out    time.Time // when it was last seen out as it should be; zero: never since it was started
+	row    int       // seconds below in a row
+	absent int       // seconds in which it got nothing, though nobody had taken it out. They count once it is known that it is not being stopped.
+}
+
+// shares judges the looks at HAProxy. The time of three sampling periods after an instance has come back is not judged, because its weight
+// may rise step by step then. Seconds in which it gets no requests are below, except while and shortly after something else takes it out,
+// and before it is stopped.
 func (r *MixRecord) shares() []MixShare {
 	settling := time.Duration(3 * r.SamplingS * float64(time.Second))
-	found, since, run := map[string]*MixShare{}, map[string]time.Time{}, map[string]int{}
+	seen := map[string]*mixSeen{}
+	var before time.Time
 	for _, look := range r.Looks {
-		equal := equalWeight(look.Weights)
-		maps.DeleteFunc(since, func(id string, _ time.Time) bool { return look.Weights[id] == 0 })
 		for id, w := range look.Weights {
-			if w == 0 {
-				continue
+			if w > 0 && seen[id] == nil {
+				seen[id] = &mixSeen{MixShare: MixShare{Instance: id, Cuts: r.Cuts[id], Lame: id == mixLameID}}
 			}
-			if _, known := since[id]; !known {
-				since[id] = look.At
-			}
-			if look.At.Sub(since[id]) < settling {
-				continue
-			}
-			if found[id] == nil {
-				found[id] = &MixShare{Instance: id, Cuts: r.Cuts[id], Lame: id == mixLameID}
-			}
-			found[id].add(float64(w)/equal, run)
 		}
+		equal := equalWeight(look.Weights)
+		for id, s := range seen {
+			if r.stopped(id, before, look.At) {
+				s.since, s.out, s.absent, s.row = time.Time{}, time.Time{}, 0, 0
+			}
+			s.look(look.At, float64(look.Weights[id])/equal, r.taken(id, look.At, settling), settling)
+		}
+		before = look.At
 	}
 	var shares []MixShare
-	for _, id := range slices.Sorted(maps.Keys(found)) {
-		shares = append(shares, *found[id])
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		if seen[id].settle(); seen[id].Judged > 0 {
+			shares = append(shares, seen[id].MixShare)
+		}
 	}
 	return shares
+}
+
+// stopped tells whether the scaler stopped an instance between two looks.
+func (r *MixRecord) stopped(id string, after, until time.Time) bool {
+	return slices.ContainsFunc(r.Ends, func(e MixEnd) bool { return e.Instance == id && e.At.After(after) && !e.At.After(until) })
+}
+
+// taken tells whether an act keeps an instance out, or did until shortly before.
+func (r *MixRecord) taken(id string, at time.Time, settling time.Duration) bool {
+	return slices.ContainsFunc(r.Acts, func(a MixAct) bool {
+		return a.Instance == id && a.Lost == "" && !at.Before(a.From) && !at.After(a.To.Add(settling))
+	})
+}
+
+// look judges a second in which the instance had this part of an equal share.
+func (s *mixSeen) look(at time.Time, part float64, taken bool, settling time.Duration) {
+	switch {
+	case part > 0:
+		s.settle()
+		if s.since.IsZero() {
+			s.since = at
+		}
+	case taken:
+		s.settle()
+		s.since, s.out, s.row = time.Time{}, at, 0
+		return
+	case s.since.IsZero() && s.out.IsZero(): // it was stopped
+		return
+	case s.since.IsZero(): // it did not come back
+		s.since = s.out
+	}
+	switch {
+	case at.Sub(s.since) < settling:
+	case part > 0:
+		s.add(part)
+	default:
+		s.absent++
+	}
+}
+
+// settle counts the seconds in which it got nothing.
+func (s *mixSeen) settle() {
+	for ; s.absent > 0; s.absent-- {
+		s.add(0)
+	}
 }
 
 var mixLameID = fmt.Sprintf("web-%d", mixLame)
@@ -67,24 +121,33 @@ func equalWeight(weights map[string]int) float64 {
 }
 
 // add adds a second with this part of an equal share.
-func (s *MixShare) add(part float64, run map[string]int) {
+func (s *mixSeen) add(part float64) {
 	s.Mean = (s.Mean*float64(s.Judged) + part) / float64(s.Judged+1)
 	s.Judged++
 	if part >= 1-mixTolerance {
-		run[s.Instance] = 0
+		s.row = 0
 		return
 	}
 	s.Below++
-	run[s.Instance]++
-	s.Longest = max(s.Longest, run[s.Instance])
+	s.row++
+	s.Longest = max(s.Longest, s.row)
 }
 
-// Wrong lists what must not be: an instance without a fault that lost more than a tenth of its share over the run, and one that was stopped
-// while somebody else, or itself, had taken it out.
+// Wrong lists what must not be: an instance without a fault that lost more than a tenth of its share over the run, or for more than two
+// sampling periods in a row, or that was held back as an outlier; and one that was stopped while somebody else, or itself, had taken it out.
 func (r *MixRecord) Wrong() (wrong []string) {
 	for _, s := range r.Shares {
 		if !s.Lame && s.Mean < 1-mixTolerance {
 			wrong = append(wrong, fmt.Sprintf("%s has no fault, and got %.2f of an equal share", s.Instance, s.Mean))
+		}
+		if !s.Lame && float64(s.Longest) > 2*r.SamplingS {
+			wrong = append(wrong, fmt.Sprintf("%s has no fault, and had less than nine tenths of an equal share for %d s in a row",
+				s.Instance, s.Longest))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.Cuts)) {
+		if id != mixLameID && r.Cuts[id] > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s has no fault, and %d plans held it back as an outlier", id, r.Cuts[id]))
 		}
 	}
 	for _, e := range r.Ends {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,8 @@ func TestMix(t *testing.T) {
 // and so is a stop of one that was taken out.
 func TestMixIsJudged(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	r := &MixRecord{SamplingS: 1, Cuts: map[string]int{"web-2": 7}}
+	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
+	r := &MixRecord{SamplingS: 1, Cuts: map[string]int{"web-2": 7, "web-6": 5}, Acts: []MixAct{{Instance: "web-1", From: at(5), To: at(5)}}}
 	for s := range 20 {
 		weights := map[string]int{"web-1": 100, "web-2": 100, "web-3": 0, "web-6": 1}
 		switch {
@@ -61,7 +63,7 @@ func TestMixIsJudged(t *testing.T) {
 		case s == 5:
 			delete(weights, "web-1")
 		}
-		r.Looks = append(r.Looks, MixLook{began.Add(time.Duration(s) * time.Second), weights})
+		r.Looks = append(r.Looks, MixLook{at(s), weights})
 	}
 	r.Shares = r.shares()
 	want := map[string]struct{ judged, below, longest int }{
@@ -77,14 +79,53 @@ func TestMixIsJudged(t *testing.T) {
 		t.Errorf("%+v", r.Shares)
 	}
 	r.Ends = []MixEnd{{Instance: "web-4"}, {Instance: "web-5", Held: "soft stop"}}
-	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
 	r.Ends = append(r.Ends, MixEnd{At: at(7), Instance: "web-3", Held: "zero"}, MixEnd{At: at(7), Instance: "web-1", Held: "drain"})
 	r.Acts = []MixAct{{Act: "zero", Instance: "web-3", From: at(6), To: at(9)}, {Act: "drain", Instance: "web-1", From: at(6), To: at(9)}}
 	r.excuse()
 	wrong := r.Wrong()
-	if len(wrong) != 3 || !r.Ends[2].Anyway || !strings.HasPrefix(wrong[2], "web-1 was stopped during") ||
-		!strings.HasPrefix(wrong[0], "web-2 has no fault") || wrong[1] != "web-5 was stopped during: soft stop" {
+	if len(wrong) != 5 || !r.Ends[2].Anyway || !strings.HasPrefix(wrong[4], "web-1 was stopped during") ||
+		!strings.HasPrefix(wrong[0], "web-2 has no fault, and got") || !strings.HasSuffix(wrong[1], "for 10 s in a row") ||
+		wrong[2] != "web-2 has no fault, and 7 plans held it back as an outlier" || wrong[3] != "web-5 was stopped during: soft stop" {
 		t.Errorf("%q", wrong)
+	}
+}
+
+// An instance that gets nothing is judged too, unless an act took it out, or it is about to be stopped.
+func TestMixSeesEjections(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
+	r := &MixRecord{SamplingS: 1, Ends: []MixEnd{{At: at(20), Instance: "web-3"}},
+		Acts: []MixAct{{Instance: "web-2", From: at(10), To: at(16)}, {Instance: "web-4", From: at(10), To: at(12)}}}
+	for s := range 40 {
+		weights := map[string]int{"web-1": 100, "web-2": 100, "web-3": 100, "web-4": 100, "web-5": 100, "web-6": 100}
+		if s >= 10 && s < 13 { // ejected, and back at once; HAProxy shows a server with weight 0 as one that drains
+			delete(weights, "web-1")
+		}
+		if s >= 10 && s < 18 { // out by the act, and for a moment after it
+			delete(weights, "web-2")
+		}
+		if s >= 15 && s < 30 { // drains, is stopped at 20, and started again at 30
+			weights["web-3"] = 0
+		}
+		if s >= 10 { // never comes back from the act
+			weights["web-4"] = 0
+		}
+		if s >= 30 { // ejected for the rest
+			weights["web-5"] = 0
+		}
+		r.Looks = append(r.Looks, MixLook{at(s), weights})
+	}
+	r.Shares = r.shares()
+	for i, below := range []int{3, 0, 0, 40 - 12 - 3 - 3, 10, 0} {
+		if got := r.Shares[i]; got.Below != below || got.Longest != below {
+			t.Errorf("%+v, want %d s below", got, below)
+		}
+	}
+	var about []string
+	for _, text := range r.Wrong() {
+		about = append(about, text[:len("web-1")])
+	}
+	if !slices.Equal(about, []string{"web-1", "web-4", "web-4", "web-5", "web-5"}) {
+		t.Errorf("%q", r.Wrong())
 	}
 }
 
