@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -64,6 +67,54 @@ type groupFigures struct {
 	Fleets []calmFleet
 	Rivals []contestFleet
 	Seeds  int
+
+	Ahead    []groupLead // fleets in which PRIMA is ahead
+	Unbought string      // fleets, each with the size that PRIMA's cost buys, of which that size was not simulated
+}
+
+// groupLead is how long the objective is missed under PRIMA, and at least under the rivals of the same cost, in seconds.
+type groupLead struct{ It, Least float64 }
+
+// leadIn is PRIMA's lead in a fleet.
+func leadIn(all []contestFleet, name string) (lead groupLead) {
+	lead.Least = math.Inf(1)
+	for _, f := range all {
+		for _, r := range f.Shown() {
+			switch {
+			case f.Name != name:
+			case r.Family == ownPooled:
+				lead.It = r.Missed
+			case r.Family != ownSingle:
+				lead.Least = min(lead.Least, r.Missed)
+			}
+		}
+	}
+	return lead
+}
+
+// unbought lists the fleets of which the largest size that costs no more than PRIMA was not simulated. A fixed size costs the same all the
+// time, so that one of them tells the length.
+func unbought(all []contestFleet) string {
+	var list []string
+	for _, f := range all {
+		sizes, lasts, mean := map[int]bool{}, 0.0, 0.0
+		for _, r := range f.Runs {
+			_, size, _ := strings.Cut(r.Title, " x")
+			if n, err := strconv.Atoi(size); err == nil && r.Family == fixedSize {
+				sizes[n], lasts = true, r.Cost/float64(n)
+			}
+			if r.Family == ownPooled {
+				mean = r.Cost
+			}
+		}
+		if lasts == 0 {
+			continue
+		}
+		if n := bought(mean/lasts, math.MaxInt)[0]; !sizes[n] {
+			list = append(list, fmt.Sprintf("`%s` x%d", f.Name, n))
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // Times is how many times the smallest group a mean size is.
@@ -85,6 +136,10 @@ type groupRatio struct {
 
 func newGroupFigures(d groupData) groupFigures {
 	f := groupFigures{Forms: groupForms, Fleets: d.Fleets, Rivals: d.Rivals, Seeds: len(fleetSeeds)}
+	f.Unbought = unbought(d.Rivals)
+	for _, name := range []string{"twelve-moving", "fleet-mixed", "twelve-weak"} {
+		f.Ahead = append(f.Ahead, leadIn(d.Rivals, name))
+	}
 	rules := map[string]bool{}
 	for _, c := range d.Cells {
 		if rules[c.Rule] {

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,7 +43,7 @@ const (
 // rivalSeeds are not those by which any rule was chosen.
 var rivalSeeds = []uint64{901, 902, 903}
 
-// contestFleets names the fleets, and the sizes that are tried. The first four have up to 24 machines, the others twelve.
+// contestFleets names the fleets, and the sizes that are tried beside those that PRIMA's cost buys. The first four have up to 24 machines, the others twelve.
 var contestFleets = []struct {
 	name  string
 	sizes []int
@@ -58,7 +60,7 @@ var contestFleets = []struct {
 const byHAProxy = " (HAProxy)"
 
 // targets are the utilisations that the autoscaler is told to keep, in percent.
-var targets = []int{40, 50, 60, 70}
+var targets = []int{35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 90}
 
 // playContests plays every fleet with every seed.
 func playContests(ctx context.Context) ([]contestFleet, error) {
@@ -69,11 +71,39 @@ func playContests(ctx context.Context) ([]contestFleet, error) {
 	})
 }
 
+// play plays PRIMA first, and then rivals of these sizes, and of the sizes next to what PRIMA cost.
 func (f *contestFleet) play(ctx context.Context, sizes []int) error {
-	sc, families, err := contestScenario(f.Name, sizes)
+	sc, families, err := contestScenario(f.Name, nil, nil)
 	if err != nil {
 		return err
 	}
+	if err := f.playRuns(ctx, sc, families); err != nil {
+		return err
+	}
+	pooled := f.Runs[slices.IndexFunc(f.Runs, func(r contestRun) bool { return r.Family == ownPooled })]
+	all := map[int]bool{}
+	for _, n := range slices.Concat(sizes, bought(pooled.Cost/sc.Duration.Seconds(), sc.Service.Group.Max)) {
+		all[n] = true
+	}
+	if sc, families, err = contestScenario(f.Name, slices.Sorted(maps.Keys(all)), targets); err != nil {
+		return err
+	}
+	sc.Runs, families = sc.Runs[len(f.Runs):], families[len(f.Runs):]
+	return f.playRuns(ctx, sc, families)
+}
+
+// bought are the sizes next to what a mean size costs: the largest that costs no more, and one more. There are at most so many.
+func bought(mean float64, most int) (sizes []int) {
+	for _, n := range []int{int(math.Floor(sameCost * mean)), int(math.Ceil(sameCost * mean))} {
+		if n <= most && !slices.Contains(sizes, n) {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes
+}
+
+// playRuns plays all runs with every seed.
+func (f *contestFleet) playRuns(ctx context.Context, sc *scenario.Scenario, families []string) error {
 	for i, run := range sc.Runs {
 		var results []scenario.Result
 		for _, seed := range rivalSeeds {
@@ -88,8 +118,8 @@ func (f *contestFleet) play(ctx context.Context, sizes []int) error {
 	return nil
 }
 
-// contestScenario returns the fleet's scenario with all runs, and the family of each.
-func contestScenario(fleet string, sizes []int) (*scenario.Scenario, []string, error) {
+// contestScenario returns the fleet's scenario with PRIMA's runs and those of rivals, and the family of each.
+func contestScenario(fleet string, sizes, targets []int) (*scenario.Scenario, []string, error) {
 	name, byRule := strings.CutSuffix(fleet, byHAProxy)
 	text, known := examples.Lab()[name]
 	if !known {
