@@ -354,6 +354,19 @@ type acsTable struct {
 	Rows           []acsTableRow
 }
 
+// Kernel and ACS are the rows of the kernel's own sharing, and of acs by waiting alone.
+func (t acsTable) Kernel() acsTableRow { return t.row("kernel") }
+func (t acsTable) ACS() acsTableRow    { return t.row("acs") }
+
+func (t acsTable) row(title string) (found acsTableRow) {
+	for _, r := range t.Rows {
+		if r.Title == title {
+			found = r
+		}
+	}
+	return found
+}
+
 type acsTableRow struct {
 	Title                                string
 	Unfairness, Mean, Worst, Work, Rates estimate
