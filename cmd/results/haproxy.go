@@ -97,23 +97,44 @@ type duel struct {
 // Cost is PRIMA's instance-seconds as a share of the rival's.
 func (d duel) Cost() float64 { return d.It.Cost() / d.Rival.Cost() }
 
-// muchCheaper is the cost, relative to the rival's, below which a larger violation is called the price of the lower cost.
+// muchCheaper is the cost, relative to the other's, below which a larger violation is called the price of the lower cost.
 const muchCheaper = 0.95
+
+// otherTail is how many times as long a p99 is that is called longer.
+const otherTail = 1.25
 
 // Verdict compares all seeds of PRIMA's run with all seeds of the rival.
 func (d duel) Verdict() string {
+	better := count(d.It.allBelow(d.Rival, violationOf)) + count(d.It.allBelow(d.Rival, overOf))
+	worse := count(d.Rival.allBelow(d.It, violationOf)) + count(d.Rival.allBelow(d.It, overOf))
 	switch {
-	case d.It.allBelow(d.Rival, violationOf) && d.It.allBelow(d.Rival, overOf):
+	case better == 2 && 1/d.Cost() < muchCheaper:
+		return "better in both, and dearer"
+	case better == 2:
 		return "clearly better"
-	case d.Rival.allBelow(d.It, violationOf) && d.Rival.allBelow(d.It, overOf):
-		if d.Cost() < muchCheaper {
-			return "worse in both, and cheaper"
-		}
+	case worse == 2 && d.Cost() < muchCheaper:
+		return "worse in both, and cheaper"
+	case worse == 2:
 		return "clearly worse"
-	case d.Rival.allBelow(d.It, violationOf) || d.Rival.allBelow(d.It, overOf):
+	case better+worse == 2:
+		return "better in one of the two, worse in the other"
+	case worse == 1:
 		return "worse in one of the two"
+	case better == 1:
+		return "better in one of the two"
 	}
-	return "not clearly different, or better in one of the two"
+	return "no clear difference"
+}
+
+// Tail compares the medians of the p99, if they are far apart.
+func (d duel) Tail() string {
+	switch {
+	case d.It.P99() > otherTail*d.Rival.P99():
+		return "; p99 longer"
+	case d.Rival.P99() > otherTail*d.It.P99():
+		return "; p99 shorter"
+	}
+	return ""
 }
 
 // contender is one run of the comparison, played with several seeds. Its figures are medians over the seeds.
