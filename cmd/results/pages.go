@@ -22,6 +22,7 @@ var functions = template.FuncMap{
 	"modes":    acsModeTitles,
 	"unfair":   unfair,
 	"live":     func(name string) string { return liveBegins + name + liveNamed },
+	"goal":     goalIn,
 	"inc":      func(i int) int { return i + 1 },
 	"endlive":  func() string { return liveEnds },
 	"change":   func(ratio float64) string { return fmt.Sprintf("%+.0f%%", 100*(ratio-1)) },

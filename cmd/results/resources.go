@@ -105,3 +105,20 @@ func (c crosstalkFigures) Felt(cell train.CrosstalkCell, r quell.Resource) strin
 	}
 	return text
 }
+
+// Reached says in how many of the cells with a goal the goal is reached: a probe is to feel neighbours that use its own resource, except
+// memory, and no others.
+func (c crosstalkFigures) Reached() string {
+	reached, all := 0, 0
+	for _, cell := range c.Cells {
+		for _, r := range c.Resources {
+			share, own := cell.Felt[r].Share(), cell.Use > 0 && cell.Resource == r
+			if own && r == quell.Memory {
+				continue
+			}
+			all++
+			reached += count(own && share >= 0.9 || !own && share <= 0.05)
+		}
+	}
+	return fmt.Sprintf("%d of %d", reached, all)
+}

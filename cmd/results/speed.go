@@ -18,6 +18,26 @@ type speedFigures struct {
 	Benchmarks  string
 }
 
+// AgentGoal says whether an agent reaches its goals of memory and processor time.
+func (f speedFigures) AgentGoal() string {
+	var kB float64
+	if f.Agent == nil {
+		return "not measured"
+	}
+	if _, err := fmt.Sscanf(f.Agent.Memory, "%f kB", &kB); err != nil {
+		return "not measured"
+	}
+	return goalText(kB/1000, " MB", kB <= 15_000) + "; " + goalText(100*f.Agent.Core, "%", f.Agent.Core <= 0.005)
+}
+
+// BinaryGoal says whether the program is as small as it is to be.
+func (f speedFigures) BinaryGoal() string {
+	if f.BinaryBytes == 0 {
+		return "not measured"
+	}
+	return goalText(f.BinaryBytes/1e6, " MB", f.BinaryBytes <= 45e6)
+}
+
 // measured are the benchmarks that have a goal, and the packages that contain them.
 var measured = []string{
 	"-bench", "PRIMA|Throughput|AddedLatency|Report|Capacity|Readings|Append|Intake", "-benchtime", "2s", "-count", "3",
