@@ -69,7 +69,7 @@ type burstSettings struct {
 var burstFiles = burstSettings{
 	Service: burstFTP,
 	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.2, CPUOf: 2, File: 256 << 10, Users: []int{50, 20, 35, 10, 45, 25},
-	Each: 30 * time.Second, Constant: 35, Search: []float64{30e6, 45e6, 55e6, 70e6},
+	Each: 30 * time.Second, Constant: 35, Search: []float64{30e6, 45e6, 48e6, 50e6, 55e6, 70e6},
 	Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
 }
 
@@ -77,7 +77,7 @@ var burstFiles = burstSettings{
 var burstObjects = burstSettings{
 	Service: burstStore,
 	Link:    100e6, Baseline: 12e6, Credits: 40 * 88, CPU: 0.04, CPUOf: 0.08, File: 128 << 10, Users: []int{100, 40, 70, 20, 90, 50},
-	Each: 30 * time.Second, Constant: 70, Search: []float64{30e6, 45e6, 55e6, 70e6},
+	Each: 30 * time.Second, Constant: 70, Search: []float64{30e6, 45e6, 48e6, 50e6, 55e6, 70e6},
 	Margin: 0.12, Objective: 2500 * time.Millisecond, Window: 10 * time.Second, Longest: 4 * time.Minute,
 }
 
@@ -319,11 +319,14 @@ func (w burstWork) play(ctx context.Context) (err error) {
 }
 
 // collect adds the records of what was played here to the figures that are stored, in place of those of the same piece and seed. Stored
-// figures of other settings are dropped. It returns nil if nothing was ever played.
+// figures of other settings are dropped; more limits to search change none of them. It returns nil if nothing was ever played.
 func (e burstExperiment) collect(old *burstLiveData) (*burstLiveData, error) {
 	live := &burstLiveData{Settings: e.set}
-	if old != nil && reflect.DeepEqual(old.Settings, e.set) {
-		live = old
+	if old != nil {
+		before, now := old.Settings, e.set
+		if before.Search, now.Search = nil, nil; reflect.DeepEqual(before, now) {
+			live.Runs, live.Off = old.Runs, old.Off
+		}
 	}
 	for seed := 1; seed <= burstSeeds; seed++ {
 		runs, err := e.runs(seed)

@@ -287,7 +287,7 @@ func said(runs []burstRun) (list []burstSaid) {
 // is compared over the seeds that both were played with.
 func (l *burstLiveData) best() string {
 	var title string
-	var longest, own float64
+	var limit, longest, own float64
 	var seeds int
 	for _, p := range l.Settings.pieces() {
 		if p.mode != burstFixed {
@@ -302,14 +302,43 @@ func (l *burstLiveData) best() string {
 			}
 		}
 		if len(windows) > 0 && l.kept(windows) >= 0.99 && stat.Mean(lasted, nil) > longest {
-			title, longest, own, seeds = p.Title(), stat.Mean(lasted, nil), stat.Mean(ours, nil), len(lasted)
+			title, limit, longest, own, seeds = p.Title(), p.limit, stat.Mean(lasted, nil), stat.Mean(ours, nil), len(lasted)
 		}
 	}
 	if title == "" {
 		return ""
 	}
 	return fmt.Sprintf("Of the constant limits that keep the objective in 99%% of the windows, credits last longest with %s: %.0f s "+
-		"(mean, seeds: %d). With mrburst they last %.2f times as long.", title, longest, seeds, own/longest)
+		"(mean, seeds: %d). With mrburst they last %.2f times as long.", title, longest, seeds, own/longest) + l.untried(limit, own)
+}
+
+// untried says which limits between the best one and the next lower one that was played are still to be tried, and how long credits would
+// last with them by the provider's rule. The factor is an upper bound as long as there are any.
+func (l *burstLiveData) untried(best, own float64) string {
+	lower := 0.0
+	var open []float64
+	for _, p := range l.Settings.pieces() {
+		switch {
+		case p.mode != burstFixed || p.limit >= best:
+		case len(l.runs(p.name)) > 0:
+			lower = max(lower, p.limit)
+		default:
+			open = append(open, p.limit)
+		}
+	}
+	var names, lasts, factors []string
+	for _, limit := range open {
+		if limit > lower {
+			seconds := l.Settings.Credits * 1e6 / (limit - l.Settings.Baseline)
+			names, lasts = append(names, fmt.Sprintf("%.0f", limit/1e6)), append(lasts, fmt.Sprintf("%.0f", seconds))
+			factors = append(factors, fmt.Sprintf("%.2f", own/seconds))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" This is an upper bound: %s Mbit/s were not tried yet. By the credits alone they would last for %s s, and the factor "+
+		"would be %s if they keep the objective.", strings.Join(names, " and "), strings.Join(lasts, " and "), strings.Join(factors, " and "))
 }
 
 // plot draws response times relative to the objective over time, and the number of users.

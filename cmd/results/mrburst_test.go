@@ -197,6 +197,9 @@ func TestBurstFigures(t *testing.T) {
 	if !strings.Contains(f.Best, "45 Mbit/s all the time: 100 s (mean, seeds: 1)") || !strings.Contains(f.Best, "1.90 times") {
 		t.Errorf("the best constant limit: %s", f.Best)
 	}
+	if strings.Contains(f.Best, "not tried") {
+		t.Errorf("the next lower limit of the search was played: %s", f.Best)
+	}
 	if len(f.Forecasts) != 7 || math.Abs(f.Forecasts[0].Error()-5.0/150) > 1e-9 || f.Forecasts[0].AtS != 10 {
 		t.Errorf("forecasts %+v", f.Forecasts)
 	}
@@ -316,5 +319,37 @@ func TestBurstOnThisMachine(t *testing.T) {
 	defer cancel()
 	if _, err := rig.playPiece(ctx, burstPiece{name: "cpu", mode: burstCPU}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// As long as limits just below the best one were not tried, the page says that the factor is an upper bound.
+func TestBurstLimitsToTry(t *testing.T) {
+	l := someBurst(burstFiles)
+	l.Runs = slices.DeleteFunc(l.Runs, func(r burstRun) bool { return r.Piece == "search-45" })
+	l.Runs = append(l.Runs, someBurstRun("search-45", 2800, 100), someBurstRun("search-55", 2300, 84))
+	best := l.best()
+	if !strings.Contains(best, "55 Mbit/s all the time") || !strings.Contains(best, "48 and 50 Mbit/s were not tried yet") ||
+		!strings.Contains(best, "last for 98 and 93 s") {
+		t.Errorf("the best constant limit: %s", best)
+	}
+	l.Runs = append(l.Runs, someBurstRun("search-48", 2800, 95), someBurstRun("search-50", 2800, 90))
+	if best := l.best(); !strings.Contains(best, "55 Mbit/s all the time") || strings.Contains(best, "tried") {
+		t.Errorf("the best constant limit: %s", best)
+	}
+}
+
+// More limits to search do not drop what was played with fewer; any other setting does.
+func TestBurstKeepsWhatWasPlayed(t *testing.T) {
+	e := burstExperiment{"live", burstFiles, burstRecords(t.TempDir())}
+	old := someBurst(burstFiles)
+	old.Settings.Search = []float64{30e6, 45e6}
+	runs := len(old.Runs)
+	live, err := e.collect(old)
+	if err != nil || live == nil || len(live.Runs) != runs || len(live.Off) != 1 || !slices.Equal(live.Settings.Search, burstFiles.Search) {
+		t.Errorf("%+v, %v", live, err)
+	}
+	old.Settings.Margin *= 2
+	if live, err := e.collect(old); live != nil || err != nil {
+		t.Errorf("%+v, %v", live, err)
 	}
 }
