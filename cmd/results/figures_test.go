@@ -16,9 +16,9 @@ import (
 	"github.com/quellhq/quell/lab/scenario"
 )
 
-// pageTable returns the cells of a row of a results page: the first row below a heading that begins with a name. An empty heading is the
-// page's beginning.
-func pageTable(t *testing.T, page, heading, name string) []string {
+// pageTable returns the cells of a row of a results page: the first row below a heading that begins with these cells. An empty heading is
+// the page's beginning.
+func pageTable(t *testing.T, page, heading string, names ...string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "results", page))
 	if err != nil {
@@ -26,37 +26,107 @@ func pageTable(t *testing.T, page, heading, name string) []string {
 	}
 	_, below, _ := strings.Cut(string(text), heading)
 	for line := range strings.Lines(below) {
-		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), "|")
-		for i := range cells {
-			cells[i] = strings.TrimSpace(cells[i])
-		}
-		if cells[0] == name {
+		if cells := cellsOf(line); len(cells) >= len(names) && slices.Equal(cells[:len(names)], names) {
 			return cells
 		}
 	}
-	t.Fatalf("%s has no row %s below %q", page, name, heading)
+	t.Fatalf("%s has no row %q below %q", page, names, heading)
 	return nil
+}
+
+// cellsOf are the cells of a line of a table. Another line is one cell.
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.Trim(strings.TrimSpace(line), "| "), "|")
+	for i := range cells {
+		cells[i] = strings.TrimSpace(cells[i])
+	}
+	return cells
 }
 
 // first returns the number at the beginning of a cell such as "5 s (0 to 5)" or "4.3 ± 2.3".
 func first(cell string) string { return strings.Fields(cell)[0] }
 
-// numbers finds the figures of a text: outside of code and of links' targets, without the commas of thousands.
-func numbers(text string) []string {
-	for _, without := range []string{"(?s)`[^`]*`", `\]\([^)]*\)`, ","} {
+// aFigure is a number with its unit, if it has one that is compared.
+type aFigure struct{ number, unit string }
+
+var (
+	figurePattern = regexp.MustCompile(`(\d+(?:\.\d+)?)(?:\s?(%|ms\b|s\b|MB\b|Mbit/s\b))?( to |, | and |-)?`)
+	headedUnit    = regexp.MustCompile(`(?:, (%|ms|s)| \((%|ms|s)\))$`)
+)
+
+// numbers finds the figures of a text: outside of code and of links' targets, without the commas of thousands. A number has the unit of
+// the next one in a range or a list, and that of its column.
+func numbers(text string) (found []aFigure) {
+	for _, without := range []string{"(?s)`[^`]*`", `\]\([^)]*\)`} {
 		text = regexp.MustCompile(without).ReplaceAllString(text, "")
 	}
-	return regexp.MustCompile(`\d+(\.\d+)?`).FindAllString(text, -1)
+	text = regexp.MustCompile(`(\d),(\d{3})`).ReplaceAllString(text, "$1$2")
+	var units []string // of the columns of a table
+	prose := ""
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "|") {
+			units, prose = nil, prose+line
+			continue
+		}
+		cells := cellsOf(line)
+		if units == nil {
+			for _, cell := range cells {
+				units = append(units, strings.Trim(headedUnit.FindString(cell), ", ()"))
+			}
+		}
+		for i, cell := range cells {
+			unit := ""
+			if i < len(units) {
+				unit = units[i]
+			}
+			found = append(found, figuresIn(cell, unit)...)
+		}
+	}
+	return append(found, figuresIn(prose, "")...)
 }
 
-// stands tells whether one of these figures is this one, or rounds to it.
-func stands(figure string, among []string) bool {
-	_, decimals, _ := strings.Cut(figure, ".")
-	return slices.ContainsFunc(among, func(other string) bool {
-		v, err := strconv.ParseFloat(other, 64)
-		return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure
+// figuresIn finds figures. Those without a unit of their own have this one.
+func figuresIn(text, unit string) (found []aFigure) {
+	all := figurePattern.FindAllStringSubmatchIndex(text, -1)
+	next := ""
+	for i := len(all) - 1; i >= 0; i-- {
+		at := all[i]
+		own, joined := unit, at[6] >= 0 && i+1 < len(all) && all[i+1][0] == at[1]
+		switch {
+		case at[4] >= 0:
+			own = text[at[4]:at[5]]
+		case joined:
+			own = next
+		}
+		found, next = append(found, aFigure{text[at[2]:at[3]], own}), own
+	}
+	return found
+}
+
+// stands tells whether one of these figures is this one, or rounds to it. Units are the same, if both have one.
+func stands(figure aFigure, among []aFigure) bool {
+	_, decimals, _ := strings.Cut(figure.number, ".")
+	return slices.ContainsFunc(among, func(other aFigure) bool {
+		v, err := strconv.ParseFloat(other.number, 64)
+		return err == nil && strconv.FormatFloat(v, 'f', len(decimals), 64) == figure.number && (figure.unit == "" || other.unit == figure.unit)
 	})
 }
+
+// A figure stands on a page only with its unit.
+func TestFiguresHaveUnits(t *testing.T) {
+	page := numbers("It took 12.4 s, 5 to 7% of it at 1,200 MB.\n\n| run | p99, ms | cost |\n|---|---|---|\n| a | 31 (30 to 33) | 7 |\n")
+	for figure, want := range map[aFigure]bool{
+		{"12", "s"}: true, {"12", ""}: true, {"12", "%"}: false, {"5", "%"}: true, {"7", "%"}: true, {"7", "s"}: false, {"7", ""}: true,
+		{"31", "ms"}: true, {"33", "ms"}: true, {"31", "s"}: false, {"1200", "MB"}: true, {"8", ""}: false,
+	} {
+		if stands(figure, page) != want {
+			t.Errorf("%+v: %t, want %t", figure, !want, want)
+		}
+	}
+}
+
+// earlier are figures of plays that the page has no longer, by page. The changelog's entries are of that time.
+var earlier = map[string][]aFigure{"group.md": {{"45", "%"}, {"90", "%"}}}
 
 // What the latest part of the changelog says of results stands on the page that it names.
 func TestFiguresOfTheChangelog(t *testing.T) {
@@ -79,8 +149,8 @@ func TestFiguresOfTheChangelog(t *testing.T) {
 		}
 		on := numbers(string(found))
 		for _, figure := range numbers(entry) {
-			if checked++; !stands(figure, on) {
-				t.Errorf("docs/results/%s has no figure %s: %s", page[1], figure, strings.Join(strings.Fields(entry), " "))
+			if checked++; !slices.Contains(earlier[page[1]], figure) && !stands(figure, on) {
+				t.Errorf("docs/results/%s has no figure %s: %s", page[1], figure.number+figure.unit, strings.Join(strings.Fields(entry), " "))
 			}
 		}
 	}
@@ -101,6 +171,12 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	three, four := pageTable(t, "haproxy.md", random, "static/leastconn x3"), pageTable(t, "haproxy.md", random, "static/leastconn x4")
 	noisy := pageTable(t, "learn.md", "", "noisy-neighbour")
 	size := prima[5][:len(prima[5])-1] // one decimal
+	weak := pageTable(t, "haproxy.md", "## Weak and strong neighbours", "prima/leastconn")
+	weakAlone := pageTable(t, "haproxy.md", "## Weak and strong neighbours", "static/leastconn x3")
+	const moves, byChance, weakOnes = "## A neighbour that moves", "## Neighbours at random", "## Weak and strong"
+	fleet := func(heading, run string) []string { return pageTable(t, "fleet.md", heading, run) }
+	const own, all, scaler = "prima/leastconn learning", "static/leastconn x12", "hpa (utilization 40%)/leastconn"
+	reached := strings.Count(pageText(t, "fleet.md"), "| reached |")
 	demo := func(run string) []string { return pageTable(t, "demo.md", "", run) }
 	learning, twelve, scaled := demo("prima/leastconn learning"), demo("static/leastconn x12"), demo("hpa (utilization 50%)/leastconn")
 	for _, want := range []string{
@@ -111,10 +187,24 @@ func TestFiguresOfTheREADME(t *testing.T) {
 		fmt.Sprintf("least connections over all twelve misses it for %s seconds", first(twelve[2])),
 		fmt.Sprintf("an autoscaler for %s seconds with %s", first(scaled[2]), first(scaled[1])),
 		fmt.Sprintf("misses the target for %s s and training for %s s, on average over [15 seeds]", first(noisy[3]), first(noisy[1])),
+		fmt.Sprintf("beside weak neighbours PRIMA's p99 was %s ms, in place of %s", rounded(t, weak[8]), rounded(t, weakAlone[8])),
+		fmt.Sprintf("beside a neighbour that moves, PRIMA missed it for %s of 100 seconds with %s machines", first(fleet(moves, own)[2]),
+			tenths(t, fleet(moves, own)[5])),
+		fmt.Sprintf("under least connections missed it for %s seconds, an autoscaler for %s", first(fleet(moves, all)[2]),
+			first(fleet(moves, scaler)[2])),
+		fmt.Sprintf("%s in place of %s with twelve machines, and %s in place of %s and the autoscaler's %s", fleet(byChance, own)[3],
+			fleet(byChance, all)[3], fleet(weakOnes, own)[3], fleet(weakOnes, all)[3], fleet(weakOnes, scaler)[3]),
 	} {
 		if !strings.Contains(readme, want) {
 			t.Errorf("the README does not say %q", want)
 		}
+	}
+	if reached != 2 { // against both rivals of one timeline
+		t.Errorf("the README says that the goal is reached in one of four timelines; the page has it for %d rivals", reached)
+	}
+	tail := valueOf(t, weak[8]) / valueOf(t, weakAlone[8])
+	if want := fmt.Sprintf("beside weak neighbours its p99 is %.0f times as long", tail); !strings.Contains(pageText(t, "haproxy.md"), want) {
+		t.Errorf("haproxy.md does not say %q", want)
 	}
 	if first(four[2]) != "0" && strings.Contains(readme, "and met it with four") {
 		t.Errorf("four machines missed the target for %s s", first(four[2]))
@@ -124,14 +214,22 @@ func TestFiguresOfTheREADME(t *testing.T) {
 	}
 }
 
-// rounded returns the number at the beginning of a cell, without decimals and signs of percent.
-func rounded(t *testing.T, cell string) string {
+// pageText is a results page.
+func pageText(t *testing.T, page string) string {
 	t.Helper()
-	v, err := strconv.ParseFloat(strings.Trim(first(cell), "+%"), 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strconv.FormatFloat(v, 'f', 0, 64)
+	return string(must[[]byte](t)(os.ReadFile(filepath.Join("..", "..", "docs", "results", page))))
+}
+
+// valueOf is the number at the beginning of a cell. rounded and tenths are its texts without decimals, and with one.
+func valueOf(t *testing.T, cell string) float64 {
+	t.Helper()
+	return must[float64](t)(strconv.ParseFloat(strings.Trim(first(cell), "+%"), 64))
+}
+func rounded(t *testing.T, cell string) string {
+	return strconv.FormatFloat(valueOf(t, cell), 'f', 0, 64)
+}
+func tenths(t *testing.T, cell string) string {
+	return strconv.FormatFloat(valueOf(t, cell), 'f', 1, 64)
 }
 
 // The figures on the pages about policies and learning are those of the results.
@@ -183,7 +281,22 @@ func figuresOfICE(t *testing.T) []string {
 	hour := func(name string) string {
 		return strings.Trim(pageTable(t, "ice.md", "## An hour of 4 minutes", name)[2], "-%")
 	}
+	const computes, parameters = "### Table I: a neighbour that computes", "### Table I: server parameters"
+	live := func(heading, scheduling, run string) []string {
+		return pageTable(t, "ice.md", heading, scheduling, run)
+	}
+	against := func(heading, scheduling, run string) string {
+		return strings.Trim(live(heading, scheduling, run)[5], "+-%")
+	}
+	const alone = "server parameters alone (IC²)"
 	return []string{
+		fmt.Sprintf("With ICE it is %s%% shorter than that, over three seeds", against(computes, "roundrobin", "ICE")),
+		fmt.Sprintf("p99 of all requests falls from %s to %s ms", live(computes, "roundrobin", "static")[7], live(computes, "roundrobin", "ICE")[7]),
+		fmt.Sprintf("was %s%% shorter in one series and %s%% longer in the other, of three seeds each", against(computes, "leastconn", "ICE"),
+			against(parameters, "leastconn", "ICE")),
+		fmt.Sprintf("With `floor: 20%%` it was %s%% longer", against(computes, "leastconn", "ICE, floor 20%")),
+		fmt.Sprintf("was %s%% longer than static's, with each of three seeds, and the p99 of all requests %s ms (static: %s)",
+			against(parameters, "leastconn", alone), live(parameters, "leastconn", alone)[7], live(parameters, "leastconn", "static")[7]),
 		fmt.Sprintf("%s%% shorter than under round robin alone, and %s%% with `floor: 20%%` (trained %s%%); `outlier` makes it %s%% shorter",
 			hour("ice without training, floor 60%, roundrobin"), hour("ice without training, floor 20%, roundrobin"),
 			hour("ice trained, floor 20%, roundrobin"), hour("outlier beside static, roundrobin")),

@@ -61,8 +61,8 @@ func TestPagesAreWhatTheirFiguresSay(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(resultsDir)); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"acs", "dial", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "plans", "prima", "probing",
-		"resources", "stranger", "train-on"} {
+	for _, name := range []string{"acs", "dial", "fleet", "fronts", "group", "haproxy", "ice", "learn", "mix", "mrburst", "outlier", "plans",
+		"prima", "probing", "resources", "stranger", "train-on"} {
 		if err := pageParts[name](t.Context(), dir, "page"); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
