@@ -291,7 +291,8 @@ func figuresOfICE(t *testing.T) []string {
 	const alone = "server parameters alone (IC²)"
 	return []string{
 		fmt.Sprintf("With ICE it is %s%% shorter than that, over three seeds", against(computes, "roundrobin", "ICE")),
-		fmt.Sprintf("p99 of all requests falls from %s to %s ms", live(computes, "roundrobin", "static")[7], live(computes, "roundrobin", "ICE")[7]),
+		fmt.Sprintf("p99 of all requests falls from %s to %s ms", live(computes, "roundrobin", "static")[7],
+			live(computes, "roundrobin", "ICE")[7]),
 		fmt.Sprintf("was %s%% shorter in one series and %s%% longer in the other, of three seeds each", against(computes, "leastconn", "ICE"),
 			against(parameters, "leastconn", "ICE")),
 		fmt.Sprintf("With `floor: 20%%` it was %s%% longer", against(computes, "leastconn", "ICE, floor 20%")),

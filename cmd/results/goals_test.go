@@ -16,8 +16,8 @@ func TestGoals(t *testing.T) {
 		"BenchmarkLoadedService/T=1s-2 \t 10\t 1103 ns/op\t 1.085 %lost\t 17.98 %lost-max\n" +
 		"BenchmarkLoadedService/T=10s-2 \t 10\t 2103 ns/op\t -0.6723 %lost\t 3.164 %lost-max\n" +
 		"A whole agent at T=1s, watched for 30s: 1.50% of a core, 17176 kB\n"
-	for name, want := range map[string]string{"prima-1000": "2.5 ms, missed", "prima-10000": "not measured", "throughput": "16000 requests/s, reached",
-		"lost-1s": "1.08%, missed", "lost-10s": "-0.672%, reached", "agent-1s": "1.5%, missed", "agent-10s": "not measured"} {
+	for name, want := range map[string]string{"prima-1000": "2.5 ms, missed", "prima-10000": "not measured",
+		"throughput": "16000 requests/s, reached", "lost-1s": "1.08%, missed", "lost-10s": "-0.672%, reached", "agent-1s": "1.5%, missed", "agent-10s": "not measured"} {
 		if got, err := goalIn(name, printed); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
 		}
@@ -43,12 +43,14 @@ func TestGoalsOfThePages(t *testing.T) {
 
 // Cells of a neighbour's own resource are to be felt, and no others; memory's own has no goal.
 func TestCrosstalkGoal(t *testing.T) {
-	felt := func(n int) train.Felt { return train.Felt{Periods: 40, Significant: n} }
+	felt := func(cpu, memory int) map[quell.Resource]train.Felt {
+		return map[quell.Resource]train.Felt{quell.CPU: {Periods: 40, Significant: cpu}, quell.Memory: {Periods: 40, Significant: memory}}
+	}
 	c := crosstalkFigures{Resources: []quell.Resource{quell.CPU, quell.Memory}}
 	c.Cells = []train.CrosstalkCell{
-		{Felt: map[quell.Resource]train.Felt{quell.CPU: felt(2), quell.Memory: felt(3)}},
-		{Neighbour: train.Neighbour{Resource: quell.CPU, Use: 0.4}, Felt: map[quell.Resource]train.Felt{quell.CPU: felt(36), quell.Memory: felt(12)}},
-		{Neighbour: train.Neighbour{Resource: quell.Memory, Use: 0.4}, Felt: map[quell.Resource]train.Felt{quell.CPU: felt(0), quell.Memory: felt(0)}},
+		{Felt: felt(2, 3)},
+		{Neighbour: train.Neighbour{Resource: quell.CPU, Use: 0.4}, Felt: felt(36, 12)},
+		{Neighbour: train.Neighbour{Resource: quell.Memory, Use: 0.4}, Felt: felt(0, 0)},
 	}
 	if got := c.Reached(); got != "3 of 5" {
 		t.Error(got)

@@ -43,7 +43,8 @@ const (
 // rivalSeeds are not those by which any rule was chosen.
 var rivalSeeds = []uint64{901, 902, 903}
 
-// contestFleets names the fleets, and the sizes that are tried beside those that PRIMA's cost buys. The first four have up to 24 machines, the others twelve.
+// contestFleets names the fleets, and the sizes that are tried beside those that PRIMA's cost buys. The first four have up to
+// 24 machines, the others twelve.
 var contestFleets = []struct {
 	name  string
 	sizes []int

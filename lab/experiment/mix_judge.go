@@ -25,10 +25,11 @@ const mixTolerance = 0.1
 // mixSeen is what is known of an instance while the looks are judged.
 type mixSeen struct {
 	MixShare
-	since  time.Time // since when it gets requests; zero: it is out, and should be
-	out    time.Time // when it was last seen out as it should be; zero: never since it was started
-	row    int       // seconds below in a row
-	absent int       // seconds in which it got nothing, though nobody had taken it out. They count once it is known that it is not being stopped.
+	since time.Time // since when it gets requests; zero: it is out, and should be
+	out   time.Time // when it was last seen out as it should be; zero: never since it was started
+	row   int       // seconds below in a row
+	// absent are seconds in which it got nothing, though nobody had taken it out. They count once it is known that it is not being stopped.
+	absent int
 }
 
 // shares judges the looks at HAProxy. The time of three sampling periods after an instance has come back is not judged, because its weight
@@ -134,7 +135,8 @@ func (s *mixSeen) add(part float64) {
 }
 
 // Wrong lists what must not be: an instance without a fault that lost more than a tenth of its share over the run, or for more than two
-// sampling periods in a row, or that was held back as an outlier; and one that was stopped while somebody else, or itself, had taken it out.
+// sampling periods in a row, or that was held back as an outlier; and one that was stopped while somebody else, or itself, had taken it
+// out.
 func (r *MixRecord) Wrong() (wrong []string) {
 	for _, s := range r.Shares {
 		if !s.Lame && s.Mean < 1-mixTolerance {
