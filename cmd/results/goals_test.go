@@ -18,7 +18,7 @@ func TestGoals(t *testing.T) {
 		"A whole agent at T=1s, watched for 30s: 1.50% of a core, 17176 kB\n"
 	for name, want := range map[string]string{"prima-1000": "2.5 ms, missed", "prima-10000": "not measured",
 		"throughput": "16000 requests/s, reached",
-		"lost-1s": "1.08%, missed", "lost-10s": "-0.672%, reached", "agent-1s": "1.5%, missed", "agent-10s": "not measured"} {
+		"lost-1s":    "1.08%, missed", "lost-10s": "-0.672%, reached", "agent-1s": "1.5%, missed", "agent-10s": "not measured"} {
 		if got, err := goalIn(name, printed); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
 		}
