@@ -54,7 +54,8 @@ func (r *Reach) Follow(v *Verdict, slo quell.SLO, seconds float64, full bool) (c
 	switch {
 	case r.Out == "" && r.OverS >= minMissed && rate > outOfReach*allowed:
 		r.Out = fmt.Sprintf("with %d instances, the most that group.max allows, %.1f%% of the last time was missed, and %.2f%% may be: about "+
-			"%d instances would be needed, or a threshold of about %.0f ms", r.Most, 100*rate, 100*allowed, r.Most+max(1, r.Lacked), math.Ceil(r.SlowMS))
+			"%d instances would be needed, or a threshold of about %.0f ms",
+			r.Most, 100*rate, 100*allowed, r.Most+max(1, r.Lacked), math.Ceil(r.SlowMS))
 		return true
 	case r.Out != "" && rate < reachedAgain*allowed:
 		r.Out, r.Lacked = "", 0

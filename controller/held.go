@@ -143,7 +143,7 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if !c.leads(limited) {
-		return bus.Reply{Error: fmt.Sprintf("%s: this is written down, and the controller that leads carries it out: %s", cmd.Name, notLeading.Error)}
+		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + notLeading.Error}
 	}
 	v, err := c.look(limited)
 	switch {

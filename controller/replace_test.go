@@ -358,6 +358,7 @@ func TestPlansAskForReplacements(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Protected = []string{"i2"} }, func(r *rig) {
 		r.run(3 * time.Second)
 		r.kill() // from here on the test makes the controller's steps
+		r.c.living = context.Background()
 		ask := func(ids ...string) bus.Entry {
 			return r.follow(func(p *quell.Plan) { p.Replace = ids })
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/quellhq/quell/policy/table"
 	"github.com/quellhq/quell/probe"
 	"github.com/quellhq/quell/scaler"
+	"github.com/quellhq/quell/train"
 )
 
 // Controller runs a service's controller until ctx ends. Each value from reload makes it read the configuration and the models
@@ -311,7 +312,7 @@ func (p *platform) newController(
 		Measured: r.meter.err,
 		Agents:   agents{conn, name}, Marker: markIn(file.Data), Earlier: earlier{file.Data}, Reopen: conn.Reopen,
 		OwnMembers: ownMembers(file), OwnBackends: ownBackends(file, ownMembers(file)), OwnBalancer: ownBackends(file, false),
-		Rows: rowsIn(file.Data),
+		Rows: train.KeepNights(file.Data),
 	}
 	if p.shares != nil {
 		o.Shared = p.shares

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/stats"
 )
 
 // Crowd is a group as one of its instances sees it.
@@ -32,20 +33,11 @@ func WaitFactor(servers, use float64) float64 {
 	}
 	servers = min(max(servers, 1), maxServers)
 	whole := math.Floor(servers)
-	low, part := erlangC(whole, use), servers-whole
+	low, part := stats.ErlangC(whole, use), servers-whole
 	if part == 0 {
 		return low
 	}
-	return math.Exp((1-part)*math.Log(low) + part*math.Log(erlangC(whole+1, use)))
-}
-
-// erlangC returns the waiting factor of M/M/m (Erlang's C formula, by the recursion for blocking).
-func erlangC(m, use float64) float64 {
-	blocked, offered := 1.0, m*use
-	for k := 1.0; k <= m; k++ {
-		blocked = offered * blocked / (k + offered*blocked)
-	}
-	return blocked / (1 - use*(1-blocked)) / (m * (1 - use))
+	return math.Exp((1-part)*math.Log(low) + part*math.Log(stats.ErlangC(whole+1, use)))
 }
 
 // RatioCurve is the ratio of a metric to the mean as a function of slowness: End - (End - Start) / s^1.5. It begins where the sizes of

@@ -271,8 +271,7 @@ func (l Live) of(r quell.Resource, instanceType string) *Law {
 // Best returns the law of a resource that rests on most windows; nil if there is none.
 func (l Live) Best(r quell.Resource) *Law { return l[r][l.bestType(r)] }
 
-// stays is how many times the windows of the base type another one must have to take its place. Loads are counted in units of the base
-// type, and its law is that of types with little data: it must not change to and fro between types with about as many windows.
+// stays is how many times the windows of the base type, in whose units loads are counted, another one needs to take its place.
 const stays = 1.5
 
 // bestType returns the type of instance whose law of a resource rests on most windows, or the base type; "" if there is none.

@@ -67,8 +67,7 @@ func trainedRecord(m *Models, r quell.Resource, slo quell.SLO) *Record {
 		}
 		iso, spread, _ := alone.Isolation(row.Utilization)
 		w := Window{Use: row.Utilization, ProbeMS: iso * (1 + row.Severity), Spread: min(square(spread/iso), widest), ProbeN: trainedProbes,
-			MeanMS: ms, MetricMS: ms, N: trainedRequests,
-			Alone: row.Size <= 1, Size: row.Size, Crowd: row.Crowd}
+			MeanMS: ms, MetricMS: ms, N: trainedRequests, Alone: row.Size <= 1, Size: row.Size, Crowd: row.Crowd}
 		if mean, ok := row.LatencyMS.Of(quell.Mean); ok && mean > minProbeMS {
 			w.MeanMS = mean
 		}

@@ -1,4 +1,4 @@
-package daemon
+package train
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 // Rows are appended as whole lines, also after a process that was killed while it wrote.
 func TestRowsOfNights(t *testing.T) {
 	dir := t.TempDir()
-	keep, path := rowsIn(dir), filepath.Join(dir, rowsFile)
+	keep, path := KeepNights(dir), filepath.Join(dir, nightsFile)
 	row := []model.TrainingRow{{Resource: "network", Utilization: 0.3, RequestRate: 30}}
 	for _, left := range []string{"", `{"resource":"netw`} {
 		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
@@ -39,13 +39,13 @@ func TestRowsOfNights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if _, err := file.WriteAt([]byte("\n"), mostRows-1); err != nil { // the file is sparse
+	if _, err := file.WriteAt([]byte("\n"), mostNights-1); err != nil { // the file is sparse
 		t.Fatal(err)
 	}
 	if err := keep(row); err == nil || !strings.Contains(err.Error(), "move it away") {
 		t.Errorf("a full file: %v", err)
 	}
-	if err := rowsIn(filepath.Join(dir, "none"))(row); err == nil {
+	if err := KeepNights(filepath.Join(dir, "none"))(row); err == nil {
 		t.Error("a missing folder is no error")
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package train
 
 import (
 	"bytes"
@@ -12,15 +12,15 @@ import (
 	"github.com/quellhq/quell/model"
 )
 
-// rowsFile is the file in the data folder with the training rows of red-line tests by night.
-const rowsFile = "redline-rows.jsonl"
+// nightsFile is the file in the data folder with the training rows of red-line tests by night.
+const nightsFile = "redline-rows.jsonl"
 
-// mostRows bounds it, in bytes. Nights after that are still in the journal.
-const mostRows = 64 << 20
+// mostNights bounds it, in bytes. Nights after that are still in the journal.
+const mostNights = 64 << 20
 
-// rowsIn stores training rows in a data folder, for quell fit.
-func rowsIn(data string) func([]model.TrainingRow) error {
-	path := filepath.Join(data, rowsFile)
+// KeepNights returns a function that stores training rows in a data folder, for quell fit.
+func KeepNights(data string) func([]model.TrainingRow) error {
+	path := filepath.Join(data, nightsFile)
 	return func(rows []model.TrainingRow) error {
 		var text bytes.Buffer
 		for i := range rows {
@@ -49,7 +49,7 @@ func appendRows(path string, text []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	if size+int64(len(text)) > mostRows {
+	if size+int64(len(text)) > mostNights {
 		return fmt.Errorf("%s has %d MB: move it away, then new rows are kept again", path, size>>20)
 	}
 	if _, err = file.WriteAt(text, size); err != nil {
