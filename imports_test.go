@@ -103,7 +103,7 @@ var mayImport = map[string][]string{
 	"scaler":                         {".", "setting"},
 	"scaler/*":                       {".", "setting", "scaler"},
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
-	"scaler/kubernetes":              {".", "setting", "scaler", "limit/pods"},
+	"scaler/kubernetes":              {".", "setting", "scaler", "limit/pods", "internal/tick"},
 	"scaler/kubernetes/controlplane": {"internal/need"},
 	"scaler/aws/standin":             {"internal/need"},
 	"sensor/pods":                    {".", "sensor", "internal/cgroup"},

@@ -2,13 +2,12 @@ package balancer
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 )
 
-// resolver takes no half answers: by itself the resolver returns the addresses of one kind if the server fails at the other kind, and an
-// instance would seem to have moved.
-var resolver = &net.Resolver{PreferGo: true, StrictErrors: true}
+var resolver = &net.Resolver{PreferGo: true}
 
 // Resolve returns the addresses that host:port stands for, at least one. The port may be a number or the name of a service.
 func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
@@ -19,7 +18,7 @@ func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	if err != nil {
 		return nil, err
 	}
-	ips, err := resolver.LookupNetIP(ctx, "ip", host)
+	ips, err := lookUp(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -32,6 +31,24 @@ func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 		list[i] = Plain(netip.AddrPortFrom(ip, uint16(port)))
 	}
 	return list, nil
+}
+
+// lookUp returns a host's addresses, those of IPv4 first. If the server fails at these, there is no answer: with the other kind alone an
+// instance would seem to have moved. Servers that always fail at IPv6 are borne where there is IPv4.
+func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	old, err := resolver.LookupNetIP(ctx, "ip4", host)
+	var failed *net.DNSError
+	if err != nil && !(errors.As(err, &failed) && failed.IsNotFound) {
+		return nil, err
+	}
+	both, err := resolver.LookupNetIP(ctx, "ip6", host)
+	if both = append(old, both...); len(both) == 0 {
+		return nil, err
+	}
+	return both, nil
 }
 
 // Plain returns an address in the form in which addresses are compared: one of IPv4 is not written as one of IPv6.

@@ -2,7 +2,11 @@
 // because of what. Pure: times are arguments, and a ledger is a value that the controller stores.
 package budget
 
-import "github.com/quellhq/quell"
+import (
+	"cmp"
+
+	"github.com/quellhq/quell"
+)
 
 // Cause is what made a service miss its objective.
 type Cause string
@@ -30,7 +34,7 @@ type Verdict struct {
 	Unmeasured bool    // there were requests, and nothing measures the objective's statistic
 	Requests   float64 // of the judged instances; if the service was down, all that arrived
 	Over       float64 // of those, to instances that missed the objective
-	Misses     []Miss  // the instances that missed it, in the order of the snapshot
+	Misses     []Miss  // the instances that missed it: first those that are judged alone, in the order of the snapshot
 	Down       bool    // requests arrived, and no instance was ready
 }
 
@@ -38,8 +42,16 @@ type Verdict struct {
 type Miss struct {
 	Instance *quell.Instance
 	Times    float64 // its response time, as a multiple of the threshold; 0: not known, as if all its requests failed
+	Own      float64 // the same of the instance alone, if it is judged together with others
 	Requests float64
 	Failing  bool // too many of its requests failed
+}
+
+func (m *Miss) worse(than *Miss) bool {
+	if m.Failing != than.Failing {
+		return m.Failing
+	}
+	return cmp.Or(cmp.Compare(m.Times, than.Times), cmp.Compare(m.Own, than.Own)) > 0
 }
 
 // Judge compares the ready instances of a snapshot with the objective. If each of them meets it, so does the service. Instances
@@ -126,7 +138,8 @@ func (t *together) judged(service *quell.Service) []Miss {
 		times = t.response / t.measured
 	}
 	for i := range t.all {
-		t.all[i].Times, t.all[i].Failing = times, fails(service, &rate)
+		m := &t.all[i]
+		m.Own, m.Times, m.Failing = m.Times, times, fails(service, &rate)
 	}
 	return t.all
 }
@@ -184,7 +197,7 @@ func (v *Verdict) Causes(of quell.BudgetOf, s *quell.Snapshot, plan *quell.Plan,
 	if of != quell.OfRequests {
 		worst := &v.Misses[0]
 		for i := range v.Misses {
-			if m := &v.Misses[i]; m.Failing && !worst.Failing || m.Failing == worst.Failing && m.Times > worst.Times {
+			if m := &v.Misses[i]; m.worse(worst) {
 				worst = m
 			}
 		}

@@ -92,13 +92,13 @@ func (r Reserve) Follow(aim Aim, l Lesson) (next Reserve, told string) {
 		i := int(math.Floor((math.Log(l.Excess) - lowest) / cell))
 		r.Excess[max(0, min(cells-1, i))] += l.Seconds
 	}
-	least := -mostTrim
+	least, step := -mostTrim, gain(aim)*l.Seconds*(l.Missed-aim.Allowed)
 	if l.Excess == 0 { // what holds the objective is not the reserve
 		least = math.Min(r.Base, r.Trim)
 	}
-	r.Trim = math.Max(least, math.Min(mostTrim, r.Trim+gain(aim)*l.Seconds*(l.Missed-aim.Allowed)))
+	r.Trim = math.Max(least, math.Min(mostTrim, r.Trim+step))
 	if told = r.try(aim, l); l.Excess > 0 {
-		r.Base = r.Trim
+		r.Base = math.Max(-mostTrim, math.Min(r.Trim, r.Base+step)) // of these periods alone
 	}
 	return r, told
 }

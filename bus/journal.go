@@ -199,10 +199,11 @@ func (j *Journal) read(ctx context.Context, since time.Time, decode func([]byte,
 // that were not yet written are lost. Flush writes them at once.
 func (j *Journal) AppendSnapshot(ctx context.Context, s quell.Snapshot) error {
 	full, err := j.add(s)
-	if err != nil || !full {
+	if err != nil || !full || !j.flush.TryLock() { // a reader writes them just now: the control loop does not wait for it
 		return err
 	}
-	return j.Flush(ctx)
+	defer j.flush.Unlock()
+	return j.write(ctx)
 }
 
 // add keeps a snapshot in memory and returns whether the snapshots should be written now.
@@ -236,6 +237,11 @@ func (u *unwritten) add(later unwritten) {
 func (j *Journal) Flush(ctx context.Context) error {
 	j.flush.Lock()
 	defer j.flush.Unlock()
+	return j.write(ctx)
+}
+
+// write is Flush for a caller that holds j.flush.
+func (j *Journal) write(ctx context.Context) error {
 	u := j.take(true)
 	var err error
 	if u.number > 0 {

@@ -77,13 +77,23 @@ func (s *Server) reopen() {
 			return
 		case <-time.After(reopenEvery):
 		}
-		err := s.Reopen()
+		err := s.openClosed()
 		if err == nil {
 			s.log.Info("the store of the bus is open again", "store", s.dir)
 			return
 		}
 		s.log.Debug("the store of the bus stays closed", "store", s.dir, "error", err)
 	}
+}
+
+// openClosed opens the store, unless somebody has done so meanwhile.
+func (s *Server) openClosed() error {
+	s.store.opening.Lock()
+	defer s.store.opening.Unlock()
+	if s.Err() == nil {
+		return nil
+	}
+	return s.openStore()
 }
 
 // openStore reopens the store if its folder can be written. The caller holds the lock.

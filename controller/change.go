@@ -29,11 +29,11 @@ func (c *orders) change(ctx context.Context, text string, alter func() error) bu
 
 // changeNow is change for a caller that holds c.work.
 func (c *orders) changeNow(ctx context.Context, text string, alter func() error) bus.Reply {
+	if !c.leads(ctx) {
+		return c.notLeading()
+	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()
-	if !c.leads(ctx) {
-		return notLeading
-	}
 	before := c.mem
 	if err := alter(); err != nil {
 		return bus.Reply{Error: err.Error()}
@@ -66,6 +66,8 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 // longer than its lease still remembers that it leads, and what it remembers is old. One that stands by takes no lease for a command.
 func (c *orders) leads(ctx context.Context) bool {
 	if c.leading {
+		ctx, cancel := c.limit(ctx)
+		defer cancel()
 		c.askLease(ctx)
 	}
 	return c.leading

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -64,9 +65,12 @@ func (m *memory) resume() {
 // standbyPause is how much later than the leader another controller answers.
 const standbyPause = 500 * time.Millisecond
 
-// notLeading is the answer of a controller that is not the leader to what only the leader may do.
-var notLeading = bus.Reply{Standby: true,
-	Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+// notLeading is the answer of a controller that is not the leader to what only the leader may do. If another one leads, that one's answer
+// counts.
+func (c *core) notLeading() bus.Reply {
+	return bus.Reply{Standby: errors.Is(c.behind, ErrStandby),
+		Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}
+}
 
 func overrideText(cmd bus.Command) string {
 	if cmd.Weight == nil {

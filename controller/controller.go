@@ -201,7 +201,7 @@ func assemble(shared *core) *Controller {
 	c.trainings, c.releases = &trainings{c.orders}, &releases{c.orders}
 	c.leadership = &leadership{c.releases}
 	shared.publish = c.show
-	shared.askLease = func(ctx context.Context) { _ = c.lead(ctx) } // c.lead itself counts an error
+	shared.askLease = func(ctx context.Context) { _ = c.ask(ctx) } // c.ask itself counts an error
 	return c
 }
 

@@ -302,7 +302,7 @@ func TestACommandAsksForTheLease(t *testing.T) {
 // A controller that takes over continues from the memory that the previous leader stored, not from the memory that it read at its own
 // start.
 func TestTakingOver(t *testing.T) {
-	l := &lead{held: false, err: errors.New("held by another")}
+	l := &lead{held: false, err: fmt.Errorf("%w: held by another", ErrStandby)}
 	play(t, func(r *rig) { r.opts.Lead = l.ask }, func(r *rig) {
 		r.scaler.set(func(s *fakeScaler) { s.add(); s.add() })
 		r.untouched(func() { r.run(5 * time.Second) })
@@ -585,6 +585,25 @@ func (b *leased) Disown(context.Context) error {
 	b.owned = false
 	b.ended++
 	return nil
+}
+
+// mute is a balancer that takes connections and does not answer who owns it.
+type mute struct{ *fakeBalancer }
+
+func (mute) Own(ctx context.Context, _ quell.Owner) error { <-ctx.Done(); return ctx.Err() }
+
+func (mute) Disown(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+// A balancer that does not answer keeps nobody from pausing.
+func TestAMuteBalancerDelaysNoOrder(t *testing.T) {
+	play(t, func(r *rig) { r.opts.Balancer = mute{r.balancer} }, func(r *rig) {
+		r.step()
+		before := time.Now()
+		r.do(bus.Command{Name: bus.Pause})
+		if waited := time.Since(before); !r.c.mem.Paused || waited > 0 {
+			t.Errorf("after %v, paused %t", waited, r.c.mem.Paused)
+		}
+	})
 }
 
 // A controller that was reloaded to advise gives up the balancer's lease, once, so that another one may drive it.

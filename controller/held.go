@@ -41,7 +41,9 @@ func (c *orders) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 		if cmd.ForS > 0 && c.mem.Released != nil {
 			return fmt.Errorf("it can be taken out for a time only while Quell may put it back: it was released, and quell resume ends that")
 		}
-		v, err := c.look(ctx)
+		limited, cancel := c.limit(ctx)
+		defer cancel()
+		v, err := c.look(limited)
 		if err != nil {
 			return err
 		}
@@ -109,7 +111,9 @@ func (c *orders) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 			return c.refused
 		}
 		if atBalancer {
-			if err := c.releaseAt(ctx, cmd.Instance, byHand.By); err != nil {
+			limited, cancel := c.limit(ctx)
+			defer cancel()
+			if err := c.releaseAt(limited, cmd.Instance, byHand.By); err != nil {
 				return err
 			}
 		}
@@ -143,7 +147,7 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if !c.leads(limited) {
-		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + notLeading.Error}
+		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + c.notLeading().Error}
 	}
 	v, err := c.look(limited)
 	switch {

@@ -97,8 +97,15 @@ func (c *deciding) finish(ctx, limited context.Context, view *view, plan *quell.
 	c.report(view, plan, o, pending)
 }
 
-// lead checks whether this controller may act. When it becomes the leader, it continues from what the previous leader stored.
+// lead checks whether this controller may act, and tells the balancer.
 func (c *leadership) lead(ctx context.Context) error {
+	err := c.ask(ctx)
+	c.own(ctx)
+	return err
+}
+
+// ask asks for the lease. When this controller becomes the leader, it continues from what the previous leader stored.
+func (c *leadership) ask(ctx context.Context) error {
 	leading, err := true, error(nil)
 	if c.opts.Lead != nil {
 		leading, err = c.opts.Lead(ctx)
@@ -116,7 +123,6 @@ func (c *leadership) lead(ctx context.Context) error {
 		c.log.Info("lease", "leading", leading)
 	}
 	c.leading, c.behind = leading, err
-	c.own(ctx)
 	return err
 }
 

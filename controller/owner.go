@@ -33,6 +33,8 @@ func (c *leadership) own(ctx context.Context) {
 		return
 	}
 	c.owns = true
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
 	err := balancer.Own(ctx, quell.Owner{ID: c.mem.Owner, Name: c.opts.Name})
 	switch {
 	case errors.As(err, new(*quell.OwnedError)):
@@ -48,6 +50,8 @@ func (c *leadership) own(ctx context.Context) {
 
 // giveUp ends the balancer's lease.
 func (c *leadership) giveUp(ctx context.Context, balancer Ownable) {
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
 	if err := balancer.Disown(ctx); err != nil {
 		c.log.Warn("another controller must wait for the lease of this one", "error", err)
 	}
@@ -61,9 +65,7 @@ func (c *leadership) disown() {
 	if !ok || !c.leading || c.refused != nil {
 		return
 	}
-	ctx, cancel := c.limit(context.Background())
-	defer cancel()
-	c.giveUp(ctx, balancer)
+	c.giveUp(context.Background(), balancer)
 }
 
 // newOwner returns an id that no other controller has.

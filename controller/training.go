@@ -45,7 +45,9 @@ func (c *trainings) beginTraining(ctx context.Context, cmd bus.Command) bus.Repl
 	}
 	text := fmt.Sprintf("%s taken out of rotation by %s for a training", cmd.Instance, cmd.By)
 	reply := c.change(ctx, text, func() error {
-		v, err := c.look(ctx)
+		limited, cancel := c.limit(ctx)
+		defer cancel()
+		v, err := c.look(limited)
 		if err := errors.Join(err, c.trainable(cmd)); err != nil {
 			return err
 		}
@@ -75,10 +77,8 @@ func (c *trainings) notTaken(ctx context.Context, instance string) {
 func (c *orders) ifLeading(ctx context.Context, check func() error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	if !c.leads(limited) {
-		return notLeading
+	if !c.leads(ctx) {
+		return c.notLeading()
 	}
 	if err := check(); err != nil {
 		return bus.Reply{Error: err.Error()}

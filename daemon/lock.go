@@ -46,6 +46,7 @@ func holderOf(file *config.File) (string, error) {
 		if err := atomicfile.Write(path, []byte(id+"\n"), 0o600); err != nil {
 			return "", fmt.Errorf("writing this controller's id: %w", err)
 		}
+		atomicfile.LikeFolder(path)
 	}
 	return fmt.Sprintf("%s (%s)", nameOf(file), id), nil
 }

@@ -67,9 +67,7 @@ func (l *Learner) Learn(s *quell.Snapshot, slo quell.SLO) *Learner {
 			records[instanceType] = old.with(fresh[r][instanceType], next.Periods, slo, next.only(r), balanced{s.Scheduling, l.Pooling})
 		}
 		next.Seen[r] = records
-		if base := next.Live().bestType(r); base != "" {
-			put(&next.Base, r, base)
-		}
+		next.rebase(r)
 	}
 	return next
 }
@@ -92,15 +90,14 @@ func (l *Learner) only(r quell.Resource) bool {
 	return true
 }
 
-// Lapsed returns whether the last probe of a resource was long before the last one of another.
-func (l *Learner) Lapsed(r quell.Resource) bool {
-	newest := func(of quell.Resource) (at int) {
-		for _, record := range l.Seen[of] {
-			at = max(at, record.newest())
-		}
-		return at
+// rebase chooses the type in whose units the loads of a resource are counted. One that has not been seen lately does not stay.
+func (l *Learner) rebase(r quell.Resource) {
+	if base := l.Seen[r][l.Base[r]]; base != nil && base.newest() < l.Periods-lately {
+		delete(l.Base, r)
 	}
-	return slices.ContainsFunc(sortedKeys(l.Seen), func(of quell.Resource) bool { return newest(of)-newest(r) > lately })
+	if base := l.Live().bestType(r); base != "" {
+		put(&l.Base, r, base)
+	}
 }
 
 // goneAfter is for how many periods a type of instance must be absent before another one takes its place.

@@ -26,6 +26,7 @@ func NewLearner(prior *Models, slo quell.SLO) *Learner {
 		l.Seen[r] = map[string]*Record{AnyType: record}
 		if prior.Trained != nil && prior.Trained.InstanceType != "" {
 			l.Seen[r][prior.Trained.InstanceType] = record
+			put(&l.Base, r, prior.Trained.InstanceType)
 		}
 	}
 	return l

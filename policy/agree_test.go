@@ -20,7 +20,7 @@ func TestStationsAgreeForEachType(t *testing.T) {
 		quell.Network: {"small": law(10), "big": law(7)}, quell.CPU: {"small": law(14), "big": law(5)}}}}
 	senses := DefaultSenses()
 	senses.Resources = ResourcesOf(quell.Network, quell.CPU)
-	known, err := contend(Row{needs: AllModels}, senses, quell.SLO{Metric: quell.Mean, Threshold: 40e6}, models, nil)
+	known, err := contend(Row{needs: AllModels}, senses, quell.SLO{Metric: quell.Mean, Threshold: 40e6}, models)
 	if err != nil {
 		t.Fatal(err)
 	}

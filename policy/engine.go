@@ -45,7 +45,7 @@ func (t Table) newEngine(service quell.Service, scope Scope, models *model.Model
 			return nil, fmt.Errorf("policy %s needs models: %w", r.name, err)
 		}
 	}
-	if e.contended, err = contend(r, e.senses, service.SLO, models, nil); err != nil {
+	if e.contended, err = contend(r, e.senses, service.SLO, models); err != nil {
 		needs := ""
 		if r.needs == AllModels {
 			needs = " needs models"

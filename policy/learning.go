@@ -81,7 +81,7 @@ func (e *Engine) with(learned *model.Learner) (*Engine, error) {
 	next := *e
 	next.learning = nil
 	var err error
-	if next.contended, err = contend(e.row, e.senses, e.service.SLO, models, learned); err != nil {
+	if next.contended, err = contend(e.row, e.senses, e.service.SLO, models); err != nil {
 		return nil, err
 	}
 	return &next, nil

@@ -91,8 +91,8 @@ func (c *Contended) Of(instanceType string) *Contended {
 
 // contend compiles the models of the resources. It puts the resource first that requests fill first on an instance without neighbours,
 // according to the training; the utilisation of that resource is the unit of loads and capacities. If a resource has no models, the error
-// wraps quell.ErrNoData. Of all resources that the models have, it leaves out those that are not probed any more.
-func contend(r Row, senses Senses, slo quell.SLO, models *model.Models, learned *model.Learner) ([]Contended, error) {
+// wraps quell.ErrNoData.
+func contend(r Row, senses Senses, slo quell.SLO, models *model.Models) ([]Contended, error) {
 	list := senses.Resources.List()
 	if senses.Resources.Auto && r.needs == AllModels {
 		list = slices.Clone(quell.Resources)
@@ -112,10 +112,6 @@ func contend(r Row, senses Senses, slo quell.SLO, models *model.Models, learned 
 	}
 	if len(known) == 0 {
 		return nil, lacks
-	}
-	lapsed := func(c Contended) bool { return senses.Resources.Auto && learned != nil && learned.Lapsed(c.Resource) }
-	if left := slices.DeleteFunc(slices.Clone(known), lapsed); len(left) > 0 {
-		known = left
 	}
 	types := typesOf(known, models)
 	for i := range known {

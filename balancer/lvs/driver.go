@@ -428,8 +428,8 @@ func faithful(v virtual, view *service, targets []target) bool {
 func (d *Driver) forget(views []*service) {
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool {
 		missing := slices.Contains(views, nil) // it may return with its old weights
-		e.Gone = e.Leaving && !missing && !e.has(views, 1)
-		return e.Gone && (len(d.opts.Members) == 0 || !e.has(views, 0))
+		e.Gone = e.Leaving && (e.Gone || !missing && !e.has(views, 1))
+		return e.Gone && !missing && (len(d.opts.Members) == 0 || !e.has(views, 0))
 	})
 }
 

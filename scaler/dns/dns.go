@@ -68,10 +68,8 @@ func New(opts Options) *Driver {
 	return &Driver{opts: opts}
 }
 
-// resolver takes no half answers: by itself the resolver returns the addresses of one kind if the server fails at the other kind, and the
-// fleet would seem to have moved.
 func resolver(server string) *net.Resolver {
-	r := &net.Resolver{PreferGo: true, StrictErrors: true}
+	r := &net.Resolver{PreferGo: true}
 	if server != "" {
 		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, server)
@@ -209,7 +207,7 @@ func lookingUp(name string, err error) error { return fmt.Errorf("looking up %s:
 func (d *Driver) addresses(ctx context.Context, t target) ([]netip.Addr, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	list, err := d.opts.Lookup.LookupNetIP(ctx, "ip", t.host)
+	list, err := d.lookUp(ctx, t.host)
 	if err == nil && len(list) == 0 {
 		err = errors.New("no address")
 	}
@@ -220,6 +218,19 @@ func (d *Driver) addresses(ctx context.Context, t target) ([]netip.Addr, error) 
 		return nil, lookingUp(t.name, fmt.Errorf("its target %s: %w", t.host, d.plain(err)))
 	}
 	return nil, lookingUp(t.name, d.plain(err))
+}
+
+// lookUp returns a host's addresses of IPv4, or else those of IPv6. It takes no half answers: asked for both at once, the resolver returns
+// those of one kind if the server fails at the other, and the fleet would seem to have moved.
+func (d *Driver) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	list, err := d.opts.Lookup.LookupNetIP(ctx, "ip4", host)
+	if failed := new(net.DNSError); errors.As(err, &failed) && failed.IsNotFound {
+		return d.opts.Lookup.LookupNetIP(ctx, "ip6", host)
+	}
+	return list, err
 }
 
 // endpoint is an address and the host that it was found for; no host if a name has the address itself.

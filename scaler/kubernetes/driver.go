@@ -57,6 +57,9 @@ type Driver struct {
 	nodes  *mirror       // nil: not watched
 	settle time.Duration // how long budgets are left to be counted after a pod was stopped
 
+	stopping sync.Mutex // held while pods are stopped: two would take each other's marks
+	stopped  time.Time  // when pods were last stopped; guarded by stopping
+
 	mu     sync.Mutex
 	pods   *mirror   // nil: the pods' labels are not known yet
 	of     types.UID // of the target whose pods these are

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/tick"
 )
 
 // manager is the name of Quell among the managers of an object's fields.
@@ -81,7 +82,12 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 // stop these and no others. It stops those that are ready one after the other: a budget only tells whether one more may be stopped. A pod
 // that has ended is removed.
 func (d *Driver) Stop(ctx context.Context, ids []string) error {
+	d.stopping.Lock()
+	defer d.stopping.Unlock()
 	for len(ids) > 0 {
+		if !tick.Sleep(ctx, d.settle-time.Since(d.stopped)) {
+			return ctx.Err()
+		}
 		now, later, err := d.stopSome(ctx, ids)
 		if err != nil || len(later) == 0 {
 			return err
@@ -122,28 +128,23 @@ func (d *Driver) stopSome(ctx context.Context, ids []string) (now, later []strin
 	if err := d.mark(ctx, c); err != nil || c.fewer == 0 {
 		return now, later, err
 	}
+	d.stopped = time.Now()
 	return now, later, d.resize(ctx, scale, int(scale.Spec.Replicas)-c.fewer)
 }
 
-// awaitStopped waits until the watch shows that the platform stops these pods, and then until it has counted what their budgets still
-// allow. Otherwise the next question would be answered as the last one was.
+// awaitStopped waits until the watch shows that the platform stops these pods. What their budgets still allow is counted after that.
 func (d *Driver) awaitStopped(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWait+d.settle)
 	defer cancel()
 	for {
 		pods, err := d.watched(ctx)
 		runs := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return active(pod) && slices.Contains(names, pod.Name) })
-		pause := 10 * time.Millisecond
 		if err == nil && runs < 0 {
-			pause = d.settle
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the others wait until %s is stopped: fewer replicas of %s were asked for, and it still runs", names[0], d.words())
-		case <-time.After(pause):
-		}
-		if err == nil && runs < 0 {
+			d.stopped = time.Now()
 			return nil
+		}
+		if !tick.Sleep(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("the others wait until %s is stopped: fewer replicas of %s were asked for, and it still runs", names[0], d.words())
 		}
 	}
 }
