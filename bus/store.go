@@ -77,23 +77,18 @@ func (s *Server) reopen() {
 			return
 		case <-time.After(reopenEvery):
 		}
-		err := s.openClosed()
+		s.store.opening.Lock()
+		err := s.Err()
+		if err != nil { // nobody has opened it meanwhile
+			err = s.openStore()
+		}
+		s.store.opening.Unlock()
 		if err == nil {
 			s.log.Info("the store of the bus is open again", "store", s.dir)
 			return
 		}
 		s.log.Debug("the store of the bus stays closed", "store", s.dir, "error", err)
 	}
-}
-
-// openClosed opens the store, unless somebody has done so meanwhile.
-func (s *Server) openClosed() error {
-	s.store.opening.Lock()
-	defer s.store.opening.Unlock()
-	if s.Err() == nil {
-		return nil
-	}
-	return s.openStore()
 }
 
 // openStore reopens the store if its folder can be written. The caller holds the lock.

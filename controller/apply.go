@@ -28,6 +28,8 @@ type view struct {
 }
 
 func (c *group) look(ctx context.Context) (view, error) {
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
 	members, err := c.opts.Scaler.Members(ctx)
 	if err != nil {
 		return view{}, fmt.Errorf("asking the scaler: %w", err)

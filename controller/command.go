@@ -65,8 +65,7 @@ func (m *memory) resume() {
 // standbyPause is how much later than the leader another controller answers.
 const standbyPause = 500 * time.Millisecond
 
-// notLeading is the answer of a controller that is not the leader to what only the leader may do. If another one leads, that one's answer
-// counts.
+// notLeading is the answer to what only the leader may do. If another controller leads, the answer of that one counts.
 func (c *core) notLeading() bus.Reply {
 	return bus.Reply{Standby: errors.Is(c.behind, ErrStandby),
 		Error: "this controller does not hold the lease of the service: another one leads, or none does yet"}

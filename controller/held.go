@@ -41,9 +41,7 @@ func (c *orders) drain(ctx context.Context, cmd bus.Command) bus.Reply {
 		if cmd.ForS > 0 && c.mem.Released != nil {
 			return fmt.Errorf("it can be taken out for a time only while Quell may put it back: it was released, and quell resume ends that")
 		}
-		limited, cancel := c.limit(ctx)
-		defer cancel()
-		v, err := c.look(limited)
+		v, err := c.look(ctx)
 		if err != nil {
 			return err
 		}
@@ -147,7 +145,8 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	limited, cancel := c.limit(ctx)
 	defer cancel()
 	if !c.leads(limited) {
-		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + c.notLeading().Error}
+		why := c.notLeading().Error
+		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + why}
 	}
 	v, err := c.look(limited)
 	switch {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
 )
 
@@ -140,9 +139,4 @@ func (c *core) watchFolder(ctx context.Context) {
 	}
 	c.emptied = false
 	c.event(ctx, "the data folder was emptied or its mark damaged: the memory is written anew, the journal before this is lost")
-}
-
-// notThere returns whether the store cannot be reached at present. Such an error says nothing about what the store contains.
-func notThere(err error) bool {
-	return bus.Unavailable(err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/budget"
+	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
 )
@@ -52,7 +53,7 @@ func (e *damagedError) Unwrap() error { return e.err }
 func (c *leadership) restore(ctx context.Context) error {
 	data, err := c.opts.Memory.Get(ctx, memoryKey)
 	found := err == nil
-	if !found && !errors.Is(err, quell.ErrNoData) && (c.opts.Marker == nil || notThere(err)) {
+	if !found && !errors.Is(err, quell.ErrNoData) && (c.opts.Marker == nil || bus.Unavailable(err)) {
 		return fmt.Errorf("reading the controller's memory: %w", err)
 	}
 	if errors.Is(err, quell.ErrNoData) {

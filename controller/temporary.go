@@ -76,12 +76,9 @@ func (t temporary) retimed(next func(Term) Term) temporary {
 
 // with returns a copy of a map in which one entry is set.
 func with[T any](m map[string]T, id string, v T) map[string]T {
-	next := map[string]T{id: v}
-	for other, v := range m {
-		if other != id {
-			next[other] = v
-		}
-	}
+	next := map[string]T{}
+	maps.Copy(next, m)
+	next[id] = v
 	return next
 }
 

@@ -45,9 +45,7 @@ func (c *trainings) beginTraining(ctx context.Context, cmd bus.Command) bus.Repl
 	}
 	text := fmt.Sprintf("%s taken out of rotation by %s for a training", cmd.Instance, cmd.By)
 	reply := c.change(ctx, text, func() error {
-		limited, cancel := c.limit(ctx)
-		defer cancel()
-		v, err := c.look(limited)
+		v, err := c.look(ctx)
 		if err := errors.Join(err, c.trainable(cmd)); err != nil {
 			return err
 		}

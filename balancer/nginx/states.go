@@ -46,8 +46,8 @@ func (t *target) gone() bool {
 }
 
 // state returns what is in force for a target. If that is not what is wanted, the state has no address: it then differs from the request,
-// and so Apply is called again. What was asked to drain gets requests as long as its line is up or nginx may not have read it: the file may have been refused, or its
-// reload be late.
+// and so Apply is called again. What was asked to drain gets requests as long as its line is up, or nginx may not have read it: it may have
+// refused the file, or be late.
 func (t *target) state(sum int, asked bool) quell.BackendState {
 	s := quell.BackendState{Foreign: !asked, Backend: t.Backend(0)}
 	s.Draining = s.Draining && !t.Unsure && (t.line == nil || t.line.Down)
