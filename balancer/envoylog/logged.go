@@ -40,7 +40,7 @@ func read(e *accesslog.HTTPAccessLogEntry) logged {
 // progress, and each attempt at an instance.
 func inProgress(p *accesslog.AccessLogCommon) bool {
 	kind := p.GetAccessLogType()
-	return p.GetIntermediateLogEntry() || kind != accesslog.AccessLogType_NotSet && kind != accesslog.AccessLogType_DownstreamEnd
+	return kind != accesslog.AccessLogType_NotSet && kind != accesslog.AccessLogType_DownstreamEnd
 }
 
 // after returns a time since the request's start; 0 if it was not reached.

@@ -39,18 +39,17 @@ func TestARequestInProgressIsNotCounted(t *testing.T) {
 		var got quell.Reading
 		in := balancer.Service{Name: "shop", Period: time.Second, Logger: slog.New(slog.DiscardHandler)}
 		i := NewIntake([]string{"web"}, "", &Loads{}, in, func(list []quell.Reading) { got = list[0]; cancel() })
-		entry := func(kind accesslog.AccessLogType, intermediate bool) {
+		entry := func(kind accesslog.AccessLogType) {
 			i.count(read(&accesslog.HTTPAccessLogEntry{CommonProperties: &accesslog.AccessLogCommon{UpstreamRemoteAddress: at,
 				TimeToFirstUpstreamRxByte: durationpb.New(time.Millisecond), TimeToLastUpstreamRxByte: durationpb.New(time.Second),
-				AccessLogType: kind, IntermediateLogEntry: intermediate},
+				AccessLogType: kind},
 				Response: &accesslog.HTTPResponseProperties{ResponseCode: wrapperspb.UInt32(200)}}))
 		}
-		entry(accesslog.AccessLogType_DownstreamPeriodic, true)
-		entry(accesslog.AccessLogType_DownstreamPeriodic, true)
-		entry(accesslog.AccessLogType_NotSet, true)
-		entry(accesslog.AccessLogType_DownstreamStart, false)
-		entry(accesslog.AccessLogType_UpstreamEnd, false)
-		entry(accesslog.AccessLogType_DownstreamEnd, false)
+		entry(accesslog.AccessLogType_DownstreamPeriodic)
+		entry(accesslog.AccessLogType_DownstreamPeriodic)
+		entry(accesslog.AccessLogType_DownstreamStart)
+		entry(accesslog.AccessLogType_UpstreamEnd)
+		entry(accesslog.AccessLogType_DownstreamEnd)
 		i.Run(ctx, func(context.Context) map[string][]string { return map[string][]string{"a": {"10.0.0.1:80"}} },
 			func() error { return nil })
 		if latency := got.Observation.LatencyMS; got.Requests != 1 || latency == nil || latency.N != 1 {
