@@ -149,3 +149,22 @@ func TestAReserveIsAValue(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// Where periods that say nothing of the reserve and others alternate, what a miss in the former raised goes back in them too.
+func TestSurplusPeriodsAreNoRatchet(t *testing.T) {
+	aim := Aim{Allowed: 0.01, Startup: time.Minute}
+	var r Reserve
+	for period := range 12 * 360 {
+		l := Lesson{Seconds: 10}
+		if period%10 == 0 {
+			l.Excess = 0.8
+		}
+		if period%200 == 5 { // half of what may be missed
+			l.Missed = 1
+		}
+		r, _ = r.Follow(aim, l)
+	}
+	if r.Trim > 0.02 {
+		t.Errorf("half of the budget was used, and the reserve grew by %.3f", r.Trim)
+	}
+}

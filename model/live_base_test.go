@@ -42,3 +42,28 @@ func TestTheBaseTypeStays(t *testing.T) {
 		t.Errorf("%d windows of big and %d of small: %s is the base type", n("big"), n("small"), got)
 	}
 }
+
+// A base type of which no instance is left is none any more, although the type in its place has no more windows than it had.
+func TestAGoneTypeIsNoBase(t *testing.T) {
+	w := newLawWorld(63)
+	var l *Learner
+	learn := func(periods int, kind string) {
+		for p := range periods {
+			list := three(p % 3)
+			for i := range list {
+				list[i].kind = kind
+			}
+			l = l.Learn(w.snapshot(list...), learnedSLO)
+		}
+	}
+	learn(60, "small")
+	learn(60, "big")
+	if got := l.Live().bestType(quell.Network); got != "small" {
+		t.Errorf("while the other may come back, %s is the base type", got)
+	}
+	learn(lately, "big")
+	n := func(kind string) int { return l.Seen[quell.Network][kind].Law.N }
+	if got := l.Live().bestType(quell.Network); got != "big" || 2*n("big") > 3*n("small") {
+		t.Errorf("%d windows of big and %d of small, which is gone: %s is the base type", n("big"), n("small"), got)
+	}
+}
