@@ -156,7 +156,7 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 	r.stop.add(func() error { conn.Close(); return nil })
 	holder, err := holderOf(file)
 	if err != nil {
-		return nil, err
+		log.Warn("this controller's id cannot be stored: started again, it waits until its own lease ends", "error", err)
 	}
 	r.lease = &leader{conn: conn, service: file.Service.Name, holder: holder, now: time.Now, least: leastLease(file)}
 	driver, err := newBalancer(file, agents{conn, file.Service.Name}.tell, log, &r.stop)

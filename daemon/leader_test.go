@@ -113,6 +113,19 @@ func TestMachinesWithOneName(t *testing.T) {
 	}
 }
 
+// An id that cannot be stored keeps no controller from starting.
+func TestAnIDThatCannotBeStored(t *testing.T) {
+	file := &config.File{}
+	file.Data = t.TempDir()
+	if err := os.MkdirAll(filepath.Join(file.Data, "holder.id", "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	holder, err := holderOf(file)
+	if err == nil || !strings.HasPrefix(holder, nameOf(file)+" (") || holder == nameOf(file)+" ()" {
+		t.Errorf("the holder is %q, %v", holder, err)
+	}
+}
+
 func TestASilentLeaderIsFollowed(t *testing.T) {
 	a, b, c := leaders(t)
 	a.want(t, true, "")

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,22 +32,19 @@ func lockData(folder string) (release func() error, err error) {
 }
 
 // holderOf names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its own
-// lease again at once. It has an id of the data folder in it, because machines may have the same name and the same paths.
-func holderOf(file *config.File) (string, error) {
+// lease again at once. It has an id of the data folder in it, because machines may have the same name and the same paths. If there is an
+// error, the id is not kept.
+func holderOf(file *config.File) (name string, err error) {
 	path := filepath.Join(file.Data, "holder.id")
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("reading this controller's id: %w", err)
-	}
+	data, _ := os.ReadFile(path) // one that is missing, damaged or not readable gets a successor, which costs a wait for the lease
 	id := strings.TrimSuffix(string(data), "\n")
-	if len(id) != holderID || strings.Trim(id, base32Digits) != "" { // none yet, or a damaged one: a new one costs a wait for the lease
+	if len(id) != holderID || strings.Trim(id, base32Digits) != "" {
 		id = rand.Text()[:holderID]
-		if err := atomicfile.Write(path, []byte(id+"\n"), 0o600); err != nil {
-			return "", fmt.Errorf("writing this controller's id: %w", err)
+		if err = atomicfile.Write(path, []byte(id+"\n"), 0o600); err == nil {
+			atomicfile.LikeFolder(path)
 		}
-		atomicfile.LikeFolder(path)
 	}
-	return fmt.Sprintf("%s (%s)", nameOf(file), id), nil
+	return fmt.Sprintf("%s (%s)", nameOf(file), id), err
 }
 
 const (
