@@ -323,15 +323,7 @@ func (l linesTo) Write(p []byte) (int, error) {
 // the server takes more.
 func TestReadingsThatAreLockedOutAreTold(t *testing.T) {
 	opts := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, MaxConn: 1}
-	s, err := server.NewServer(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("not ready")
-	}
+	s := started(t, opts)
 	log := make(linesTo, 100)
 	c := connect(t, Options{URL: s.ClientURL(), Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if text := receive(t, log); !strings.Contains(text, `"connected to the bus"`) || c.Err() != nil {

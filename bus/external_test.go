@@ -80,6 +80,12 @@ func external(t *testing.T, ring auth.Keyring, more string) *server.Server {
 		t.Fatal(err)
 	}
 	opts.NoSigs, opts.NoLog = true, true
+	return started(t, opts)
+}
+
+// started runs a NATS server until the test ends.
+func started(t *testing.T, opts *server.Options) *server.Server {
+	t.Helper()
 	s, err := server.NewServer(opts)
 	if err != nil {
 		t.Fatal(err)

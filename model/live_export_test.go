@@ -19,18 +19,7 @@ func TestExportIsAPrior(t *testing.T) {
 		for p := range 80 {
 			l = l.Learn(w.snapshot(three(p, 0.3*float64(p%2))...), slo)
 		}
-		m, err := l.Export(FitOptions{Service: "s", InstanceType: "small"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text bytes.Buffer
-		if err := m.Encode(&text); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Decode(text.Bytes(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		again := exported(t, l)
 		first, next := l.Live().Best(quell.Network), NewLearner(again, slo).Live().Best(quell.Network)
 		if next == nil {
 			t.Fatalf("%s: a learner that begins with the file knows nothing", metric)
@@ -93,17 +82,9 @@ func TestExportSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A learner that begins with what a group taught predicts for the group what the first one predicted.
-func TestExportOfAGroupIsAPrior(t *testing.T) {
-	const n = 8
-	truth := &GroupLaw{R0MS: 10, Pooling: 0.9, Exponent: 1, Ratio: RatioOf(quell.P90, 1)}
-	slo, w := quell.SLO{Metric: quell.P90, Threshold: learnedSLO.Threshold}, newLawWorld(18)
-	var l *Learner
-	for p := range 40 {
-		s := w.grouped(truth, n, p)
-		s.Scheduling = quell.LeastConn
-		l = l.Learn(s, slo)
-	}
+// exported returns the models that a learner exports, as they are read from their file.
+func exported(t *testing.T, l *Learner) *Models {
+	t.Helper()
 	m, err := l.Export(FitOptions{Service: "s", InstanceType: "small"})
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +97,21 @@ func TestExportOfAGroupIsAPrior(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return again
+}
+
+// A learner that begins with what a group taught predicts for the group what the first one predicted.
+func TestExportOfAGroupIsAPrior(t *testing.T) {
+	const n = 8
+	truth := &GroupLaw{R0MS: 10, Pooling: 0.9, Exponent: 1, Ratio: RatioOf(quell.P90, 1)}
+	slo, w := quell.SLO{Metric: quell.P90, Threshold: learnedSLO.Threshold}, newLawWorld(18)
+	var l *Learner
+	for p := range 40 {
+		s := w.grouped(truth, n, p)
+		s.Scheduling = quell.LeastConn
+		l = l.Learn(s, slo)
+	}
+	again := exported(t, l)
 	next := NewLearner(again, slo)
 	check := func(when string, next *Learner) {
 		for _, use := range []float64{0.3, 0.6, 0.75} {
