@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,35 +10,48 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	files "github.com/quellhq/quell/internal/golden"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/rivals"
 	"github.com/quellhq/quell/policy/waits"
 )
 
-func everyName() []string {
-	return slices.Concat(all.Names(), all.NamesOf(policy.FastScope), all.NamesOf(policy.HostScope))
-}
-
-// Every policy has a page. The list of pages has the same policies as the table, and the default policy comes first.
+// Every policy has a page. The default policy is the first of the table.
 func TestPoliciesAreDocumented(t *testing.T) {
 	if got := quell.DefaultService().Policy.Name; got != all.Default() {
 		t.Errorf("the default is %s, the first row %s", got, all.Default())
 	}
-	docs := filepath.Join("..", "docs", "policies")
-	list, err := os.ReadFile(filepath.Join(docs, "README.md"))
+	for _, name := range slices.Concat(all.Names(), all.NamesOf(policy.FastScope), all.NamesOf(policy.HostScope)) {
+		page, err := os.ReadFile(filepath.Join("..", "docs", "policies", name+".md"))
+		if err != nil || !strings.HasPrefix(string(page), "# "+name) {
+			t.Errorf("docs/policies/%s.md does not begin with \"# %s\": %v", name, name, err)
+		}
+	}
+}
+
+// The list of pages has the policies of the table, by scope.
+func TestPoliciesReference(t *testing.T) {
+	path := filepath.Join("..", "docs", "policies", "README.md")
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range everyName() {
-		page, err := os.ReadFile(filepath.Join(docs, name+".md"))
-		if err != nil || !strings.HasPrefix(string(page), "# "+name) {
-			t.Errorf("%s.md does not begin with the policy's name: %v", name, err)
+	text := string(page)
+	for _, scope := range []policy.Scope{policy.ServiceScope, policy.FastScope, policy.HostScope} {
+		begin, end := fmt.Sprintf("<!-- policies %s: begin -->\n", scope), fmt.Sprintf("<!-- policies %s: end -->\n", scope)
+		before, rest, begins := strings.Cut(text, begin)
+		_, after, ends := strings.Cut(rest, end)
+		if !begins || !ends {
+			t.Fatalf("%s lacks the marks of the table of scope %s", path, scope)
 		}
-		if row := "| [" + name + "](" + name + ".md) | " + all.About(name) + " |\n"; !strings.Contains(string(list), row) {
-			t.Errorf("README.md lacks the row\n%s", row)
+		rows := "| policy | what it does |\n|---|---|\n"
+		for _, name := range all.NamesOf(scope) {
+			rows += fmt.Sprintf("| [%s](%s.md) | %s |\n", name, name, all.About(name))
 		}
+		text = before + begin + rows + end + after
 	}
+	files.Compare(t, path, []byte(text))
 }
 
 func TestAPolicyTakesItsOwnSettingsOnly(t *testing.T) {
