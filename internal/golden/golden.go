@@ -25,8 +25,17 @@ func Compare(t testing.TB, path string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; run the test with -update if it should\ngot:\n%s\nwant:\n%s", path, got, want)
+		t.Errorf("%s differs; run the test with -update if it should\n%s", path, difference(got, want))
 	}
+}
+
+// difference shows two short texts, or the first line in which long ones differ.
+func difference(got, want []byte) string {
+	const long = 30 // lines
+	if max(bytes.Count(got, []byte("\n")), bytes.Count(want, []byte("\n"))) > long {
+		return FirstDifference(got, want)
+	}
+	return fmt.Sprintf("got:\n%s\nwant:\n%s", got, want)
 }
 
 // FirstDifference shows the first line in which two texts differ.
