@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 	"policy/*":          {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
 	"policy/table":      {"policy", "policy/*"},
 	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
-	"policy/policytest": {".", "model", "model/modelfile", "policy", "policy/guard", "stats", "internal/strictjson"},
+	"policy/policytest": {".", "config/yaml", "model", "model/modelfile", "policy", "policy/guard", "setting", "stats", "internal/strictjson"},
 	"life":              {"."},
 	"share":             {"."},
 	"route":             {"."},

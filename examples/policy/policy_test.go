@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quellhq/quell/policy"
@@ -16,4 +17,17 @@ func TestAFailingInstanceGetsLess(t *testing.T) {
 		policytest.At("a=0.667 b=0.333 failing", good, bad),
 		policytest.At("a=0.5 b=0.5", good, "b weight=0.5 use=0.1 err=0"),
 	)
+}
+
+// A setting out of its bounds is refused with its place.
+func TestSettingsAreBounded(t *testing.T) {
+	kit := policytest.Kit{Table: policy.NewTable(Spec.Row())}
+	p, err := kit.Configured("policy: {name: forgiving, errors: 10%}")
+	if want := (Settings{Errors: 0.1, Keeps: 0.5}); err != nil || p.Settings != want {
+		t.Errorf("got %v, %v, want %v", p.Settings, err, want)
+	}
+	const want = "quell.yaml:1:34: policy.keeps: must be between 0% and 100%"
+	if _, err := kit.Configured("policy: {name: forgiving, keeps: 150%}"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
 }

@@ -27,11 +27,13 @@ var Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //
 //	"i1 weight=0.5 use=0.4 cap=0.3 age=100"
 //
-// Keys: weight, use, age. cpu and cpusf are use and severity of the processor. sf is the severity; cap is instead the severity that
-// leaves this capacity under the golden models and 75 ms. lat is a mean response time of n requests (100), err the error rate, probe a
-// mean of 10 probes, credits a balance of the network, seen the age of the observation in seconds, hand the weight that a person set, for
-// the instance that this one will replace. A bare word is a state (ready), "held" by a person, or "silent", which leaves the observation
-// out. A row "arrivals=70" is the service's; "coming=2" are ordered instances that are not listed yet.
+// The first word is the id. use and sf are use and severity of the network, cpu and cpusf those of the processor; cap is instead the
+// severity that leaves this capacity under the golden models and 75 ms. lat is a mean response time of n requests (100), rate the requests
+// per second, answered the answers per second, err the part of the requests that failed, refused the part that was refused, probe a mean of
+// 10 probes, credits a balance of the network, seen the age of the observation in seconds. weight is the present share, got the part of the
+// requests that came, age the instance's in seconds, hand the weight that a person set, for the instance that this one will replace. A bare
+// word is a state (ready), "held" by a person, "stuck" if it cannot be stopped, or "silent", which leaves the observation out. A row
+// "arrivals=70" is the service's; "coming=2" are ordered instances that are not listed yet.
 func Snap(tb testing.TB, k int, rows ...string) *quell.Snapshot {
 	tb.Helper()
 	s := &quell.Snapshot{At: Start.Add(time.Duration(k+1) * Period * time.Second), Service: "video"}
@@ -99,6 +101,10 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 			o.LatencyMS = &quell.Latency{Mean: &v, N: 100}
 		case "n":
 			o.LatencyMS.N = int(v)
+		case "rate":
+			o.RequestRate = &v
+		case "answered":
+			o.AnsweredRate = &v
 		case "err":
 			o.ErrorRate = &v
 		case "refused":
@@ -110,7 +116,7 @@ func instance(tb testing.TB, at time.Time, words []string) quell.Instance {
 		case "seen":
 			o.At = at.Add(-time.Duration(v * float64(time.Second)))
 		default:
-			tb.Fatalf("unknown key %q", key)
+			tb.Fatalf("instance %s: unknown word %q; the comment of policytest.Snap lists them (go doc ./policy/policytest Snap)", in.ID, word)
 		}
 	}
 	return in

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/config/yaml"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/model/modelfile"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -26,6 +28,14 @@ func (k Kit) Golden(name string, thresholdMS float64, confirm int) quell.Service
 	k.Tell(&s, "Calibrate", 0)
 	s.Guard = quell.Guard{}
 	return s
+}
+
+// Configured reads the policy of a configuration, such as "policy: {name: pid, proportional: 0.3}". The error lists its mistakes.
+func (k Kit) Configured(text string) (p quell.Policy, err error) {
+	d := yaml.NewDecoder("quell.yaml")
+	p.Name = k.Default()
+	d.Decode([]byte(text), setting.Table{setting.Opt("policy", k.Keys(&p), "the policy and its settings")})
+	return p, d.Err()
 }
 
 // Guarding is a service with the golden policy and one rule of the guard.
