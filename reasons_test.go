@@ -39,7 +39,7 @@ func TestReasonsAreDeclaredOnce(t *testing.T) {
 	}
 	for code, path := range given {
 		if r := (quell.Reason{Code: code}); r.Kind().Means == "" && !strings.HasSuffix(code, "_") && code != "other" {
-			t.Errorf("%s: reasons.json lacks the code %q", path, code)
+			t.Errorf("%s: reasons.json lacks the code %q: add a line in order, then go test . -run ReasonsReference -update", path, code)
 		}
 	}
 	for _, kind := range quell.ReasonKinds() {
@@ -61,10 +61,11 @@ func TestReasonsReference(t *testing.T) {
 	kinds, anchors := quell.ReasonKinds(), map[string][]string{}
 	for i, k := range kinds {
 		if i > 0 && kinds[i-1].Code >= k.Code {
-			t.Errorf("%q is not in order", k.Code)
+			t.Errorf("reasons.json: %q is not in alphabetical order", k.Code)
 		}
 		if !slices.Contains(severities, k.Severity) || !strings.HasSuffix(k.Means, ".") {
-			t.Errorf("%s: severity %q, meaning %q", k.Code, k.Severity, k.Means)
+			t.Errorf("reasons.json: %s: severity %q, want one of %q; meaning %q, want a sentence with its full stop",
+				k.Code, k.Severity, severities, k.Means)
 		}
 		for _, cause := range k.SilentWhile {
 			if c := (quell.Reason{Code: cause}).Kind(); c.Means == "" || slices.Contains(c.SilentWhile, k.Code) {
