@@ -179,6 +179,9 @@ const CounterProgressSpan = "progress_s"
 // are in no instance's figures, so each reading of a window has the same value.
 const CounterUnserved = "unserved"
 
+// NoInstance is the Reading.Instance of a balancer that has none: otherwise nobody would learn of the requests that it refuses.
+const NoInstance = ""
+
 // Keys of Observation.Counters of a machine whose use costs credits.
 const (
 	CounterProcessors  = "processors"        // in use, all together
@@ -317,7 +320,7 @@ func (s *Source) UnmarshalText(b []byte) error { return parseEnum(s, "source", b
 // clock. Observation.At is the sender's clock and is only displayed.
 type Reading struct {
 	Service     string      `json:"service"`
-	Instance    string      `json:"instance"`
+	Instance    string      `json:"instance"` // NoInstance: of a balancer that has none
 	Source      Source      `json:"source"`
 	Sender      string      `json:"sender"`         // distinguishes several balancers or probers
 	Fast        bool        `json:"fast,omitempty"` // the window is one period of a fast policy

@@ -104,7 +104,9 @@ func (in *Instance) check(p *problems) {
 func (r *Reading) Validate() error {
 	var p problems
 	p.id("service", r.Service)
-	p.id("instance", r.Instance)
+	if r.Instance != NoInstance || r.Source != FromBalancer || r.Fast {
+		p.id("instance", r.Instance)
+	}
 	if !slices.Contains(Sources, r.Source) {
 		p.addf("source", "unknown source %q", r.Source)
 	}

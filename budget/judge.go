@@ -83,7 +83,7 @@ func Judge(service *quell.Service, s *quell.Snapshot) (v Verdict) {
 		v.judge(small.measured > 0, small.judged(service)...)
 	}
 	v.Unmeasured = seen && !v.Judged
-	if ready == 0 && len(s.Instances) > 0 {
+	if ready == 0 {
 		v.Requests = offered(s) * service.Sampling.Seconds()
 		v.Down = v.Requests > 0
 		v.Judged = v.Down
@@ -144,9 +144,10 @@ func (t *together) judged(service *quell.Service) []Miss {
 	return t.all
 }
 
-// offered returns how many requests per second arrived, whether or not there was an instance for them.
+// offered returns how many requests per second arrived, whether or not there was an instance for them. What instances got that are all gone
+// may have been answered.
 func offered(s *quell.Snapshot) float64 {
-	if s.ArrivalRate == nil {
+	if s.ArrivalRate == nil || len(s.Instances) == 0 {
 		return s.Unserved
 	}
 	return *s.ArrivalRate + s.Unserved

@@ -111,6 +111,16 @@ func TestNobodyIsReady(t *testing.T) {
 	}
 }
 
+// The same holds without any instance.
+func TestNobodyIsThere(t *testing.T) {
+	for unserved, missed := range map[float64]bool{20: true, 0: false} {
+		v := Judge(testService(), &quell.Snapshot{At: start, Unserved: unserved})
+		if v.Down != missed || v.Judged != missed || v.Requests != unserved*10 {
+			t.Errorf("%g a second: %+v", unserved, v)
+		}
+	}
+}
+
 // Each cause, by what a plan says of the instance that missed.
 func TestCauses(t *testing.T) {
 	slow := func() *quell.Snapshot {

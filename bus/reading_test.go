@@ -51,6 +51,17 @@ func TestReadingsTravel(t *testing.T) {
 			t.Errorf("got %+v at %s, want %+v at %s", r.reading, r.at, want, clock)
 		}
 	}
+	none := reading(quell.NoInstance)
+	if err := agent.PublishReading(none); err == nil {
+		t.Error("an agent's reading of no instance was published")
+	}
+	none.Service, none.Source = "my video.eu", quell.FromBalancer
+	if err := agent.PublishReading(none); err != nil {
+		t.Fatal(err)
+	}
+	if r := receive(t, got); !reflect.DeepEqual(r.reading, none) {
+		t.Errorf("got %+v, want a balancer's reading of no instance", r.reading)
+	}
 	other := reading("i1") // of a service without a subscriber
 	if err := agent.PublishReading(other); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer/measure"
 	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/bus"
 )
@@ -159,6 +160,46 @@ func TestTheBalancerRefusesAllRequests(t *testing.T) {
 		r.alertTalk(10, refused(20))
 		if b := r.c.Status().Budget; b.Missed < 9 || b.By[budget.Failures] != b.Missed {
 			t.Errorf("%+v", b)
+		}
+	})
+}
+
+// While there is no instance at all, the balancer tells in a reading of none what it refuses: that is missed, and shown. Once it refuses
+// nothing more, nothing more is missed.
+func TestRefusedWithoutAnyInstance(t *testing.T) {
+	play(t, func(r *rig) {
+		budgeted(0.99)(r)
+		r.scaler.later = true // what is ordered does not come
+	}, func(r *rig) {
+		r.run(0)
+		refused := func(rate float64) func(*rig, time.Time) {
+			return func(r *rig, now time.Time) {
+				none := measure.None("shop", "east", now, time.Second)
+				for _, reading := range measure.Unserved(nil, none, int64(rate)) {
+					r.c.Observe(reading, now)
+				}
+			}
+		}
+		r.alertTalk(3, refused(0))
+		if b := r.c.Status().Budget; b.Missed > 0 {
+			t.Errorf("without requests: %+v", b)
+		}
+		r.alertTalk(10, refused(20))
+		if s := r.c.Status(); s.Budget.Missed < 9 || s.Budget.By[budget.Failures] != s.Budget.Missed || s.Unserved != 20 {
+			t.Errorf("%+v, %g refused", s.Budget, s.Unserved)
+		}
+		got := r.scrape()
+		for series, least := range map[string]float64{
+			"quell_unserved_rate": 20, "quell_objective_missed_requests_total": 180, "quell_objective_missed_seconds_total": 9,
+		} {
+			if got[series+`{service="shop"}`] < least {
+				t.Errorf("%s is %g, want %g", series, got[series+`{service="shop"}`], least)
+			}
+		}
+		missed := r.c.Status().Budget.Missed
+		r.alertTalk(5, refused(0))
+		if s := r.c.Status(); s.Budget.Missed > missed+1 || s.Unserved != 0 || len(s.UnknownSenders) > 0 || s.Rejected > 0 {
+			t.Errorf("%+v, %g refused, unknown %v", s.Budget, s.Unserved, s.UnknownSenders)
 		}
 	})
 }

@@ -121,9 +121,6 @@ func (g *gather) room(instance string, senders int, replaces bool, grows int) er
 
 // bulk is the approximate size of a reading in memory, in bytes.
 func bulk(r *quell.Reading) int {
-	if r.Instance == "" {
-		return 0
-	}
 	const each, class = 1 << 10, 256
 	o, entries := &r.Observation, 0
 	if r.Tenancy != nil {
@@ -216,7 +213,11 @@ func (g *gather) snapshot(now time.Time, v view) quell.Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	group := v.Group()
-	alive := make(map[string]bool, len(group))
+	alive := make(map[string]bool, len(group)+1)
+	alive[quell.NoInstance] = true // balancers that have no instance report, too
+	if told, ever := g.readings[quell.NoInstance]; ever {
+		g.readings[quell.NoInstance] = life.Current(now, g.service.Sampling, told)
+	}
 	for i := range group {
 		in := &group[i]
 		id := in.Member.ID

@@ -64,6 +64,7 @@ var (
 		[]string{"service", "member", "resource"}, nil)
 	descLoad      = prometheus.NewDesc("quell_load", "Summed utilisation.", perService, nil)
 	descArrivals  = prometheus.NewDesc("quell_arrival_rate", "Requests per second at the balancers.", perService, nil)
+	descUnserved  = prometheus.NewDesc("quell_unserved_rate", "Requests per second for which balancers had no instance.", perService, nil)
 	descObjective = prometheus.NewDesc("quell_objective_seconds", "Response time that the objective's metric must not exceed.",
 		perService, nil)
 	descComparison = prometheus.NewDesc("quell_comparison",
@@ -173,6 +174,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if s.ArrivalRate != nil {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
+	gauge(descUnserved, s.Unserved)
 	gauge(descPaused, bit(s.Paused))
 	gauge(descActing, bit(s.Leading && s.Refused == "" && s.Lost == "" && !s.Paused && s.Mode == quell.Act))
 	gauge(descRefused, bit(s.Refused != ""))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -101,7 +102,7 @@ func (c *board) show() {
 // report stores for the status what the last decision was based on and what it wants.
 func (c *board) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	snapshot := v.snapshot
-	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Pending: pending}
+	s := Status{At: snapshot.At, ArrivalRate: snapshot.ArrivalRate, Unserved: snapshot.Unserved, Pending: pending}
 	s.Reasons = withTimes(plan.Reasons, c.status.Reasons, snapshot.At)
 	s.Changes, s.ChangedAt = c.status.Changes, c.status.ChangedAt
 	if len(o.changes) > 0 {
@@ -139,7 +140,7 @@ func (c *board) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 		}
 		s.Capacity = &sum
 	}
-	s.Wanted = size(snapshot, plan)
+	s.Wanted = life.Size(snapshot, plan)
 	c.markMissed(&s)
 	s.Budget, s.Reserve = c.budget(), plan.Reserve
 	canTake(s.Instances)

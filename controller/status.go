@@ -52,8 +52,9 @@ type Status struct {
 	Budget          *budget.Report               `json:"budget,omitempty"`      // absent: no target is set
 	Reserve         *quell.Reserve               `json:"reserve,omitempty"`     // what the policy leaves free for the budget
 	ArrivalRate     *float64                     `json:"arrival_rate,omitempty"`
-	Load            float64                      `json:"load"`     // summed utilisation
-	Capacity        *float64                     `json:"capacity"` // summed effective capacity, if known
+	Unserved        float64                      `json:"unserved,omitempty"` // requests per second for which balancers had no instance
+	Load            float64                      `json:"load"`               // summed utilisation
+	Capacity        *float64                     `json:"capacity"`           // summed effective capacity, if known
 	Instances       []InstanceStatus             `json:"instances"`
 	Coming          int                          `json:"coming,omitempty"`       // instances that were ordered but that the scaler does not list yet
 	MayCome         int                          `json:"may_come,omitempty"`     // those that are no longer waited for, and may still come

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -115,23 +114,6 @@ func (t *totals) read() (now struct {
 	now.predicts, now.of, now.missed, now.entries, now.written = t.predicts.clone(), t.of, t.missed, t.entries, t.written
 	now.reasons = maps.Clone(t.reasons)
 	return now
-}
-
-// size is how many instances there are when a plan is carried out: those that start or are ready and are not removed, the ones that are
-// coming, and what the plan adds.
-func size(s *quell.Snapshot, plan *quell.Plan) *int {
-	n, change := s.Coming, quell.GroupChange{}
-	if plan.Group != nil {
-		change = *plan.Group
-	}
-	for i := range s.Instances {
-		in := &s.Instances[i]
-		if (in.State == quell.Ready || in.State == quell.Starting) && !slices.Contains(change.Remove, in.ID) {
-			n++
-		}
-	}
-	n += change.Add
-	return &n
 }
 
 var (

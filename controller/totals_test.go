@@ -12,6 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/life"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/rivals"
 )
@@ -123,7 +124,7 @@ func TestSizeOfAPlan(t *testing.T) {
 		"one that serves is removed":  {&quell.GroupChange{Remove: []string{"i1"}}, 2},
 		"one that leaves and another": {&quell.GroupChange{Remove: []string{"i3", "i4"}}, 2},
 	} {
-		if got := *size(s, &quell.Plan{Group: tc.change}); got != tc.want {
+		if got := *life.Size(s, &quell.Plan{Group: tc.change}); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
 		}
 	}

@@ -209,3 +209,20 @@ func Differs(wanted []quell.Backend, inForce map[string]quell.BackendState) bool
 	}
 	return false
 }
+
+// Size is how many instances there are when a plan is carried out: those that start or are ready and are not removed, the ones that are
+// coming, and what the plan adds.
+func Size(s *quell.Snapshot, plan *quell.Plan) *int {
+	n, change := s.Coming, quell.GroupChange{}
+	if plan.Group != nil {
+		change = *plan.Group
+	}
+	for i := range s.Instances {
+		in := &s.Instances[i]
+		if (in.State == quell.Ready || in.State == quell.Starting) && !slices.Contains(change.Remove, in.ID) {
+			n++
+		}
+	}
+	n += change.Add
+	return &n
+}

@@ -165,6 +165,9 @@ func (w Words) Load() string {
 	if w.ArrivalRate != nil {
 		load = "load " + Rate(*w.ArrivalRate)
 	}
+	if w.Unserved > 0 {
+		load += ", and " + Rate(w.Unserved) + " found no instance"
+	}
 	if known > 0 {
 		most = fmt.Sprintf("%d of %d instances can take %s", known, len(w.Instances), Rate(can))
 	}

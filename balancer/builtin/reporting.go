@@ -22,11 +22,13 @@ type reporter struct {
 	outage    outage.Log
 	pace      measure.Pace
 	stretches map[string]*measure.Stretch // by instance; used while there is a fast policy
+	ended     time.Time                   // when the last sampling period ended
+	unrouted  int64                       // requests that had found no instance by then
 }
 
 func newReporter(o *Options, p *pool) *reporter {
 	r := &reporter{opts: o, pool: p, spare: measure.New(o.Classes.Names()...), stretches: map[string]*measure.Stretch{},
-		outage: outage.Log{Logger: o.Logger, What: "publishing readings"}}
+		outage: outage.Log{Logger: o.Logger, What: "publishing readings"}, ended: time.Now()}
 	r.pace.Set(o.Period, o.Fast)
 	return r
 }
@@ -48,7 +50,8 @@ func (r *reporter) publish(ctx context.Context, readings []quell.Reading) {
 	r.outage.Report(r.opts.Publish(ctx, readings))
 }
 
-// readings ends the present window of every instance and returns its reading. Instances are ordered by name.
+// readings ends the present window of every instance and returns its reading. Instances are ordered by name. If there are none, the reading
+// of a sampling period is one of none.
 func (r *reporter) readings(now time.Time) []quell.Reading {
 	fast := r.pace.Fast()
 	meters := r.pool.takeMeters()
@@ -75,7 +78,17 @@ func (r *reporter) readings(now time.Time) []quell.Reading {
 		clear(r.stretches) // needed after a reload removed the fast policy
 	case r.pace.Ends(now):
 		readings = append(readings, r.endStretches(now)...)
+	default:
+		return readings
 	}
+	return r.addUnrouted(readings, now)
+}
+
+// addUnrouted adds to the readings of a sampling period how many requests found no instance.
+func (r *reporter) addUnrouted(readings []quell.Reading, now time.Time) []quell.Reading {
+	none, all := measure.None(r.opts.Service, r.opts.Name, now, now.Sub(r.ended)), r.pool.unrouted.Load()
+	readings = measure.Unserved(readings, none, all-r.unrouted)
+	r.ended, r.unrouted = now, all
 	return readings
 }
 

@@ -148,6 +148,27 @@ func TestReadingsArePublished(t *testing.T) {
 	}
 }
 
+// Requests that find no instance are told in each sampling period, with a fast policy and without one, and if there is no instance at all.
+func TestRequestsWithoutAnInstance(t *testing.T) {
+	for _, fast := range []time.Duration{0, 30 * time.Minute} {
+		s := start(t, Options{Service: "video", Name: "lb1", Period: time.Hour, Fast: fast})
+		in := newInstance(t, "i1", nil)
+		for what, backends := range map[string][]quell.Backend{quell.NoInstance: nil, "i1": {in.backend(0)}} {
+			apply(t, s, backends...)
+			s.reporter.readings(time.Now().Truncate(time.Hour).Add(time.Hour))
+			s.reporter.ended = time.Now().Truncate(time.Hour)
+			for range 36 {
+				get(t, client(t), s)
+			}
+			list := s.reporter.readings(s.reporter.ended.Add(time.Hour))
+			last := list[len(list)-1]
+			if last.Instance != what || last.Fast || last.Observation.Counters[quell.CounterUnserved] != 0.01 || last.Validate() != nil {
+				t.Errorf("fast policy every %s: %+v, want a reading of %q with 0.01 a second: %v", fast, last, what, last.Validate())
+			}
+		}
+	}
+}
+
 func TestWindowsDoNotRunIntoEachOther(t *testing.T) {
 	s := start(t, Options{Period: time.Hour, Scheduling: quell.RoundRobin})
 	a, b := newInstance(t, "a", nil), newInstance(t, "b", nil)
@@ -267,7 +288,7 @@ func TestTheLastWindowOfAnInstanceIsReported(t *testing.T) {
 	if r := s.reporter.readings(time.Now()); len(r) != 1 || r[0].Requests != 1 {
 		t.Errorf("readings after the removal: %+v", r)
 	}
-	if r := s.reporter.readings(time.Now()); len(r) != 0 {
+	if r := s.reporter.readings(time.Now()); len(r) != 1 || r[0].Instance != quell.NoInstance {
 		t.Errorf("an instance that is gone is still reported: %+v", r)
 	}
 	if text := scrape(t, s.metrics); strings.Contains(text, `"i1"`) {

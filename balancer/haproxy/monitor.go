@@ -185,7 +185,7 @@ func (w *window) add(next *window) {
 	for i, n := range next.log.refused {
 		w.log.refused[i] += n
 	}
-	if len(next.counts) > 0 {
+	if len(next.counts) > 0 || next.counts != nil && len(w.counts) == 0 { // or there is no server
 		w.length += next.length // while HAProxy could not be read, nothing was counted
 	}
 }
@@ -276,10 +276,13 @@ func (h *heard) take(l *logged, firstByte bool) {
 	h.tally.Finish(verdict, l.class, l.took)
 }
 
-// counts returns what HAProxy counted in the window.
+// counts returns what HAProxy counted in the window, by server; nil if it could not be read.
 func (m *monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
+	if err != nil && len(counts) == 0 {
+		return nil
+	}
 	return counts
 }
 
@@ -301,7 +304,7 @@ func (w *window) unclassed(classes balancer.Classes) error {
 		`log-format that ends with \"%%HM %%HP\"`, w.log.pathless, w.log.lines, balancer.OtherClass)
 }
 
-// readings returns the readings of a window, one for each instance.
+// readings returns the readings of a window, one for each instance; at the end of a sampling period one of none if there is no instance.
 func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading {
 	var readings []quell.Reading
 	arrived := map[string]int64{}
@@ -323,8 +326,10 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 	for _, mistake := range m.watch.Add(m.opts.Classes, arrived) {
 		m.opts.Logger.Warn(mistake)
 	}
-	measure.Unserved(readings, w.log.refused[unserved], w.length)
-	return readings
+	if fast || w.counts == nil { // a HAProxy that could not be read may have instances
+		return readings
+	}
+	return measure.Unserved(readings, measure.None(m.opts.Service, m.opts.Sender, now, w.length), w.log.refused[unserved])
 }
 
 func (m *monitor) reading(c *count, h *heard, now time.Time, window time.Duration) quell.Reading {

@@ -160,6 +160,32 @@ func TestMovedAndRefusedRequests(t *testing.T) {
 	}
 }
 
+// TestABackendWithoutServers checks that what HAProxy refuses is told if the backend has no servers, also in the windows of a fast policy,
+// and that nothing is told of a HAProxy that could not be read.
+func TestABackendWithoutServers(t *testing.T) {
+	m := newMonitor(nil, monitorOptions{Service: "shop", Sender: "edge"})
+	refusing := func(counts map[string]*count) *window {
+		w := &window{counts: counts, log: newHeardOf(), length: time.Second}
+		w.log.refused[unserved] = 3
+		return w
+	}
+	var whole window
+	for range 2 {
+		w := refusing(map[string]*count{})
+		if r := m.readings(w, time.Now(), true); len(r) != 0 {
+			t.Errorf("of a fast policy's window: %+v", r)
+		}
+		whole.add(w)
+	}
+	r := m.readings(&whole, time.Now(), false)
+	if len(r) != 1 || r[0].Instance != quell.NoInstance || r[0].Observation.Counters[quell.CounterUnserved] != 3 || r[0].Validate() != nil {
+		t.Errorf("%+v", r)
+	}
+	if r := m.readings(refusing(nil), time.Now(), false); len(r) != 0 {
+		t.Errorf("of a HAProxy that could not be read: %+v", r)
+	}
+}
+
 // TestClassesAndConnectTimesFromTheLog checks that a real HAProxy's requests are sorted by their path, in both formats, and that connect
 // times are those of connections that were opened, however short, but not of connections that were kept.
 func TestClassesAndConnectTimesFromTheLog(t *testing.T) {

@@ -163,7 +163,7 @@ func (r *Recorder) window(instances map[string][]string, now time.Time, length t
 		r.in.Logger.Warn(mistake)
 	}
 	if r.length += length; ends {
-		Unserved(whole, r.takeUnserved(), r.length)
+		whole = Unserved(whole, None(r.in.Name, r.in.Balancer, now, r.length), r.takeUnserved())
 		clear(r.long)
 		r.length = 0
 		r.publish(whole)

@@ -37,6 +37,30 @@ func TestRequestsWithoutAnInstance(t *testing.T) {
 	}
 }
 
+// A balancer without any instance says so once per sampling period, and how many requests it refused.
+func TestABalancerWithoutInstances(t *testing.T) {
+	var got []quell.Reading
+	in := balancer.Service{Name: "shop", Balancer: "east", Period: 2 * time.Second, Fast: time.Second, Logger: slog.New(slog.DiscardHandler)}
+	r := NewRecorder(in, func(list []quell.Reading) { got = append(got, list...) })
+	now := time.Unix(100, 0)
+	for _, requests := range []int{6, 0} {
+		for range requests {
+			r.Unserved()
+		}
+		got = nil
+		r.window(nil, now.Add(time.Second), time.Second, false)
+		r.window(nil, now.Add(2*time.Second), time.Second, true)
+		now = now.Add(2 * time.Second)
+		if len(got) != 1 {
+			t.Fatalf("%d readings", len(got))
+		}
+		rate, told := got[0].Observation.Counters[quell.CounterUnserved]
+		if got[0].Instance != quell.NoInstance || rate != float64(requests)/2 || told != (requests > 0) || got[0].Validate() != nil {
+			t.Errorf("%+v after %d requests: %v", got[0], requests, got[0].Validate())
+		}
+	}
+}
+
 // A request that ends counts as open for the time that the instance had it, but not for the hour of a download, and not at all if it lasts
 // as long as its ends like.
 func TestHowLongARequestWasOpen(t *testing.T) {

@@ -258,10 +258,21 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 	return r, nil
 }
 
-// Unserved adds to the readings of a sampling period how many requests the balancer had no instance for.
-func Unserved(readings []quell.Reading, requests int64, period time.Duration) {
+// None returns what a balancer without any instance reports at the end of a sampling period.
+func None(service, sender string, at time.Time, period time.Duration) quell.Reading {
+	return quell.Reading{Service: service, Instance: quell.NoInstance, Source: quell.FromBalancer, Sender: sender,
+		Observation: quell.Observation{At: at.UTC(), WindowS: period.Seconds()}}
+}
+
+// Unserved adds to the readings of a sampling period how many requests the balancer had no instance for. If there is no reading but those
+// of a fast policy's periods, it appends none, because the number must be in one.
+func Unserved(readings []quell.Reading, none quell.Reading, requests int64) []quell.Reading {
+	if !slices.ContainsFunc(readings, func(r quell.Reading) bool { return !r.Fast }) {
+		readings = append(readings, none)
+	}
+	period := none.Observation.WindowS
 	if requests <= 0 || period <= 0 {
-		return
+		return readings
 	}
 	for i := range readings {
 		r := &readings[i]
@@ -271,8 +282,9 @@ func Unserved(readings []quell.Reading, requests int64, period time.Duration) {
 		if r.Observation.Counters == nil {
 			r.Observation.Counters = map[string]float64{}
 		}
-		r.Observation.Counters[quell.CounterUnserved] = float64(requests) / period.Seconds()
+		r.Observation.Counters[quell.CounterUnserved] = float64(requests) / period
 	}
+	return readings
 }
 
 // encode returns the encoded histogram, nil if it has no values.

@@ -68,6 +68,9 @@ func Token(what, name string, longest int) (string, error) {
 	return Escape(name), nil
 }
 
+// noInstance is the token of quell.NoInstance. Escape produces it for no name.
+const noInstance = "_"
+
 // InstanceOf returns the instance in a reading's subject.
 func InstanceOf(subject string) (string, error) {
 	const before = 4
@@ -75,18 +78,23 @@ func InstanceOf(subject string) (string, error) {
 		_, subject, _ = strings.Cut(subject, ".")
 	}
 	escaped, _, _ := strings.Cut(subject, ".")
+	if escaped == noInstance {
+		return quell.NoInstance, nil
+	}
 	return Unescape(escaped)
 }
 
-// Reading is quell.<service>.reading.<source>.<instance>.
+// Reading is quell.<service>.reading.<source>.<instance>. Only a balancer has readings of no instance.
 func Reading(service, instance string, source quell.Source) (string, error) {
 	s, err := Service(service)
 	if err != nil {
 		return "", err
 	}
-	i, err := Token("instance", instance, MaxInstance)
-	if err != nil {
-		return "", err
+	i := noInstance
+	if instance != quell.NoInstance || source != quell.FromBalancer {
+		if i, err = Token("instance", instance, MaxInstance); err != nil {
+			return "", err
+		}
 	}
 	src, err := Token("source", string(source), MaxService)
 	if err != nil {
