@@ -9,7 +9,8 @@ import (
 	"github.com/quellhq/quell/balancer/managed"
 )
 
-// recordBefore records the weights of an instance's real servers before Quell changes them. In a fixed group, a person set a weight of 0.
+// recordBefore records the weights of an instance's real servers before Quell changes them, unless they were another instance's, of which
+// they are recorded. In a fixed group, a person set a weight of 0.
 func (d *Driver) recordBefore(e *entry, views []*service) {
 	for i, view := range views {
 		if view == nil {
@@ -19,7 +20,7 @@ func (d *Driver) recordBefore(e *entry, views []*service) {
 		if tr := e.trace(d.services[i]); r != nil && r.weight == 0 && !tr.Out && managed.Fixed(d.opts.Members, e.ID) {
 			tr.ByHand = true
 		}
-		if r != nil && r.weight > 0 {
+		if _, recorded := e.Before[d.services[i].String()]; r != nil && r.weight > 0 && !recorded {
 			if e.Before == nil {
 				e.Before = map[string]int{}
 			}

@@ -181,9 +181,9 @@ func (d *Driver) warn(v virtual, s *service) {
 // assign updates the entries to a list of backends, and indexes the views. If an instance has no real server, the others still get their
 // weights; it is an error only if no instance has one.
 func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*service) error {
-	byID, known := managed.Leave(d.entries), make(map[netip.AddrPort]map[string]*trace, len(d.entries))
+	byID, known := managed.Leave(d.entries), make(map[netip.AddrPort]entry, len(d.entries))
 	for _, e := range d.entries {
-		known[e.Numeric] = e.In
+		known[e.Numeric] = *e
 	}
 	wanted, errs := make([]*entry, 0, len(backends)), []error(nil)
 	for _, b := range backends {
@@ -206,8 +206,11 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 		if there {
 			placed++
 		}
-		if there && byID[e.ID] == nil {
+		if there && e.moved {
 			d.recordBefore(e, views)
+			e.moved = false
+		}
+		if there && byID[e.ID] == nil {
 			d.entries = append(d.entries, e)
 		}
 	}
@@ -220,12 +223,15 @@ func (d *Driver) assign(ctx context.Context, backends []quell.Backend, views []*
 
 // bequeath gives instances whose address is new what is known of their real servers. It drops entries of instances that left, if their real
 // server now belongs to another one.
-func (d *Driver) bequeath(wanted []*entry, known map[netip.AddrPort]map[string]*trace) {
+func (d *Driver) bequeath(wanted []*entry, known map[netip.AddrPort]entry) {
 	taken := make(map[netip.AddrPort]bool, len(wanted))
 	for _, e := range wanted {
 		taken[e.Numeric] = true
 		if e.In == nil {
-			e.In = known[e.Numeric]
+			e.In = known[e.Numeric].In
+		}
+		if e.moved && e.Before == nil {
+			e.Before = known[e.Numeric].Before
 		}
 	}
 	d.entries = slices.DeleteFunc(d.entries, func(e *entry) bool { return e.Leaving && taken[e.Numeric] })
@@ -240,6 +246,7 @@ func (d *Driver) update(ctx context.Context, e *entry, b quell.Backend) error {
 			return fmt.Errorf("address of %s: %w", b.ID, err)
 		}
 		e.Address, e.Numeric, e.In = b.Address, numeric[0], nil // a name is resolved once, when an instance's address is new
+		e.Before, e.moved = nil, true
 		if !managed.Fixed(d.opts.Members, b.ID) {
 			e.unborn(d.services)
 		}

@@ -354,6 +354,90 @@ func TestAnotherInstanceTakesOverARealServer(t *testing.T) {
 	}
 }
 
+// The weights before Quell belong to the real servers: they stay what they were if an instance is renamed, or gets the real server of
+// another one, and those of its own come back.
+func TestTheFirstWeightOfARealServerThatChangesHands(t *testing.T) {
+	for name, after := range map[string][]quell.Member{
+		"renamed":    {{ID: "i1", Address: "10.0.0.11:80"}, {ID: "other", Address: "10.0.0.12:80"}, {ID: "i3", Address: "10.0.0.13:80"}},
+		"renumbered": {{ID: "i1", Address: "10.0.0.12:80"}, {ID: "i2", Address: "10.0.0.13:80"}, {ID: "i3", Address: "10.0.0.11:80"}},
+	} {
+		k := newTable()
+		first := []int{10, 20, 30}
+		for i, w := range first {
+			k.services[web].reals[i].weight = w
+		}
+		r := newRig(t, k)
+		r.reconcile(backends(0.2, 0.3, 0.5))
+		r.o.Members = after
+		r.restart()
+		var want []quell.Backend
+		for i, m := range after {
+			want = append(want, quell.Backend{ID: m.ID, Address: m.Address, Weight: []float64{0.5, 0.2, 0.3}[i]})
+		}
+		r.reconcile(want)
+		for i, m := range after {
+			base := float64(first[slices.Index([]string{"10.0.0.11:80", "10.0.0.12:80", "10.0.0.13:80"}, m.Address)]) / 20
+			if s := r.states()[m.ID]; s.Base == nil || *s.Base != base || s.Weight != want[i].Weight {
+				t.Errorf("%s: %+v, want base %g", name, s, base)
+			}
+		}
+		if unknown, err := r.Restore(t.Context()); err != nil || len(unknown) > 0 || !slices.Equal(r.weights(web), first) {
+			t.Errorf("%s: restored to %v, not known %v, %v", name, r.weights(web), unknown, err)
+		}
+	}
+}
+
+// If a virtual service is missing, the other one gets its weights, and the log names it once. If all are missing, that is an error, and
+// nothing is changed, neither in the kernel nor in what is remembered. One that is made again gets its weights.
+func TestAMissingVirtualService(t *testing.T) {
+	const secure = "10.0.0.1:443"
+	r := newRig(t, newTable(), web, secure)
+	for range 2 {
+		r.apply(backends(0.5, 0.3, 0.2))
+	}
+	if got := r.weights(web); !slices.Equal(got, []int{100, 60, 40}) {
+		t.Errorf("weights %v", got)
+	}
+	if n := strings.Count(r.log.String(), "virtual service "+secure+": the kernel has no such virtual service: make it"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, r.log.String())
+	}
+	if s := r.states()["i2"]; s.Weight != 0.3 || s.Address == "" || !s.Healthy {
+		t.Errorf("%+v", s)
+	}
+	there := r.table.services[web]
+	before, err := os.ReadFile(r.o.Memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(r.table.services, web)
+	r.changes = nil
+	for range 2 {
+		err := r.Apply(t.Context(), backends(0.1, 0.9))
+		_, read := r.State(t.Context())
+		for _, err := range []error{err, read} {
+			if err == nil || !strings.Contains(err.Error(), web) || !strings.Contains(err.Error(), secure) {
+				t.Errorf("all are missing: %v", err)
+			}
+		}
+	}
+	if after, err := os.ReadFile(r.o.Memory); err != nil || string(after) != string(before) || len(r.changes) > 0 {
+		t.Errorf("changed: %v; remembered:\n%s\nbefore:\n%s", r.changes, after, before)
+	}
+	other := &service{scheduler: "wrr"}
+	for _, real := range there.reals {
+		other.reals = append(other.reals, realServer{address: netip.AddrPortFrom(real.address.Addr(), 443), weight: 1})
+	}
+	r.table.services[web] = there
+	if s := r.states()["i2"]; s.Weight != 0.3 {
+		t.Errorf("the list that was refused counts: %+v", s)
+	}
+	r.table.services[secure] = other
+	r.reconcile(backends(0.5, 0.3, 0.2))
+	if a, b := r.weights(web), r.weights(secure); !slices.Equal(a, []int{100, 60, 40}) || !slices.Equal(b, a) {
+		t.Errorf("weights %v and %v", a, b)
+	}
+}
+
 func TestSeveralServices(t *testing.T) {
 	k := newTable()
 	secure := &service{scheduler: "wrr"}

@@ -18,6 +18,7 @@ type entry struct {
 	In map[string]*trace `json:"in,omitempty"` // by virtual service
 
 	Before map[string]int `json:"before,omitempty"` // weights before Quell, by virtual service
+	moved  bool           // its address is new, and what was there before Quell is not recorded yet
 }
 
 func memory(o *Options) balancer.Memory[entry] {
