@@ -167,6 +167,28 @@ func TestAReloadThatOutlastsAStep(t *testing.T) {
 	}
 }
 
+// A drain that nginx is late to read is not in force: the instance may still get requests, so it is not stopped.
+func TestADrainThatIsLate(t *testing.T) {
+	n := newImpostor(t, asBefore)
+	d := n.driver()
+	if err := d.Apply(t.Context(), pair(0.5)); err != nil {
+		t.Fatal(err)
+	}
+	drained := pair(0)
+	drained[0].Draining = true
+	if err := n.interrupted(func(ctx context.Context) error { return d.Apply(ctx, drained) }); err == nil {
+		t.Error("no error, although the workers stayed")
+	}
+	n.says("server 127.0.0.1:1 down;\nserver 127.0.0.1:2;\n")
+	for _, d := range []*Driver{d, n.driver()} { // the second one stands for a controller that was ended in the wait
+		if s := stateOf(t, d, "a"); s.ID != "a" || s.Draining {
+			t.Errorf("while nginx is late: %+v", s)
+		}
+	}
+	n.renew()
+	eventually(t, "the drain is in force", func() bool { return stateOf(t, d, "a").Draining })
+}
+
 // If nginx was not told, everything is as it was.
 func TestAReloadThatIsNotTold(t *testing.T) {
 	n := newImpostor(t, asBefore)
