@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,10 +29,15 @@ type counter struct {
 	replicas int
 	needs    int           // how many pods the budget wants
 	changed  chan struct{} // closed at a change of a pod
+	scaling  func()        // called before the number of replicas is changed
+	reads    atomic.Int64  // of the number of replicas
 }
 
 func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const objects, pods = "/apis/apps/v1/namespaces/shop/deployments", "/api/v1/namespaces/shop/pods"
+	if r.Method == http.MethodGet && r.URL.Path == objects+"/web/scale" {
+		c.reads.Add(1)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name, sub, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, pods+"/"), "/")
@@ -136,6 +143,9 @@ func (c *counter) annotate(w http.ResponseWriter, r *http.Request, name string) 
 // scale stops the pods with the lowest cost if the number is reduced.
 func (c *counter) scale(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
+		if c.scaling != nil {
+			c.scaling()
+		}
 		var asked struct{ Spec struct{ Replicas int } }
 		body, _ := io.ReadAll(r.Body)
 		_ = json.Unmarshal(body, &asked)
@@ -152,26 +162,74 @@ func (c *counter) scale(w http.ResponseWriter, r *http.Request) {
 		"spec":     map[string]any{"replicas": c.replicas}, "status": map[string]any{"selector": "app=web"}})
 }
 
+// newCounter starts one with four pods, and a driver of it that knows them.
+func newCounter(t *testing.T, needs int) (*counter, *Driver) {
+	t.Helper()
+	c := &counter{replicas: 4, needs: needs, changed: make(chan struct{})}
+	for i := range 4 {
+		c.pods = append(c.pods, pod("ReplicaSet", "web", fmt.Sprint("web-", i), func(p *corev1.Pod) {
+			p.Namespace, p.ResourceVersion, p.TypeMeta = "shop", "1", metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		}))
+	}
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	d, err := New(Options{Config: &rest.Config{Host: server.URL}, Namespace: "shop", Resource: deployments, Name: "web", Port: 8080})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	d.settle = 0
+	ready(t, d, 4)
+	until(t, "all is watched", func() bool { return d.stale() == nil })
+	return c, d
+}
+
+// A call of Stop that comes while another one is under way waits for its end, and then asks the budget itself: together they stop no more
+// than it allows.
+func TestTwoCallsOfStop(t *testing.T) {
+	c, d := newCounter(t, 3)
+	second := make(chan error, 1)
+	c.scaling = func() {
+		before := c.reads.Load()
+		go func() { second <- d.Stop(context.Background(), []string{"web-1"}) }()
+		for range 10 {
+			if time.Sleep(10 * time.Millisecond); c.reads.Load() != before {
+				t.Error("the second call began before the first one had ended")
+				break
+			}
+		}
+	}
+	if err := d.Stop(t.Context(), []string{"web-0"}); err != nil {
+		t.Error(err)
+	}
+	says(t, "the second Stop", <-second, "disruption budget web needs 3 healthy pods and has 3")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if left := c.running(); len(left) != 3 || c.replicas != 3 || slices.Contains(left, c.pods[0]) {
+		t.Errorf("%d replicas, and these run: %v", c.replicas, left)
+	}
+}
+
+// The next call waits until the platform has counted what the budget allows after the last one.
+func TestTheNextStopWaitsForTheCount(t *testing.T) {
+	c, d := newCounter(t, 1)
+	if err := d.Stop(t.Context(), []string{"web-0"}); err != nil {
+		t.Fatal(err)
+	}
+	d.settle = time.Hour
+	before := c.reads.Load()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := d.Stop(ctx, []string{"web-1"}); err == nil || c.reads.Load() != before {
+		t.Errorf("%v, %d requests", err, c.reads.Load()-before)
+	}
+}
+
 // TestSeveralAtOnceAndABudget: of pods that are stopped together, so many are stopped as the budget allows, and the budget is named.
 func TestSeveralAtOnceAndABudget(t *testing.T) {
 	for needs, left := range map[int]int{3: 3, 2: 2, 1: 1} {
-		c := &counter{replicas: 4, needs: needs, changed: make(chan struct{})}
-		for i := range 4 {
-			c.pods = append(c.pods, pod("ReplicaSet", "web", fmt.Sprint("web-", i), func(p *corev1.Pod) {
-				p.Namespace, p.ResourceVersion, p.TypeMeta = "shop", "1", metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
-			}))
-		}
-		server := httptest.NewServer(c)
-		t.Cleanup(server.Close)
-		d, err := New(Options{Config: &rest.Config{Host: server.URL}, Namespace: "shop", Resource: deployments, Name: "web", Port: 8080})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = d.Close() })
-		d.settle = 0
-		ready(t, d, 4)
-		until(t, "all is watched", func() bool { return d.stale() == nil })
-		err = d.Stop(t.Context(), []string{"web-0", "web-1", "web-2"})
+		c, d := newCounter(t, needs)
+		err := d.Stop(t.Context(), []string{"web-0", "web-1", "web-2"})
 		if left == 1 {
 			if err != nil {
 				t.Errorf("with a budget of %d: %v", needs, err)
