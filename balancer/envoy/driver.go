@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -52,6 +53,7 @@ type Driver struct {
 	first  chan struct{} // closed as soon as there are endpoints to give
 
 	resolve func(ctx context.Context, address string) ([]netip.AddrPort, error)
+	turns   atomic.Uint64 // of questions for names
 
 	mu      sync.Mutex
 	entries []*entry
@@ -67,6 +69,7 @@ type Driver struct {
 type entry struct {
 	managed.Given
 	Numeric string `json:"numeric"` // as Envoy gets it, which resolves no names of endpoints
+	turn    uint64 // of the answer by which Numeric was found out or confirmed
 	foreign bool   // given to Envoys before the first plan
 }
 

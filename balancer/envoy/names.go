@@ -18,6 +18,7 @@ const (
 type resolved struct {
 	list []netip.AddrPort
 	err  error
+	turn uint64 // when it was asked for, among all questions of the driver; 0: it was not
 }
 
 // lookUp resolves addresses, several at the same time. It needs no lock, because it may take long.
@@ -28,9 +29,10 @@ func (d *Driver) lookUp(ctx context.Context, addresses []string) map[string]reso
 	for _, a := range addresses {
 		slots <- struct{}{}
 		asking.Go(func() {
+			turn := d.turns.Add(1)
 			list, err := d.resolve(ctx, a)
 			mu.Lock()
-			found[a] = resolved{list, err}
+			found[a] = resolved{list, err, turn}
 			mu.Unlock()
 			<-slots
 		})
@@ -40,11 +42,19 @@ func (d *Driver) lookUp(ctx context.Context, addresses []string) map[string]reso
 }
 
 // place sets the numeric address. The one of before stays if it is still one of those that the name stands for, so that an instance with
-// several does not move to and fro, and if the name cannot be resolved or was not asked for.
+// several does not move to and fro, if the name cannot be resolved or was not asked for, and if it was found out later than this: other
+// names may have been waited for meanwhile.
 func (e *entry) place(found resolved, before *entry) error {
 	same := before.Address == e.Address
+	if same {
+		e.turn = before.turn
+	}
+	news := len(found.list) > 0 && found.turn >= e.turn
+	if news {
+		e.turn = found.turn
+	}
 	switch stands := func(a netip.AddrPort) bool { return a.String() == before.Numeric }; {
-	case len(found.list) > 0 && !(same && slices.ContainsFunc(found.list, stands)):
+	case news && !(same && slices.ContainsFunc(found.list, stands)):
 		e.Numeric = slices.MinFunc(found.list, netip.AddrPort.Compare).String()
 	case same:
 		e.Numeric = before.Numeric

@@ -109,6 +109,46 @@ func TestNamesAreResolvedWithoutTheLock(t *testing.T) {
 	}
 }
 
+// A plan that waits for a slow name puts no instance back to the address that it has left meanwhile.
+func TestAPlanWaitsForASlowName(t *testing.T) {
+	d, err := New(Options{Clusters: []string{"web"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := map[string]chan string{"a:80": make(chan string), "b:80": make(chan string)}
+	d.resolve = func(_ context.Context, name string) ([]netip.AddrPort, error) {
+		return []netip.AddrPort{netip.MustParseAddrPort(<-answers[name])}, nil
+	}
+	apply, done := func() error {
+		return d.Apply(t.Context(), []quell.Backend{{ID: "a", Address: "a:80", Weight: 0.5}, {ID: "b", Address: "b:80", Weight: 0.5}})
+	}, make(chan error)
+	begin := func(do func() error) { go func() { done <- do() }() }
+	end := func(slow string) {
+		t.Helper()
+		answers["b:80"] <- slow
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	begin(apply)
+	answers["a:80"] <- "10.0.0.1:80"
+	end("10.0.0.9:80")
+
+	begin(apply)
+	answers["a:80"] <- "10.0.0.1:80" // and b is slow
+	later, renewed := time.Now().Add(lookEvery), make(chan error)
+	d.entries[1].Address = "10.0.0.9:80" // so that the renewal does not wait for it
+	go func() { renewed <- d.renew(t.Context(), later) }()
+	answers["a:80"] <- "10.0.0.2:80"
+	if err := <-renewed; err != nil || at(d)[0] != "10.0.0.2:80" {
+		t.Errorf("the renewal: %v, %v", at(d), err)
+	}
+	end("10.0.0.9:80")
+	if got := at(d); !slices.Equal(got, []string{"10.0.0.2:80", "10.0.0.9:80"}) {
+		t.Errorf("after the plan: %v", got)
+	}
+}
+
 // The health of an instance is checked where Envoys find it, and its requests name the host that was configured.
 func TestChecksFollowTheAddress(t *testing.T) {
 	asked := make(chan string, 100)
