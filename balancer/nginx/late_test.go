@@ -189,6 +189,28 @@ func TestADrainThatIsLate(t *testing.T) {
 	eventually(t, "the drain is in force", func() bool { return stateOf(t, d, "a").Draining })
 }
 
+// A check that outlasts a step never succeeds: the message says what to do, the same each time, and everything is as it was.
+func TestACheckThatOutlastsAStep(t *testing.T) {
+	n := newImpostor(t, asBefore)
+	d := n.driver()
+	if err := d.Apply(t.Context(), pair(0.5)); err != nil {
+		t.Fatal(err)
+	}
+	d.master.CheckBy = []string{"sleep", "60"}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		err := d.Apply(ctx, pair(0.8))
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "raise `sampling`") || !strings.Contains(err.Error(), "balancer.nginx.test") {
+			t.Error(err)
+		}
+		n.says(asBefore)
+	}
+	if s := stateOf(t, d, "a"); s.Address == "" || n.reloads() != 0 {
+		t.Errorf("%+v, %d reloads", s, n.reloads())
+	}
+}
+
 // If nginx was not told, everything is as it was.
 func TestAReloadThatIsNotTold(t *testing.T) {
 	n := newImpostor(t, asBefore)

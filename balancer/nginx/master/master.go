@@ -130,8 +130,16 @@ func (m *Master) TooSoon(urgent, again bool, now time.Time) (wait bool, why erro
 		"configuration limits how long they may take", old)
 }
 
-// Check lets nginx check its whole configuration.
-func (m *Master) Check(ctx context.Context) error { return run(ctx, m.CheckBy) }
+// Check lets nginx check its whole configuration. It must end within the step: the file has the new text meanwhile.
+func (m *Master) Check(ctx context.Context) error {
+	err := run(ctx, m.CheckBy)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("nginx's configuration cannot be checked in the time of a step, so its servers stay as they are. Most often names in "+
+			"it are resolved slowly: write addresses, raise `sampling` (a step has a period, but 5 s to 1 min), or set balancer.nginx.test to a "+
+			"faster check: %w", err)
+	}
+	return err
+}
 
 // Tell tells nginx to reload. After an error nginx was not told. A program that was cut off may have told it, so that is no error.
 func (m *Master) Tell(ctx context.Context) error {
