@@ -5,6 +5,7 @@ import "time"
 // Member is an instance as a scaler reports it.
 type Member struct {
 	ID      string    `json:"id"`
+	UID     string    `json:"uid,omitempty"` // another one if the id is used again, for another instance; "": not known
 	Type    string    `json:"type,omitempty"`
 	Address string    `json:"address"`         // host:port of the service
 	Probe   string    `json:"probe,omitempty"` // host:port of the probe server, if there is one

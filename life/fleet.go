@@ -14,6 +14,7 @@ import (
 // be undone replaces its maps and lists.
 type Memory struct {
 	Draining  map[string]time.Time  `json:"draining,omitempty"`  // when each instance that leaves was removed
+	Leavers   map[string]Identity   `json:"leavers,omitempty"`   // which instances these are: their ids may be used again
 	Drained   map[string]time.Time  `json:"drained,omitempty"`   // since when those of them get no new requests that the balancer drains
 	Held      map[string]quell.Held `json:"held,omitempty"`      // taken out with quell drain
 	ByHand    map[string]quell.Held `json:"by_hand,omitempty"`   // taken out at the balancer
@@ -179,6 +180,7 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	for _, s := range states {
 		v.Backends[s.ID] = s
 	}
+	findSuccessors(f, &v, &told)
 	if !how.Listed {
 		f.keepMissing(now, &v, &told)
 	}

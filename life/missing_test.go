@@ -130,3 +130,57 @@ func TestGivingUpLeavesTheList(t *testing.T) {
 		t.Errorf("members %q, and %q as of the last look", now, last)
 	}
 }
+
+// A plan's drain is of an instance. Another one that gets its id soon after it was gone, even unseen, serves at once; the same one drains
+// on.
+func TestAnIDThatIsUsedAgainAfterADrain(t *testing.T) {
+	member := func(uid, address string) quell.Member {
+		return quell.Member{ID: "b", UID: uid, Address: address, State: quell.Ready}
+	}
+	for name, c := range map[string]struct {
+		before, after quell.Member
+		gap, restart  bool
+		serves        bool
+	}{
+		"the same pod":                           {before: member("1", "b:1"), after: member("1", "b:1"), gap: true},
+		"another pod":                            {before: member("1", "b:1"), after: member("2", "b:1"), gap: true, serves: true},
+		"another pod, and nobody saw the gap":    {before: member("1", "b:1"), after: member("2", "b:1"), serves: true},
+		"another pod, after a restart":           {before: member("1", "b:1"), after: member("2", "b:1"), restart: true, serves: true},
+		"the same pod, after a restart":          {before: member("1", "b:1"), after: member("1", "b:2"), restart: true},
+		"another address of the same name":       {before: member("", "b:1"), after: member("", "b:2"), gap: true, serves: true},
+		"the same address":                       {before: member("", "b:1"), after: member("", "b:1"), gap: true},
+		"it moved, and was listed all the time":  {before: member("", "b:1"), after: member("", "b:2")},
+		"its address is not known yet":           {before: member("", "b:1"), after: member("", ""), gap: true},
+		"the pod moved, and was gone for a time": {before: member("1", "b:1"), after: member("1", "b:2"), gap: true},
+	} {
+		g, a := newDuo(), quell.Member{ID: "a", Address: "a:1", State: quell.Ready}
+		look := func(second float64, members ...quell.Member) (b quell.Backend) {
+			v, _ := g.Look(sec(second), members, []quell.BackendState{g.a, g.b}, Looking{Sampling: period})
+			var steps Steps
+			g.Follow(sec(second), &v, v.Group(), map[string]float64{"a": .5, "b": .5}, 0, &steps)
+			if i := slices.IndexFunc(steps.Backends, func(b quell.Backend) bool { return b.ID == "b" }); i >= 0 {
+				return steps.Backends[i]
+			}
+			return quell.Backend{}
+		}
+		look(0, a, c.before)
+		g.Remove(sec(0), "b")
+		g.b.Draining, g.b.InFlight = true, 1
+		look(1, a, c.before)
+		if c.gap {
+			look(2, a)
+		}
+		if c.restart {
+			g.Fleet = NewFleet(g.Memory)
+			look(2, a)
+		}
+		for second := range 3 {
+			if b := look(float64(3+second), a, c.after); b.Draining == c.serves || c.serves && b.Weight != .5 {
+				t.Errorf("%s, look %d: %+v, drains %v", name, second, b, g.Draining)
+			}
+		}
+		if _, kept := g.Leavers["b"]; kept == c.serves {
+			t.Errorf("%s: remembered are %v", name, g.Leavers)
+		}
+	}
+}

@@ -163,8 +163,8 @@ func (d *Driver) Members(ctx context.Context) ([]quell.Member, error) {
 		s.ready = s.ready || state == quell.Ready
 		d.seen[pod.UID] = s
 		members = append(members, quell.Member{
-			ID: pod.Name, Type: machines[pod.Spec.NodeName], Address: addressOf(pod, d.opts.Port), Probe: addressOf(pod, d.opts.ProbePort),
-			State: state, Started: s.since,
+			ID: pod.Name, UID: string(pod.UID), Type: machines[pod.Spec.NodeName], State: state, Started: s.since,
+			Address: addressOf(pod, d.opts.Port), Probe: addressOf(pod, d.opts.ProbePort),
 		})
 	}
 	slices.SortFunc(members, func(a, b quell.Member) int { return cmp.Compare(a.ID, b.ID) })
