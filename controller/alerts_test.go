@@ -108,6 +108,7 @@ func alertCases(t *testing.T) []alertCase {
 		{name: "no decision since the start", want: []string{"QuellNotDeciding", "QuellPartFails"},
 			change: func(r *rig) { prima(r); r.balancer.fault.set(errBroken) }},
 		{name: "no controller", want: []string{"QuellDown"}, begin: (*rig).kill},
+		formerLeader(),
 		{name: "no leader", want: []string{"QuellNobodyLeads"}, change: func(r *rig) {
 			prima(r)
 			r.opts.Lead = func(context.Context) (bool, error) { return false, nil }
@@ -139,6 +140,23 @@ func alertCases(t *testing.T) []alertCase {
 				r.c.Observe(idle, now)
 			}},
 	}
+}
+
+// formerLeader is a controller that had much to alert about when another one took over, which has nothing.
+func formerLeader() alertCase {
+	l := &lead{held: true}
+	other := `{series: 'quell_leading{instance="10.0.0.3:9464",job="quell",service="shop"}', values: '1x120'}`
+	return alertCase{name: "another controller leads now", extra: []string{other},
+		change: func(r *rig) { budgeted(0.99)(r); r.opts.Lead = l.ask },
+		begin: func(r *rig) {
+			r.alertTalk(60, slow)
+			r.do(bus.Command{Name: bus.Drain, Instance: "i1"})
+			r.do(bus.Command{Name: bus.Pause})
+			r.memory.fault.set(errBroken)
+			r.alertTalk(5, well)
+			l.set(false, nil)
+			r.alertTalk(30, well)
+		}}
 }
 
 // withStandby repeats some cases with a second controller, which stands by: one that decides, too, and one that has stopped deciding.

@@ -105,8 +105,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, in := range s.Instances {
 		if in.Held != nil {
 			states[held]++
-			gauge(descHeld, 1, in.ID, in.Held.By)
-			gauge(descHeldSince, float64(in.Held.Since.UnixMilli())/1000, in.ID)
 		} else {
 			states[in.State]++
 		}
@@ -161,13 +159,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descInstances, float64(s.Coming), coming)
 	gauge(descInstances, float64(s.MayCome), mayCome)
-	for id, w := range s.Overrides {
-		gauge(descOverride, w, id)
-	}
 	gauge(descLoad, s.Load)
-	if s.Capacity != nil && *s.Capacity > 0 {
-		gauge(descGroupSaturation, s.Load / *s.Capacity)
-	}
 	if s.Wanted != nil {
 		gauge(descWanted, float64(*s.Wanted))
 	}
@@ -175,11 +167,8 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
 	gauge(descUnserved, s.Unserved)
-	gauge(descPaused, bit(s.Paused))
 	gauge(descActing, bit(s.Leading && s.Refused == "" && s.Lost == "" && !s.Paused && s.Mode == quell.Act))
 	gauge(descRefused, bit(s.Refused != ""))
-	gauge(descLost, bit(s.Lost != ""))
-	gauge(descStore, bit(s.Store == ""))
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.HasModels()))
@@ -187,17 +176,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, why := range idleReasons {
 		gauge(descIdle, bit(why == now.idle), why)
 	}
-	if s.Comparison != nil {
-		gauge(descComparison, bit(!s.HandedBack), "acting")
-		gauge(descComparison, bit(s.HandedBack), "handed_back")
-	}
 	gauge(descObjective, now.objective.Seconds())
 	gauge(descSampling, m.c.sampling().Seconds())
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
-	if s.Budget != nil {
-		m.budget(&s, gauge, counter)
+	if s.Leading {
+		m.remembered(&s, gauge, counter)
 	}
 	gauge(descUnknown, float64(len(s.UnknownSenders)))
 	m.totals(ch, s.Service, counter, gauge)
@@ -209,6 +194,33 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, part := range parts {
 		counter(descFailures, float64(s.Failures[part]), part)
+	}
+}
+
+// remembered exports what comes from the memory that the leader keeps, or depends on it. The memory of a controller that stands by is as
+// old as its own last lead.
+func (m metrics) remembered(s *Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	for i := range s.Instances {
+		if in := &s.Instances[i]; in.Held != nil {
+			gauge(descHeld, 1, in.ID, in.Held.By)
+			gauge(descHeldSince, float64(in.Held.Since.UnixMilli())/1000, in.ID)
+		}
+	}
+	for id, w := range s.Overrides {
+		gauge(descOverride, w, id)
+	}
+	if s.Capacity != nil && *s.Capacity > 0 { // instances that are held have none
+		gauge(descGroupSaturation, s.Load / *s.Capacity)
+	}
+	gauge(descPaused, bit(s.Paused))
+	gauge(descLost, bit(s.Lost != ""))
+	gauge(descStore, bit(s.Store == ""))
+	if s.Comparison != nil {
+		gauge(descComparison, bit(!s.HandedBack), "acting")
+		gauge(descComparison, bit(s.HandedBack), "handed_back")
+	}
+	if s.Budget != nil {
+		m.budget(s, gauge, counter)
 	}
 }
 
