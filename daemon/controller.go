@@ -154,7 +154,10 @@ func (p *platform) start(ctx context.Context, file *config.File, models *model.M
 		return nil, err
 	}
 	r.stop.add(func() error { conn.Close(); return nil })
-	holder, err := holderOf(file)
+	holder, cloned, err := holderOf(file, bootID())
+	if cloned {
+		log.Info("this controller has a new id: its data folder was last used before this machine started, or on another one", "id", holder)
+	}
 	if err != nil {
 		log.Warn("this controller's id cannot be stored: started again, it waits until its own lease ends", "error", err)
 	}

@@ -91,7 +91,7 @@ func TestMachinesWithOneName(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = os.Remove(file.Data) }()
-		holder, err := holderOf(file)
+		holder, _, err := holderOf(file, "boot")
 		if err != nil || !strings.HasPrefix(holder, nameOf(file)+" (") {
 			t.Fatalf("the holder is %q, %v", holder, err)
 		}
@@ -113,6 +113,40 @@ func TestMachinesWithOneName(t *testing.T) {
 	}
 }
 
+// A data folder that was cloned with its machine, and so has the same name, path and id there, gets an id of its own when it is used: only
+// one of the two leads.
+func TestAClonedMachine(t *testing.T) {
+	file := &config.File{}
+	file.Data = t.TempDir()
+	on := func(boot string, moved bool) string {
+		t.Helper()
+		holder, cloned, err := holderOf(file, boot)
+		if err != nil || cloned != moved {
+			t.Errorf("on %s: cloned %v, %v", boot, cloned, err)
+		}
+		return holder
+	}
+	path := filepath.Join(file.Data, "holder.id")
+	original := on("one", false)
+	if again := on("one", false); again != original {
+		t.Errorf("after a restart it is %s, was %s", again, original)
+	}
+	clone := on("other", true)
+	if again := on("other", false); again != clone {
+		t.Errorf("after a restart the clone is %s, was %s", again, clone)
+	}
+	a, b, _ := leaders(t)
+	a.holder, b.holder = original, clone
+	a.want(t, true, "")
+	b.want(t, false, "is held by the controller "+original)
+	if err := os.WriteFile(path, []byte("ABCDEFGHIJ\n"), 0o600); err != nil { // as earlier versions wrote it
+		t.Fatal(err)
+	}
+	if adopted := on("one", true); adopted != on("one", false) || strings.Contains(adopted, "ABCDEFGHIJ") {
+		t.Errorf("of an earlier version it is %s", adopted)
+	}
+}
+
 // An id that cannot be stored keeps no controller from starting.
 func TestAnIDThatCannotBeStored(t *testing.T) {
 	file := &config.File{}
@@ -120,7 +154,7 @@ func TestAnIDThatCannotBeStored(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(file.Data, "holder.id", "taken"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	holder, err := holderOf(file)
+	holder, _, err := holderOf(file, "boot")
 	if err == nil || !strings.HasPrefix(holder, nameOf(file)+" (") || holder == nameOf(file)+" ()" {
 		t.Errorf("the holder is %q, %v", holder, err)
 	}
