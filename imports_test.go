@@ -79,7 +79,7 @@ var mayImport = map[string][]string{
 	"balancer/*": {".", "balancer", "balancer/health", "balancer/managed", "balancer/measure", "setting", "internal/atomicfile",
 		"internal/outage"},
 	"balancer/command":      {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile", "internal/strictjson"},
-	"balancer/balancertest": {".", "balancer"},
+	"balancer/balancertest": {".", "balancer", "setting"},
 	"balancer/managed":      {"."},
 	"balancer/measure":      {".", "balancer", "internal/tick"},
 	"balancer/health":       {"setting", "internal/webcheck"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quellhq/quell/balancer/balancertest"
 	"github.com/quellhq/quell/daemon"
 	"github.com/quellhq/quell/setting"
 )
@@ -18,17 +19,18 @@ func TestDriversDeclareThemselves(t *testing.T) {
 	seen := map[string]bool{}
 	check := func(section, name, about string, table setting.Table, common ...string) {
 		if name == "" || about == "" || seen[section+name] {
-			t.Errorf("%s: a driver is called %q, %q", section, name, about)
+			t.Errorf("%s: a Kind has the Name %q and About %q: both must be set, and no other kind may have the name", section, name, about)
 		}
 		seen[section+name] = true
 		for _, key := range table.Names() {
 			if slices.Contains(common, key) {
-				t.Errorf("%s %s has a key %s, which every kind has", section, name, key)
+				t.Errorf("%s %s has a key %s, which every kind has: put it below %s.%s", section, name, key, section, name)
 			}
 		}
 	}
 	for _, k := range daemon.Drivers().Balancers {
-		check("balancer", k.Name, k.About, k.Defaults().Keys(), "kind", "name", "drain")
+		check("balancer", k.Name, k.About, k.Defaults().Keys(), "kind", "name", "drain", "classes")
+		balancertest.Settings(t, k.Defaults())
 	}
 	for _, k := range daemon.Drivers().Scalers {
 		check("scaler", k.Name, k.About, k.Defaults().Keys(), "kind")
@@ -41,7 +43,7 @@ func TestDriversDeclareThemselves(t *testing.T) {
 // Code uses a driver through its settings and never depends on its name. Packages below lab may contain drivers' names, because they write
 // configurations.
 func TestNobodyAsksForADriversKind(t *testing.T) {
-	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b(builtin|command|haproxy|fixed|process)\.Kind\.Name`)
+	asks := regexp.MustCompile(`(Balancer|Scaler)\.Kind *(==|!=)|switch [^{]*(Balancer|Scaler)\.Kind|\b[a-z]+\.Kind\.Name`)
 	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
 		if err == nil && path == filepath.Join("..", "lab") {
 			return filepath.SkipDir

@@ -17,7 +17,13 @@ import (
 // balancer may have whole weights only.
 func Contract(t *testing.T, open func() balancer.Driver, instances []string, near float64) {
 	t.Helper()
+	if len(instances) < 3 {
+		t.Fatalf("%d addresses of instances: give at least three", len(instances))
+	}
 	c := &contract{t: t, d: open(), near: near}
+	for _, problem := range unfound(c.d, ofDriver) {
+		t.Error(problem)
+	}
 	a, b, x := quell.Backend{ID: "a", Address: instances[0]}, quell.Backend{ID: "b", Address: instances[1], Probe: "127.0.0.1:9466"},
 		quell.Backend{ID: "c", Address: instances[2]}
 	with := func(b quell.Backend, weight float64) quell.Backend { b.Weight = weight; return b }
@@ -55,6 +61,24 @@ func Contract(t *testing.T, open func() balancer.Driver, instances []string, nea
 	c.restarted = false
 	c.apply("one is left", with(a, 1))
 	c.apply("none is left")
+}
+
+// Before tests a driver that nothing was applied to, and whose balancer has the instances of a fixed group with these shares: this is what
+// the mode advise shows, and from where the first plan starts. A driver that does not list them makes a service look as if it were down.
+func Before(t *testing.T, d balancer.Driver, members []quell.Member, shares ...float64) {
+	t.Helper()
+	c := &contract{t: t, d: d, near: 1e-6}
+	want := make([]quell.Backend, len(members))
+	for i, m := range members {
+		want[i] = quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: shares[i]}
+	}
+	c.reads("before the first Apply", want...)
+	states, _ := d.State(t.Context())
+	for _, s := range states {
+		if !s.Foreign {
+			t.Errorf("before the first Apply: %s is not Foreign, so it counts as one that Quell added", s.ID)
+		}
+	}
 }
 
 type contract struct {

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,10 +49,11 @@ const most = 100
 type driver struct {
 	file, service string
 	drain         time.Duration
+	members       []quell.Member // the instances of a fixed group
 
 	mu      sync.Mutex
 	memory  balancer.Memory[server]
-	servers []*server
+	servers []*server // nil: Quell has set nothing yet
 }
 
 // server stands for an instance.
@@ -79,12 +82,12 @@ type service struct {
 
 type target struct {
 	URL    string `yaml:"url"`
-	Weight int    `yaml:"weight"`
+	Weight *int   `yaml:"weight,omitempty"` // nil: Traefik takes 1
 }
 
 // open reads what an earlier controller remembered.
 func open(file, service string, in balancer.Service) (d *driver, err error) {
-	d = &driver{file: file, service: service, drain: in.Drain, memory: balancer.Memory[server]{
+	d = &driver{file: file, service: service, drain: in.Drain, members: in.Members, memory: balancer.Memory[server]{
 		Path: filepath.Join(in.Data, "traefik.json"), About: "which servers Traefik has", Remedy: "delete it, and the next plan writes it",
 		Valid: func(s *server) bool { return s.ID != "" && s.Address != "" }, Logger: in.Logger,
 	}}
@@ -134,7 +137,7 @@ func (d *driver) text(servers []*server) ([]byte, error) {
 	var to service
 	for i, weight := range balancer.Whole(shares, most) {
 		if weight > 0 {
-			to.LoadBalancer.Servers = append(to.LoadBalancer.Servers, target{"http://" + servers[i].Address, weight})
+			to.LoadBalancer.Servers = append(to.LoadBalancer.Servers, target{"http://" + servers[i].Address, new(weight)})
 		}
 	}
 	var all document
@@ -154,35 +157,30 @@ func (d *driver) write(text []byte) error {
 	return os.Rename(next, d.file)
 }
 
-// State says what is in force: if somebody has changed the file, nothing of what was asked for counts as being there, and the controller
-// applies it again. Traefik does not tell which requests are open, so a drain takes its whole time; and it does not check servers here, so
-// a connection shows whether one answers.
-func (d *driver) State(ctx context.Context) ([]quell.BackendState, error) {
+// State says what is in force. Until Quell has set anything, that is what the file has. Traefik does not check servers here, so a
+// connection shows whether one answers.
+func (d *driver) State(ctx context.Context) (states []quell.BackendState, err error) {
 	d.mu.Lock()
 	servers := slices.Clone(d.servers)
 	d.mu.Unlock()
-	want, err := d.text(servers)
-	if err != nil {
-		return nil, err
-	}
-	found, err := os.ReadFile(d.file)
+	text, err := os.ReadFile(d.file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	states := make([]quell.BackendState, len(servers))
+	if servers == nil {
+		states, err = d.found(text)
+	} else {
+		states, err = d.inForce(servers, text)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var checks sync.WaitGroup
-	for i, s := range servers {
-		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Probe: s.Probe, Weight: s.Share,
-			Draining: s.Drain, Held: s.Held}}
-		if !bytes.Equal(found, want) {
-			states[i].Address = ""
-		}
-		if s.Drain && time.Since(s.Since) < d.drain {
-			states[i].InFlight = 1
-		}
+	for i := range states {
 		checks.Go(func() {
+			s := &states[i]
 			if err := answers(ctx, s.Address); err != nil {
-				states[i].Healthy, states[i].Health = false, err.Error()
+				s.Healthy, s.Health = false, err.Error()
 			}
 		})
 	}
@@ -190,7 +188,59 @@ func (d *driver) State(ctx context.Context) ([]quell.BackendState, error) {
 	return states, nil
 }
 
+// found lists what people wrote into the file. A server has the id of the instance at its address; another one's id is its address.
+func (d *driver) found(text []byte) (states []quell.BackendState, err error) {
+	var all document
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("%s: %w", d.file, err)
+	}
+	sum := 0.0
+	for _, t := range all.HTTP.Services[d.service].LoadBalancer.Servers {
+		address, weight := strings.TrimPrefix(t.URL, "http://"), 1.0
+		if t.Weight != nil {
+			weight = float64(*t.Weight)
+		}
+		b := quell.Backend{ID: address, Address: address, Weight: weight}
+		for _, m := range d.members {
+			if m.Address == address {
+				b.ID, b.Probe = m.ID, m.Probe
+			}
+		}
+		sum += weight
+		states = append(states, quell.BackendState{Backend: b, Healthy: true, Foreign: true})
+	}
+	for i := range states {
+		states[i].Weight /= max(1, sum)
+	}
+	return states, nil
+}
+
+// inForce lists what Quell set. If somebody has changed the file, nothing of that counts as being there, and the controller applies it
+// again. Traefik does not tell which requests are open, so a drain takes its whole time.
+func (d *driver) inForce(servers []*server, text []byte) ([]quell.BackendState, error) {
+	want, err := d.text(servers)
+	if err != nil {
+		return nil, err
+	}
+	states := make([]quell.BackendState, len(servers))
+	for i, s := range servers {
+		states[i] = quell.BackendState{Healthy: true, Backend: quell.Backend{ID: s.ID, Address: s.Address, Probe: s.Probe, Weight: s.Share,
+			Draining: s.Drain, Held: s.Held}}
+		if !bytes.Equal(text, want) {
+			states[i].Address = ""
+		}
+		if s.Drain && time.Since(s.Since) < d.drain {
+			states[i].InFlight = 1
+		}
+	}
+	return states, nil
+}
+
+// answers returns why nothing answers at an address. Without one nobody knows, and the instance counts as healthy.
 func answers(ctx context.Context, address string) error {
+	if address == "" {
+		return nil
+	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
 	if err == nil {
 		err = conn.Close()

@@ -38,6 +38,23 @@ func TestContract(t *testing.T) {
 	}, instances(t), 0)
 }
 
+// Before the first plan that is applied, in the mode advise for ever, State lists what Traefik has.
+func TestWhatWasThereBefore(t *testing.T) {
+	in, addresses := some(t), instances(t)
+	in.Members = []quell.Member{{ID: "a", Address: addresses[0], Probe: "127.0.0.1:9466"}, {ID: "b", Address: addresses[1]}}
+	file := filepath.Join(in.Data, "shop.yml")
+	text := "http: {services: {shop: {loadBalancer: {servers: [{url: http://" + addresses[1] + ", weight: 3}, {url: http://" + addresses[0] +
+		"}]}}}}"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := open(file, "shop", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balancertest.Before(t, d, in.Members, 0.25, 0.75)
+}
+
 func TestWhatTraefikReads(t *testing.T) {
 	in := some(t)
 	file := filepath.Join(in.Data, "shop.yml")
