@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -70,6 +71,35 @@ func TestConfigurationReference(t *testing.T) {
 		return
 	}
 	t.Errorf("%s is out of date: go test ./cmd/quell -run Reference -update", name)
+}
+
+// TestBalancersReference checks that docs/balancers/README.md lists the drivers that the program has, with their pages.
+func TestBalancersReference(t *testing.T) {
+	const name = "docs/balancers/README.md"
+	const fails = "when-something-fails"
+	want := "# Balancers\n\nThe kinds of balancers that a configuration can name (`balancer.kind`), and where to read about\n" +
+		"each. This page is written by `go test ./cmd/quell -run Reference -update`. For one of your own:\n" +
+		"[write a balancer driver](../write-a-balancer-driver.md).\n\n" +
+		"| kind | what it is | when something fails |\n|---|---|---|\n"
+	for _, k := range daemon.Drivers().Balancers {
+		page, faults := k.Name+".md", k.Name+".md#"+fails
+		text, err := os.ReadFile(filepath.Join(repository(t), "docs/balancers", page))
+		switch {
+		case err != nil:
+			page, faults = "../guide.md", "../faults.md"
+		case !headings(string(text))[fails]:
+			t.Errorf("docs/balancers/%s needs a section with the heading When something fails", page)
+		}
+		want += fmt.Sprintf("| [`%s`](%s) | %s | [faults](%s) |\n", k.Name, page, k.About, faults)
+	}
+	if *update {
+		if err := os.WriteFile(filepath.Join(repository(t), name), []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if readDoc(t, name) != want {
+		t.Errorf("%s is out of date: go test ./cmd/quell -run Reference -update", name)
+	}
 }
 
 // docFile returns a block of docs/files.md that shows a whole file.
