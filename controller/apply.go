@@ -27,9 +27,8 @@ type view struct {
 	snapshot *quell.Snapshot // made from this view; nil between two decisions
 }
 
+// look asks scaler and balancer. Like everything that calls them, it gets a context with the time limit of a step.
 func (c *group) look(ctx context.Context) (view, error) {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
 	members, err := c.opts.Scaler.Members(ctx)
 	if err != nil {
 		return view{}, fmt.Errorf("asking the scaler: %w", err)

@@ -21,21 +21,21 @@ func replyWith(v any) bus.Reply {
 }
 
 // change changes the memory, stores it and records an event. If the memory cannot be stored, the change is undone.
-func (c *orders) change(ctx context.Context, text string, alter func() error) bus.Reply {
+func (c *orders) change(ctx context.Context, text string, alter func(ctx context.Context) error) bus.Reply {
 	c.work.Lock()
 	defer c.release()
 	return c.changeNow(ctx, text, alter)
 }
 
 // changeNow is change for a caller that holds c.work.
-func (c *orders) changeNow(ctx context.Context, text string, alter func() error) bus.Reply {
+func (c *orders) changeNow(ctx context.Context, text string, alter func(ctx context.Context) error) bus.Reply {
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
 	if !c.leads(ctx) {
 		return c.notLeading()
 	}
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
 	before := c.mem
-	if err := alter(); err != nil {
+	if err := alter(ctx); err != nil {
 		return bus.Reply{Error: err.Error()}
 	}
 	c.mem.Orders++
@@ -66,8 +66,6 @@ func (c *orders) changeNow(ctx context.Context, text string, alter func() error)
 // longer than its lease still remembers that it leads, and what it remembers is old. One that stands by takes no lease for a command.
 func (c *orders) leads(ctx context.Context) bool {
 	if c.leading {
-		ctx, cancel := c.limit(ctx)
-		defer cancel()
 		c.askLease(ctx)
 	}
 	return c.leading

@@ -27,24 +27,25 @@ func (c *Controller) Command(ctx context.Context, cmd bus.Command) bus.Reply {
 	case bus.Status:
 		return replyWith(c.Status())
 	case bus.Pause:
-		return c.change(ctx, "paused by "+cmd.By, func() error {
+		return c.change(ctx, "paused by "+cmd.By, func(context.Context) error {
 			c.mem.Paused, c.mem.PausedBy, c.mem.Temporary.Comparison = true, cmd.By, nil
 			return nil
 		})
 	case bus.Resume:
-		return c.change(ctx, "resumed by "+cmd.By, func() error { c.mem.resume(); return nil })
+		return c.change(ctx, "resumed by "+cmd.By, func(context.Context) error { c.mem.resume(); return nil })
 	case bus.Release:
 		return c.releaseAll(ctx, cmd)
 	case bus.Authority:
-		return c.change(ctx, authorityText(cmd), func() error { return c.mem.authorize(c.now(), cmd) })
+		return c.change(ctx, authorityText(cmd), func(context.Context) error { return c.mem.authorize(c.now(), cmd) })
 	case bus.Forget:
-		return c.change(ctx, "what was learned is forgotten, by "+cmd.By, func() error { c.mem.forget(); return nil })
+		return c.change(ctx, "what was learned is forgotten, by "+cmd.By, func(context.Context) error { c.mem.forget(); return nil })
 	case bus.Override:
-		return c.change(ctx, overrideText(cmd), func() error { return c.override(cmd) })
+		return c.change(ctx, overrideText(cmd), func(context.Context) error { return c.override(cmd) })
 	case bus.Clear:
-		return c.change(ctx, fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By), func() error { return c.mem.clear(cmd) })
+		text := fmt.Sprintf("override of %s cleared by %s", cmd.Instance, cmd.By)
+		return c.change(ctx, text, func(context.Context) error { return c.mem.clear(cmd) })
 	case bus.Compare:
-		return c.change(ctx, compareText(cmd), func() error { return c.compare(cmd) })
+		return c.change(ctx, compareText(cmd), func(context.Context) error { return c.compare(cmd) })
 	case bus.Drain:
 		return c.drain(ctx, cmd)
 	case bus.Undrain:

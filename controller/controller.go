@@ -282,6 +282,13 @@ func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
 }
 
+// turn waits until nobody else works, and returns a context with the time limit of a step. The caller calls done at the end.
+func (c *core) turn(ctx context.Context) (limited context.Context, done func()) {
+	c.work.Lock()
+	limited, cancel := c.limit(ctx)
+	return limited, func() { cancel(); c.release() }
+}
+
 // release unlocks c.work and publishes the status.
 func (c *core) release() {
 	c.publish()

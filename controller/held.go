@@ -37,7 +37,8 @@ func (c *group) forgetHolds() {
 // drain takes an instance out of rotation until undrain. Its open requests may take any time, and the instance is neither stopped nor
 // replaced. The reply says what was done; the status shows when no request is open any more.
 func (c *orders) drain(ctx context.Context, cmd bus.Command) bus.Reply {
-	reply := c.change(ctx, fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd)), func() error {
+	text := fmt.Sprintf("%s taken out of rotation by %s%s", cmd.Instance, cmd.By, forText(cmd))
+	reply := c.change(ctx, text, func(ctx context.Context) error {
 		if cmd.ForS > 0 && c.mem.Released != nil {
 			return fmt.Errorf("it can be taken out for a time only while Quell may put it back: it was released, and quell resume ends that")
 		}
@@ -99,7 +100,7 @@ func (c *orders) drainable(v view, cmd bus.Command) error {
 
 // undrain puts an instance back in rotation, whoever took it out. The instance gets its share with the next decision.
 func (c *orders) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
-	reply := c.change(ctx, fmt.Sprintf("%s put back by %s", cmd.Instance, cmd.By), func() error {
+	reply := c.change(ctx, fmt.Sprintf("%s put back by %s", cmd.Instance, cmd.By), func(ctx context.Context) error {
 		_, held := c.mem.Held[cmd.Instance]
 		byHand, atBalancer := c.mem.ByHand[cmd.Instance]
 		if !held && !atBalancer {
@@ -109,9 +110,7 @@ func (c *orders) undrain(ctx context.Context, cmd bus.Command) bus.Reply {
 			return c.refused
 		}
 		if atBalancer {
-			limited, cancel := c.limit(ctx)
-			defer cancel()
-			if err := c.releaseAt(limited, cmd.Instance, byHand.By); err != nil {
+			if err := c.releaseAt(ctx, cmd.Instance, byHand.By); err != nil {
 				return err
 			}
 		}
@@ -139,25 +138,23 @@ func (c *orders) enforced(ctx context.Context, cmd bus.Command, reply bus.Reply)
 	if reply.Error != "" {
 		return reply
 	}
-	c.work.Lock()
-	defer c.release()
+	ctx, done := c.turn(ctx)
+	defer done()
 	defer c.endDrained()
-	limited, cancel := c.limit(ctx)
-	defer cancel()
-	if !c.leads(limited) {
+	if !c.leads(ctx) {
 		why := c.notLeading().Error
 		return bus.Reply{Error: string(cmd.Name) + ": this is written down, and the controller that leads carries it out: " + why}
 	}
-	v, err := c.look(limited)
+	v, err := c.look(ctx)
 	switch {
 	case err != nil:
 	case c.acting():
-		err = c.reconcile(limited, v, c.weightsInForce(v))
+		err = c.reconcile(ctx, v, c.weightsInForce(v))
 	default:
-		err = c.setOne(limited, v, cmd.Instance)
+		err = c.setOne(ctx, v, cmd.Instance)
 	}
 	if err == nil {
-		_, err = c.look(limited) // read the state that is in force
+		_, err = c.look(ctx) // read the state that is in force
 	}
 	if err != nil {
 		c.failed("apply", err)

@@ -21,10 +21,8 @@ func (c *Controller) Alive() error {
 
 // Note records something that happened outside the controller as an event.
 func (c *Controller) Note(ctx context.Context, text string) {
-	c.work.Lock()
-	defer c.release()
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
+	ctx, done := c.turn(ctx)
+	defer done()
 	c.event(ctx, text)
 }
 
@@ -77,11 +75,9 @@ func (c *Controller) nextStep(last time.Time) time.Time {
 // enter begins a controller's life: it tries to become the leader. If the stored memory is damaged, enter fails for good, because a
 // controller without its memory would not know of a pause.
 func (c *leadership) enter(ctx context.Context) error {
-	c.work.Lock()
-	defer c.release()
+	limited, done := c.turn(ctx)
+	defer done()
 	c.living = ctx
-	limited, cancel := c.limit(ctx)
-	defer cancel()
 	if damaged := new(damagedError); errors.As(c.lead(limited), &damaged) {
 		return damaged
 	}

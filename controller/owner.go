@@ -33,8 +33,6 @@ func (c *leadership) own(ctx context.Context) {
 		return
 	}
 	c.owns = true
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
 	err := balancer.Own(ctx, quell.Owner{ID: c.mem.Owner, Name: c.opts.Name})
 	switch {
 	case errors.As(err, new(*quell.OwnedError)):
@@ -50,8 +48,6 @@ func (c *leadership) own(ctx context.Context) {
 
 // giveUp ends the balancer's lease.
 func (c *leadership) giveUp(ctx context.Context, balancer Ownable) {
-	ctx, cancel := c.limit(ctx)
-	defer cancel()
 	if err := balancer.Disown(ctx); err != nil {
 		c.log.Warn("another controller must wait for the lease of this one", "error", err)
 	}
@@ -59,13 +55,13 @@ func (c *leadership) giveUp(ctx context.Context, balancer Ownable) {
 
 // disown ends the balancer's lease when this controller stops.
 func (c *leadership) disown() {
-	c.work.Lock()
-	defer c.release()
+	ctx, done := c.turn(context.Background())
+	defer done()
 	balancer, ok := c.opts.Balancer.(Ownable)
 	if !ok || !c.leading || c.refused != nil {
 		return
 	}
-	c.giveUp(context.Background(), balancer)
+	c.giveUp(ctx, balancer)
 }
 
 // newOwner returns an id that no other controller has.

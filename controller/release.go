@@ -64,7 +64,7 @@ func (c *releases) releaseAll(ctx context.Context, cmd bus.Command) bus.Reply {
 	c.work.Lock()
 	defer c.release()
 	var shares map[string]float64
-	reply := c.changeNow(ctx, "released by "+cmd.By, func() error {
+	reply := c.changeNow(ctx, "released by "+cmd.By, func(context.Context) error {
 		if c.refused != nil {
 			return c.refused
 		}

@@ -47,7 +47,7 @@ func (c *orders) replace(ctx context.Context, cmd bus.Command) bus.Reply {
 	if c.shown.read().status.Paused {
 		text += ": it begins when the pause ends"
 	}
-	return c.change(ctx, text, func() error {
+	return c.change(ctx, text, func(ctx context.Context) error {
 		if c.refused != nil {
 			return c.refused
 		}

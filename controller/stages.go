@@ -87,11 +87,9 @@ func (c *Controller) tend(ctx context.Context) { c.loop(ctx, watch) }
 
 // loop runs the stages of an occasion, within the time limit of a step.
 func (c *Controller) loop(ctx context.Context, on occasion) {
-	c.work.Lock()
-	defer c.release()
+	limited, done := c.turn(ctx)
+	defer done()
 	defer c.endDrained()
-	limited, cancel := c.limit(ctx)
-	defer cancel()
 	r := &round{occasion: on, ctx: ctx, limited: limited}
 	for i := range stages {
 		if stages[i].on&on != 0 && !r.over {

@@ -44,7 +44,7 @@ func (c *trainings) beginTraining(ctx context.Context, cmd bus.Command) bus.Repl
 		return bus.Reply{Error: err.Error()}
 	}
 	text := fmt.Sprintf("%s taken out of rotation by %s for a training", cmd.Instance, cmd.By)
-	reply := c.change(ctx, text, func() error {
+	reply := c.change(ctx, text, func(ctx context.Context) error {
 		v, err := c.look(ctx)
 		if err := errors.Join(err, c.trainable(cmd)); err != nil {
 			return err
@@ -73,8 +73,8 @@ func (c *trainings) notTaken(ctx context.Context, instance string) {
 
 // ifLeading calls check with the lock held.
 func (c *orders) ifLeading(ctx context.Context, check func() error) bus.Reply {
-	c.work.Lock()
-	defer c.release()
+	ctx, done := c.turn(ctx)
+	defer done()
 	if !c.leads(ctx) {
 		return c.notLeading()
 	}
@@ -224,7 +224,7 @@ const traineeWait = 5 * time.Second
 
 // endTraining ends the interferers and puts the instance back.
 func (c *trainings) endTraining(ctx context.Context, cmd bus.Command) bus.Reply {
-	reply := c.change(ctx, fmt.Sprintf("%s put back by %s: the training is over", cmd.Instance, cmd.By), func() error {
+	reply := c.change(ctx, fmt.Sprintf("%s put back by %s: the training is over", cmd.Instance, cmd.By), func(context.Context) error {
 		if err := c.ownTraining(cmd); err != nil {
 			return err
 		}
