@@ -14,6 +14,8 @@ func CheckBackends(backends []quell.Backend) error {
 		switch {
 		case seen[b.ID]:
 			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].id", i), Problem: fmt.Sprintf("%q is given twice", b.ID)}
+		case b.Address == "":
+			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].address", i), Problem: b.ID + " has none"}
 		case math.IsNaN(b.Weight) || math.IsInf(b.Weight, 0) || b.Weight < 0:
 			return &quell.InvalidError{Path: fmt.Sprintf("backends[%d].weight", i), Problem: fmt.Sprintf("%v is no share", b.Weight)}
 		}

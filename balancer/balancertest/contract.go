@@ -49,6 +49,7 @@ func Contract(t *testing.T, open func() balancer.Driver, instances []string, nea
 		"no number":           {with(a, math.NaN())},
 		"a share without end": {with(a, math.Inf(1))},
 		"a negative share":    {with(a, -1)},
+		"no address":          {with(a, .5), {ID: "new", Weight: .5}},
 	} {
 		if err := c.d.Apply(t.Context(), wrong); !errors.As(err, new(*quell.InvalidError)) {
 			t.Errorf("%s: %v; want a *quell.InvalidError", what, err)

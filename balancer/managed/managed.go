@@ -3,7 +3,6 @@
 package managed
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -90,10 +89,8 @@ type Given struct {
 	Since time.Time `json:"since,omitzero"` // when the drain began
 }
 
-// Give returns what an instance gets. before is what it got until now, the zero value for a new one: a drain goes on from when it began,
-// and an instance whose address is not told keeps the one that it had.
+// Give returns what an instance gets. before is what it got until now, the zero value for a new one: a drain goes on from when it began.
 func Give(b quell.Backend, before Given, now time.Time) Given {
-	b.Address = cmp.Or(b.Address, before.Address)
 	g := Given{Entry: Of(b), Share: b.Weight}
 	if !g.Drain {
 		return g

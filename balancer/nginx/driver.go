@@ -137,17 +137,11 @@ func (d *Driver) assign(ctx context.Context, f *include.File, backends []quell.B
 	seen := make(map[string]string, len(backends))
 	asked := make(map[string]quell.Backend, len(backends))
 	for _, b := range backends {
-		e := byID[b.ID]
-		if b.Address == "" && e == nil {
-			continue // it is not there yet
-		}
-		if b.Address == "" {
-			b.Address = e.Address // as what is not in force is read back
-		}
 		if err := addressProblem(b, seen); err != nil {
 			return err
 		}
 		asked[b.ID] = b
+		e := byID[b.ID]
 		if e == nil || e.Address != b.Address {
 			e = d.enter(ctx, f, b)
 		}

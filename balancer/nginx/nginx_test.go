@@ -318,26 +318,6 @@ func TestAnInstanceThatLeftIsForgotten(t *testing.T) {
 	}
 }
 
-// An instance whose address is not told, as that of one that is not in force, stays where it is, and a new one waits for its address.
-func TestAnAddressThatIsNotTold(t *testing.T) {
-	o := Options{Include: filepath.Join(t.TempDir(), "web.conf")}
-	if err := os.WriteFile(o.Include, []byte("server 127.0.0.1:1;\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, list := range [][]quell.Backend{{{ID: "a", Address: "127.0.0.1:1", Weight: 1}}, {{ID: "a", Weight: 1}, {ID: "new"}}} {
-		if err := d.Apply(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(d.entries) != 1 || d.entries[0].Address != "127.0.0.1:1" || d.entries[0].Leaving {
-		t.Errorf("%+v", d.entries)
-	}
-}
-
 // Only one controller changes the file.
 func TestOwner(t *testing.T) {
 	t.Parallel()

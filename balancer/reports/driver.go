@@ -100,9 +100,8 @@ func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 			k = &entry{}
 		}
 		e := &entry{Given: managed.Give(b, k.Given, now)}
-		if e.told = k.told && k.Share == e.Share; e.Address != "" { // one without an address is not there yet
-			entries = append(entries, e)
-		}
+		e.told = k.told && k.Share == e.Share
+		entries = append(entries, e)
 	}
 	d.entries = entries
 	d.checks.Follow(managed.Addresses(d.entries))

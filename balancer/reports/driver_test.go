@@ -125,40 +125,6 @@ func TestAgentsAreToldWhatChanges(t *testing.T) {
 	}
 }
 
-// What is read back of an instance whose agent is silent has no address. Given back so, it changes nothing, and what is stored can be read.
-func TestWhatIsReadBackCanBeGivenBack(t *testing.T) {
-	a := &agents{told: map[string]quell.LoadReport{}, silent: map[string]bool{"i2": true}}
-	memory := filepath.Join(t.TempDir(), "reports.json")
-	d := driverOf(t, a, memory)
-	if err := d.Apply(t.Context(), backends(.5, .5)); err != nil {
-		t.Fatal(err)
-	}
-	states, err := d.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	list := []quell.Backend{{ID: "new"}} // nobody knows its address
-	for _, s := range states {
-		list = append(list, s.Backend)
-	}
-	if err := d.Apply(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
-	a.silent["i2"] = false
-	next := driverOf(t, a, memory)
-	if err := next.Inform(t.Context(), quell.Network, nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range backends(.5, .5) {
-		if got := stateOf(t, next, want.ID).Backend; got != want {
-			t.Errorf("instance %d is %+v, want %+v", i+1, got, want)
-		}
-	}
-	if states, err := next.State(t.Context()); err != nil || len(states) != 2 {
-		t.Errorf("%+v, %v", states, err)
-	}
-}
-
 func TestManyAgents(t *testing.T) {
 	const n = 1000
 	a := &agents{told: map[string]quell.LoadReport{}, silent: map[string]bool{}}
