@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/model"
 )
 
@@ -45,7 +45,7 @@ func appendRows(path string, text []byte) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	size, err := wholeLines(file)
+	size, err := atomicfile.WholeLines(file)
 	if err != nil {
 		return err
 	}
@@ -56,22 +56,4 @@ func appendRows(path string, text []byte) (err error) {
 		return errors.Join(err, file.Truncate(size))
 	}
 	return nil
-}
-
-// wholeLines returns the size of a file up to the end of its last line, and removes what follows.
-func wholeLines(file *os.File) (size int64, err error) {
-	const longest = 1 << 20
-	end, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, err
-	}
-	tail := make([]byte, min(end, longest))
-	if _, err := file.ReadAt(tail, end-int64(len(tail))); err != nil {
-		return 0, err
-	}
-	size = end - int64(len(tail)) + int64(bytes.LastIndexByte(tail, '\n')) + 1
-	if size == end {
-		return size, nil
-	}
-	return size, file.Truncate(size)
 }

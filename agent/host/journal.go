@@ -2,7 +2,6 @@ package host
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // journalBytes is the limit of a journal on disk: the present file and the one before it.
@@ -167,36 +167,12 @@ func (j *journal) open() error {
 	if err != nil {
 		return err
 	}
-	size, err := wholeLines(file)
-	if err == nil {
-		err = file.Truncate(size)
-	}
+	size, err := atomicfile.WholeLines(file)
 	if err != nil {
 		return errors.Join(err, file.Close())
 	}
 	j.file, j.size = file, size
 	return nil
-}
-
-// wholeLines returns where the last whole line of a file ends.
-func wholeLines(file *os.File) (int64, error) {
-	end, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return 0, err
-	}
-	const step = 64 << 10
-	for end > 0 {
-		from := max(0, end-step)
-		part := make([]byte, end-from)
-		if _, err := file.ReadAt(part, from); err != nil {
-			return 0, err
-		}
-		if i := bytes.LastIndexByte(part, '\n'); i >= 0 {
-			return from + int64(i) + 1, nil
-		}
-		end = from
-	}
-	return 0, nil
 }
 
 func (j *journal) close() error {
