@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 	"bus/subjects": {"."},
 
 	// Act.
-	"balancer": {".", "setting", "internal/outage", "internal/atomicfile", "internal/strictjson"},
+	"balancer": {".", "setting", "internal/outage", "internal/atomicfile", "internal/hostaddr", "internal/strictjson"},
 	"balancer/*": {".", "balancer", "balancer/health", "balancer/managed", "balancer/measure", "setting", "internal/atomicfile",
 		"internal/outage"},
 	"balancer/command":      {".", "balancer", "setting", "internal/outage", "internal/program", "internal/atomicfile", "internal/strictjson"},
@@ -103,6 +103,7 @@ var mayImport = map[string][]string{
 	"scaler":                         {".", "setting"},
 	"scaler/*":                       {".", "setting", "scaler"},
 	"scaler/command":                 {".", "setting", "scaler", "internal/program", "internal/strictjson"},
+	"scaler/dns":                     {".", "setting", "scaler", "internal/hostaddr"},
 	"scaler/kubernetes":              {".", "setting", "scaler", "limit/pods", "internal/tick"},
 	"scaler/kubernetes/controlplane": {"internal/need"},
 	"scaler/aws/standin":             {"internal/need"},

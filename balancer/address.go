@@ -2,9 +2,10 @@ package balancer
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
+
+	"github.com/quellhq/quell/internal/hostaddr"
 )
 
 var resolver = &net.Resolver{PreferGo: true}
@@ -33,22 +34,14 @@ func Resolve(ctx context.Context, address string) ([]netip.AddrPort, error) {
 	return list, nil
 }
 
-// lookUp returns a host's addresses, those of IPv4 first. If the server fails at these, there is no answer: with the other kind alone an
-// instance would seem to have moved. Servers that always fail at IPv6 are borne where there is IPv4.
+// lookUp returns a host's addresses, those of IPv4 first. Servers that always fail at IPv6 are borne where there is IPv4.
 func lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil
+	ips, err := hostaddr.LookUp(ctx, resolver, host)
+	if err == nil && len(ips) > 0 && ips[0].Unmap().Is4() {
+		more, _ := resolver.LookupNetIP(ctx, "ip6", host)
+		ips = append(ips, more...)
 	}
-	old, err := resolver.LookupNetIP(ctx, "ip4", host)
-	var failed *net.DNSError
-	if err != nil && !(errors.As(err, &failed) && failed.IsNotFound) {
-		return nil, err
-	}
-	both, err := resolver.LookupNetIP(ctx, "ip6", host)
-	if both = append(old, both...); len(both) == 0 {
-		return nil, err
-	}
-	return both, nil
+	return ips, err
 }
 
 // Plain returns an address in the form in which addresses are compared: one of IPv4 is not written as one of IPv6.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/hostaddr"
 )
 
 // patience is how long one answer may take. Servers that do not answer must not hold up decisions.
@@ -43,7 +44,7 @@ type Options struct {
 
 // Lookup is the part of net.Resolver that is used.
 type Lookup interface {
-	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+	hostaddr.Resolver
 	LookupSRV(ctx context.Context, service, proto, name string) (string, []*net.SRV, error)
 }
 
@@ -207,7 +208,7 @@ func lookingUp(name string, err error) error { return fmt.Errorf("looking up %s:
 func (d *Driver) addresses(ctx context.Context, t target) ([]netip.Addr, error) {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	list, err := d.lookUp(ctx, t.host)
+	list, err := hostaddr.LookUp(ctx, d.opts.Lookup, t.host)
 	if err == nil && len(list) == 0 {
 		err = errors.New("no address")
 	}
@@ -218,19 +219,6 @@ func (d *Driver) addresses(ctx context.Context, t target) ([]netip.Addr, error) 
 		return nil, lookingUp(t.name, fmt.Errorf("its target %s: %w", t.host, d.plain(err)))
 	}
 	return nil, lookingUp(t.name, d.plain(err))
-}
-
-// lookUp returns a host's addresses of IPv4, or else those of IPv6. It takes no half answers: asked for both at once, the resolver returns
-// those of one kind if the server fails at the other, and the fleet would seem to have moved.
-func (d *Driver) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
-	if a, err := netip.ParseAddr(host); err == nil {
-		return []netip.Addr{a}, nil
-	}
-	list, err := d.opts.Lookup.LookupNetIP(ctx, "ip4", host)
-	if failed := new(net.DNSError); errors.As(err, &failed) && failed.IsNotFound {
-		return d.opts.Lookup.LookupNetIP(ctx, "ip6", host)
-	}
-	return list, err
 }
 
 // endpoint is an address and the host that it was found for; no host if a name has the address itself.
