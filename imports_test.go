@@ -60,10 +60,10 @@ var mayImport = map[string][]string{
 	"sensor/credits/*": {".", "setting", "credit", "sensor", "sensor/credits", "internal/tick"},
 	"probe":            {".", "internal/connlimit", "internal/outage", "internal/tick"},
 	"probe/local":      {".", "probe", "sensor", "internal/tick"},
-	"progress":         {"internal/cgroup", "internal/connlimit", "internal/outage"},
+	"progress":         {"internal/atomicfile", "internal/cgroup", "internal/connlimit", "internal/outage"},
 	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
 	"agent/training":   {".", "bus", "sensor"},
-	"interfere":        {".", "internal/lifeline", "internal/tick"},
+	"interfere":        {".", "internal/atomicfile", "internal/lifeline", "internal/tick"},
 	"agent/orca":       {".", "internal/certfile", "internal/grpclimit"},
 	"agent/profile":    {".", "credit", "progress", "sensor", "internal/program"},
 	"agent/host": {".", "bus", "policy", "policy/table", "sensor", "internal/atomicfile", "internal/connlimit", "internal/lockfile",
@@ -126,7 +126,7 @@ var mayImport = map[string][]string{
 	"diagnose": {".", "controller"},
 	"tell":     {".", "controller"},
 	"top":      {".", "bus", "controller", "setting", "tell", "internal/terminal"},
-	"page":     {".", "bus", "controller", "tell", "internal/terminal"},
+	"page":     {".", "bus", "controller", "setting", "tell", "internal/terminal"},
 	"daemon":   {"*"},
 
 	// Apparatus: plays, simulates and judges scenarios.

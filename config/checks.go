@@ -2,8 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -194,7 +192,7 @@ func checkKEDA(d *setting.Decoder, f *File) {
 func checkProbe(d *setting.Decoder, f *File) {
 	d.Either("probe.token", "probe.token_file", "both give the token")
 	secured := d.Given("probe.token") || d.Given("probe.token_file")
-	if d.Sound("probe.listen") && !loopback(f.Probe.Listen) && !secured {
+	if d.Sound("probe.listen") && !setting.Loopback(f.Probe.Listen) && !secured {
 		d.Refuse("probe.listen", "set probe.token or probe.token_file, or listen on 127.0.0.1",
 			"%s can be reached from other machines, so it needs a token", f.Probe.Listen)
 	}
@@ -231,14 +229,4 @@ func checkTrain(d *setting.Decoder, t Train) {
 			d.Refuse(path, "set train.plan to custom", "the plan %s has its own", t.Plan)
 		}
 	}
-}
-
-// loopback returns whether an address can be reached only from this machine.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }

@@ -33,13 +33,13 @@ func checkReach(d *setting.Decoder, f *File) {
 	if listen, d := f.Bus.Listen, f.sharedPlaces(d); f.Bus.URL == "" && d.Sound("bus") {
 		const hint = "write the address at which other machines reach this one, as in 10.0.0.2:4222"
 		switch {
-		case loopback(listen):
+		case setting.Loopback(listen):
 			d.Refuse("bus.listen", hint, "only this machine reaches %s, and %s", listen, agent)
 		case unspecified(listen):
 			d.Refuse("bus.listen", hint, "agents connect to bus.listen, and other machines cannot connect to %s; %s", listen, agent)
 		}
 	}
-	if d.Given("probe.listen") && d.Sound("probe") && loopback(f.Probe.Listen) {
+	if d.Given("probe.listen") && d.Sound("probe") && setting.Loopback(f.Probe.Listen) {
 		d.Refuse("probe.listen", "write 0.0.0.0 and the port, and set probe.token_file", "only this machine reaches %s, and %s",
 			f.Probe.Listen, agent)
 	}

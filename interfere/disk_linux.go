@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/tick"
 )
 
@@ -56,19 +57,12 @@ func openDisk(o Options) (worker, error) {
 func (r *reader) create(folder string) (err error) {
 	path := filepath.Join(folder, "quell-interferer-"+crand.Text())
 	if r.file, err = unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_DIRECT, 0o600); err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(path))) // the name may exist even if O_DIRECT was refused
+		return errors.Join(err, atomicfile.Remove(path)) // the name may exist even if O_DIRECT was refused
 	}
 	if err := errors.Join(os.Remove(path), r.fill()); err != nil {
 		return errors.Join(err, r.close())
 	}
 	return nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 func (r *reader) fill() error {

@@ -94,7 +94,7 @@ func openFile(path string) (*file, error) {
 
 // recall reads the record and removes a candidate that was left over.
 func (f *file) recall() error {
-	if err := os.Remove(f.beside("new")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(f.beside("new")); err != nil {
 		return err
 	}
 	data, err := os.ReadFile(f.beside("original"))
@@ -365,8 +365,5 @@ func (f *file) abandon() error {
 // forget removes the record: the file is the original.
 func (f *file) forget() error {
 	f.record, f.last, f.unread = nil, nil, nil
-	if err := os.Remove(f.beside("original")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return atomicfile.Remove(f.beside("original"))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
 	"github.com/quellhq/quell/controller"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/tell"
 )
 
@@ -93,7 +94,7 @@ func New(opts Options) *Server {
 		opts.Poll = 250 * time.Millisecond
 	}
 	_, port, _ := net.SplitHostPort(opts.Listen)
-	s := &Server{opts: opts, loopback: loopback(opts.Listen), viewers: make(chan struct{}, max(1, opts.Viewers)),
+	s := &Server{opts: opts, loopback: setting.Loopback(opts.Listen), viewers: make(chan struct{}, max(1, opts.Viewers)),
 		searches: make(chan struct{}, 1), generation: opts.Now().UnixMilli(), changed: make(chan struct{}), ended: make(chan struct{}),
 		cookie: "quell_" + port}
 	if opts.Base != "/" { // pages of several services are logged into one by one
@@ -107,16 +108,6 @@ func New(opts Options) *Server {
 
 // Show sets the controller that is shown. It is called once, before Run and before the handler is used.
 func (s *Server) Show(c Controller) { s.control = c }
-
-// loopback returns whether only this machine reaches an address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
 
 // Ticket answers the command `page`: the address of the page with a secret that is good for one log-in. Neither the secret nor the log-in
 // is good when the credential with which somebody asked is no longer valid.

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/cgroup"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/outage"
@@ -95,7 +96,7 @@ func Listen(root fs.FS, at string, log *slog.Logger) (*Server, error) {
 		if info, err := os.Lstat(one); err == nil && info.Mode().Type() != fs.ModeSocket {
 			return nil, fmt.Errorf("%s exists and is no socket: choose another path", one)
 		}
-		if err := os.Remove(one); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Remove(one); err != nil {
 			return nil, fmt.Errorf("removing an old socket: %w", err)
 		}
 	}
@@ -133,15 +134,8 @@ func Listen(root fs.FS, at string, log *slog.Logger) (*Server, error) {
 // Close closes the sockets.
 func (s *Server) Close() error {
 	at := s.datagrams.LocalAddr().String()
-	err := errors.Join(s.http.Close(), s.datagrams.Close(), ignoreMissing(os.Remove(at)))
+	err := errors.Join(s.http.Close(), s.datagrams.Close(), atomicfile.Remove(at))
 	s.done.Wait()
-	return err
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	return err
 }
 

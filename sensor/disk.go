@@ -115,14 +115,22 @@ func (d *Disk) read() (map[string]diskUse, error) {
 	return disks, nil
 }
 
-func (d *Disk) readGroup() (map[string]diskUse, error) {
-	trees, err := cgroup.Find(d.opts.Root)
-	if err != nil {
-		return nil, err
+// diskTree finds the hierarchy in which the kernel counts disk operations.
+func diskTree(root fs.FS) (trees *cgroup.Trees, tree cgroup.Tree, err error) {
+	if trees, err = cgroup.Find(root); err != nil {
+		return nil, tree, err
 	}
 	tree, ok := trees.Of("blkio")
 	if !ok {
-		return nil, errors.New("the kernel offers no control groups for disks")
+		return nil, tree, errors.New("the kernel offers no control groups for disks")
+	}
+	return trees, tree, nil
+}
+
+func (d *Disk) readGroup() (map[string]diskUse, error) {
+	trees, tree, err := diskTree(d.opts.Root)
+	if err != nil {
+		return nil, err
 	}
 	group := d.opts.Cgroup
 	if group == OwnCgroup {
@@ -130,6 +138,7 @@ func (d *Disk) readGroup() (map[string]diskUse, error) {
 		if err != nil {
 			return nil, err
 		}
+		var ok bool
 		if group, ok = own[tree.Controller]; !ok {
 			return nil, errors.New("the own group is of no hierarchy for disks")
 		}

@@ -125,13 +125,9 @@ func (s *Spending) disks() (map[string]diskUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	trees, err := cgroup.Find(s.opts.Root)
+	_, tree, err := diskTree(s.opts.Root)
 	if err != nil {
 		return nil, err
-	}
-	tree, ok := trees.Of("blkio")
-	if !ok {
-		return nil, errors.New("the kernel offers no control groups for disks")
 	}
 	d.opts.Cgroup = own[tree.Controller]
 	return d.read()

@@ -77,6 +77,16 @@ func AddressProblem(s string, remote bool) string {
 	return ""
 }
 
+// Loopback returns whether only this machine reaches an address.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
 // isOfHost returns whether a name or an IP address may contain a character.
 func isOfHost(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-._:%", r)

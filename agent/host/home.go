@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/connlimit"
 	"github.com/quellhq/quell/internal/lockfile"
 	"github.com/quellhq/quell/internal/outage"
@@ -67,7 +68,7 @@ func Open(dir string, log *slog.Logger) (*Home, error) {
 // killed.
 func (h *Home) listen(log *slog.Logger) error {
 	path := socketIn(h.dir)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(path); err != nil {
 		return fmt.Errorf("removing the agent's old socket: %w", err)
 	}
 	listener, err := net.Listen("unix", path)
@@ -169,14 +170,7 @@ func (h *Home) keep(st policy.State) error {
 		err = os.Rename(tmp, h.memory())
 	}
 	if err != nil {
-		err = errors.Join(fmt.Errorf("keeping the memory: %w", err), ignoreMissing(os.Remove(tmp)))
-	}
-	return err
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		err = errors.Join(fmt.Errorf("keeping the memory: %w", err), atomicfile.Remove(tmp))
 	}
 	return err
 }

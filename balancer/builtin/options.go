@@ -6,6 +6,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,22 +123,22 @@ type Timeouts struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Name, "balancer")
-	setDefault(&o.Upstream, HTTP1)
-	setDefault(&o.Scheduling, quell.LeastConn)
-	setDefault(&o.Health.Interval, 2*time.Second)
-	setDefault(&o.Health.Timeout, time.Second)
-	setDefault(&o.Health.Fall, 3)
-	setDefault(&o.Health.Rise, 2)
-	setDefault(&o.Timeouts.Connect, 2*time.Second)
-	setDefault(&o.Timeouts.ResponseHeader, time.Minute)
-	setDefault(&o.Timeouts.Idle, 90*time.Second)
-	setDefault(&o.Timeouts.ReadHeader, 10*time.Second)
-	setDefault(&o.Timeouts.UpstreamIdle, 1500*time.Millisecond)
-	setDefault(&o.MaxHeaderBytes, 64<<10)
-	setDefault(&o.Drain, 30*time.Second)
-	setDefault(&o.Lease, 15*time.Second)
-	setDefault(&o.Period, 10*time.Second)
+	o.Name = cmp.Or(o.Name, "balancer")
+	o.Upstream = cmp.Or(o.Upstream, HTTP1)
+	o.Scheduling = cmp.Or(o.Scheduling, quell.LeastConn)
+	o.Health.Interval = cmp.Or(o.Health.Interval, 2*time.Second)
+	o.Health.Timeout = cmp.Or(o.Health.Timeout, time.Second)
+	o.Health.Fall = cmp.Or(o.Health.Fall, 3)
+	o.Health.Rise = cmp.Or(o.Health.Rise, 2)
+	o.Timeouts.Connect = cmp.Or(o.Timeouts.Connect, 2*time.Second)
+	o.Timeouts.ResponseHeader = cmp.Or(o.Timeouts.ResponseHeader, time.Minute)
+	o.Timeouts.Idle = cmp.Or(o.Timeouts.Idle, 90*time.Second)
+	o.Timeouts.ReadHeader = cmp.Or(o.Timeouts.ReadHeader, 10*time.Second)
+	o.Timeouts.UpstreamIdle = cmp.Or(o.Timeouts.UpstreamIdle, 1500*time.Millisecond)
+	o.MaxHeaderBytes = cmp.Or(o.MaxHeaderBytes, 64<<10)
+	o.Drain = cmp.Or(o.Drain, 30*time.Second)
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
+	o.Period = cmp.Or(o.Period, 10*time.Second)
 	if o.Publish == nil {
 		o.Publish = func(context.Context, []quell.Reading) error { return nil }
 	}
@@ -145,13 +146,6 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 func (o Options) validate() error {

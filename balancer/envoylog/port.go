@@ -3,8 +3,6 @@ package envoylog
 import (
 	"context"
 	"log/slog"
-	"net"
-	"net/netip"
 
 	"github.com/quellhq/quell/internal/certfile"
 	"github.com/quellhq/quell/internal/grpclimit"
@@ -41,20 +39,10 @@ func (s *Settings) Check(d *setting.Decoder, at string) {
 	if s.ClientCA != "" && s.Cert == "" && d.Sound(at+"client_ca") {
 		d.Refuse(at+"client_ca", "set cert and key, too", "without TLS nobody shows a certificate")
 	}
-	if s.Listen != "" && s.Cert == "" && !loopback(s.Listen) && d.Sound(at+"listen") {
+	if s.Listen != "" && s.Cert == "" && !setting.Loopback(s.Listen) && d.Sound(at+"listen") {
 		d.Refuse(at+"listen", "set cert, key and client_ca, or listen on 127.0.0.1",
 			"anybody who reaches %s could read the endpoints and report false response times", s.Listen)
 	}
-}
-
-// loopback returns whether only this machine reaches an address.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // Files returns the paths that are relative to the configuration.

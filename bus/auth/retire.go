@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/quellhq/quell/internal/atomicfile"
 )
 
 // mostRetired is how many credentials of removed instances stay listed as revoked. Older ones can be forgotten safely: an id is never
@@ -54,7 +56,7 @@ func (k Keyring) Retire(service string, before time.Time, gone func(id string) b
 		return nil, err
 	}
 	for _, id := range ids {
-		if err := os.Remove(k.Path(Grant{Sensor, service, id})); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Remove(k.Path(Grant{Sensor, service, id})); err != nil {
 			return nil, err
 		}
 	}

@@ -114,6 +114,14 @@ func Replace(path, by string) error {
 	return SyncFolder(path)
 }
 
+// Remove removes a file, if there is one.
+func Remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // Exchange gives each of two files the other one's name in one step, so neither is lost. They may be of any type; links are not followed.
 // After an error nothing has changed; it is errors.ErrUnsupported if the file system or this platform cannot do that. Exchange syncs
 // nothing: see SyncFolder.

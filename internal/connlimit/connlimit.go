@@ -3,6 +3,7 @@
 package connlimit
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"crypto/tls"
@@ -251,13 +252,11 @@ func Guard(s *http.Server) *http.Server {
 		}
 		handler.ServeHTTP(w, r)
 	})
-	setDefault(&s.ReadHeaderTimeout, 5*time.Second)
-	setDefault(&s.ReadTimeout, 10*time.Second)
-	setDefault(&s.WriteTimeout, 30*time.Second)
-	setDefault(&s.IdleTimeout, 15*time.Second)
-	if s.MaxHeaderBytes == 0 {
-		s.MaxHeaderBytes = 16 << 10
-	}
+	s.ReadHeaderTimeout = cmp.Or(s.ReadHeaderTimeout, 5*time.Second)
+	s.ReadTimeout = cmp.Or(s.ReadTimeout, 10*time.Second)
+	s.WriteTimeout = cmp.Or(s.WriteTimeout, 30*time.Second)
+	s.IdleTimeout = cmp.Or(s.IdleTimeout, 15*time.Second)
+	s.MaxHeaderBytes = cmp.Or(s.MaxHeaderBytes, 16<<10)
 	return s
 }
 
@@ -268,12 +267,6 @@ func below(conn net.Conn) (*Conn, bool) {
 	}
 	c, ok := conn.(*Conn)
 	return c, ok
-}
-
-func setDefault(d *time.Duration, def time.Duration) {
-	if *d == 0 {
-		*d = def
-	}
 }
 
 // Serve serves a guarded server on a listener with the limit of Beside.

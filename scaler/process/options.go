@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -56,16 +57,16 @@ type Ready struct {
 var prefixRule = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z_-])?$`)
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Prefix, "i")
-	setDefault(&o.Address, "127.0.0.1:{port}")
+	o.Prefix = cmp.Or(o.Prefix, "i")
+	o.Address = cmp.Or(o.Address, "127.0.0.1:{port}")
 	if o.uses("{probe_port}") {
-		setDefault(&o.ProbeAddress, "127.0.0.1:{probe_port}")
+		o.ProbeAddress = cmp.Or(o.ProbeAddress, "127.0.0.1:{probe_port}")
 	}
-	setDefault(&o.LogBytes, 10<<20)
-	setDefault(&o.Ready.Path, "/")
-	setDefault(&o.Ready.Interval, 50*time.Millisecond)
-	setDefault(&o.Ready.Timeout, 30*time.Second)
-	setDefault(&o.Drain, 10*time.Second)
+	o.LogBytes = cmp.Or(o.LogBytes, 10<<20)
+	o.Ready.Path = cmp.Or(o.Ready.Path, "/")
+	o.Ready.Interval = cmp.Or(o.Ready.Interval, 50*time.Millisecond)
+	o.Ready.Timeout = cmp.Or(o.Ready.Timeout, 30*time.Second)
+	o.Drain = cmp.Or(o.Drain, 10*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -73,13 +74,6 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // check returns every mistake in the options, joined in one *quell.UserError.
