@@ -55,11 +55,11 @@ var mayImport = map[string][]string{
 
 	// Sense and carry.
 	"sensor":           {".", "internal/cgroup", "internal/terminal"},
-	"sensor/served":    {"."},
+	"sensor/served":    {".", "setting"},
 	"sensor/credits":   {".", "setting", "sensor"},
 	"sensor/credits/*": {".", "setting", "credit", "sensor", "sensor/credits", "internal/tick"},
 	"probe":            {".", "internal/connlimit", "internal/outage", "internal/tick"},
-	"probe/local":      {".", "probe", "sensor", "internal/tick"},
+	"probe/local":      {".", "probe", "sensor", "setting", "internal/tick"},
 	"progress":         {"internal/atomicfile", "internal/cgroup", "internal/connlimit", "internal/outage"},
 	"agent":            {".", "sensor", "probe", "internal/outage", "internal/tick"},
 	"agent/training":   {".", "bus", "sensor"},

@@ -209,8 +209,8 @@ type Agent struct {
 	Reports   string                     // where balancers get load reports; empty: off
 	Secure    ReportsTLS                 // of that address
 	DiskBytes int64                      // bytes per second that the disk can read and write; 0: not known
-	Requests  Requests
-	Probing   Probing
+	Requests  served.Settings            // without a URL the service is not asked
+	Probing   local.Settings             // of what the agent probes on its own machine; empty Folder: AgentDir
 	Policy    AgentPolicy
 	Servers   []middleware.Server // whose parameters plans may set
 	Credits   Credits
@@ -222,28 +222,10 @@ type ReportsTLS struct {
 	ClientCA  string // empty: clients need no certificate
 }
 
-// Requests says where the service shows its own metrics, and which of them count. Without a URL the service is not asked.
-type Requests struct {
-	URL       string
-	Histogram served.Selector // durations of requests
-	Errors    served.Selector // without a name: not counted
-	Unit      time.Duration   // of the histogram's values
-}
-
 // Credits configures who shows the machine's balances of credits. Without a kind nobody does.
 type Credits struct {
 	Kind     string
 	Settings credits.Settings // of the kind
-}
-
-// Probing is what the agent probes on its own machine, and how.
-type Probing struct {
-	Resources []quell.Resource // empty: none
-	Budget    float64          // share of each resource that probes of it may use
-	Run       time.Duration    // processor time of one processor probe
-	Buffer    int64            // bytes that memory probes walk through
-	Folder    string           // folder of the disk probe's file; empty: AgentDir
-	Writes    bool             // whether the disk probe writes and syncs instead of reading
 }
 
 // AgentPolicy configures a policy that the agent runs itself, for control groups of its own machine.
@@ -334,9 +316,9 @@ func (t Drivers) Defaults() File {
 			Budget: 0.02, Listen: "127.0.0.1:9466", Timeout: 2 * time.Second,
 		},
 		Agent: Agent{
-			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Requests: Requests{Unit: time.Second},
+			Capacity: map[quell.Resource]float64{}, Root: "/", Counters: true, Requests: served.Settings{Unit: time.Second},
 			Policy:  AgentPolicy{Sampling: time.Second, Groups: usualGroups(), Records: limit.DefaultRecords},
-			Probing: Probing{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
+			Probing: local.Settings{Budget: local.MostBudget, Run: local.UsualRun, Buffer: local.UsualBuffer},
 		},
 		Train: Train{
 			Plan: QuickPlan, Run: 10 * time.Second, Repeat: 3, MaxRepeat: 5, Interval: 0.05, Confidence: 0.95, Budget: 90, Bound: 0.02,

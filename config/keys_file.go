@@ -14,9 +14,7 @@ import (
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy/table"
-	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/sensor"
-	"github.com/quellhq/quell/sensor/served"
 	"github.com/quellhq/quell/setting"
 )
 
@@ -200,11 +198,11 @@ func (t Drivers) agentKeys(a *Agent) setting.Table {
 			setting.Opt("client_ca", setting.Text(&a.Secure.ClientCA),
 				"certificates of those who sign balancers' certificates; balancers then need one").Or("none"),
 		}, "TLS of that address; files that change are read again").Or("without TLS"),
-		setting.Opt("requests", requestsKeys(&a.Requests),
+		setting.Opt("requests", a.Requests.Keys(),
 			"the service's own metrics, if response times are measured there and not by the balancer").Or("not read").
 			ReadBy(atHangUp(AgentProcess)),
-		probesKey(&a.Probing).ReadBy(atHangUp(AgentProcess)),
-		setting.Opt("probing", probingKeys(&a.Probing), "how the agent probes what `probes` names").ReadBy(atHangUp(AgentProcess)),
+		a.Probing.ResourcesKey().ReadBy(atHangUp(AgentProcess)),
+		setting.Opt("probing", a.Probing.Keys(), "how the agent probes what `probes` names").ReadBy(atHangUp(AgentProcess)),
 		setting.Opt("policy", agentPolicyKeys(&a.Policy),
 			"a policy that the agent runs itself, for control groups of its machine; it needs neither controller nor bus").Or("none").
 			ReadBy(atHangUp(AgentProcess)),
@@ -261,68 +259,6 @@ func controlGroupKeys(g *sensor.Group) setting.Table {
 			"importance of each group, relative to the others', for policies that divide a resource"),
 		setting.Opt("alone", setting.Decimal(&g.Alone).Between(0, 1e12),
 			"units of work per second that each group reports when it has the machine to itself; 0: learned from its reports"),
-	}
-}
-
-func requestsKeys(r *Requests) setting.Table {
-	selector := func(dst *served.Selector) setting.Value {
-		return setting.Parsed(dst, `a metric of Prometheus, with labels if only some of it counts: request_seconds{path="/buy"}`,
-			served.ParseSelector, served.Selector.String)
-	}
-	const seconds, milliseconds, microseconds = "s", "ms", "us"
-	units := map[time.Duration]string{time.Second: seconds, time.Millisecond: milliseconds, time.Microsecond: microseconds}
-	parse := func(text string) (time.Duration, error) {
-		for unit, name := range units {
-			if name == text {
-				return unit, nil
-			}
-		}
-		return 0, strconv.ErrSyntax
-	}
-	return setting.Table{
-		setting.Req("url", setting.Text(&r.URL).Then(served.URLProblem), "where the service shows metrics of Prometheus"),
-		setting.Req("histogram", selector(&r.Histogram), "histogram of how long requests take, classic or native"),
-		setting.Opt("errors", selector(&r.Errors), "counter of failed requests, or a histogram of them").Or("failed requests are not counted"),
-		setting.Opt("unit", setting.Parsed(&r.Unit, "s, ms or us", parse, func(u time.Duration) string { return units[u] }),
-			"unit of the histogram's values"),
-	}
-}
-
-// probesKey names what the agent probes.
-func probesKey(p *Probing) setting.Key {
-	const off, auto quell.Resource = "off", "auto"
-	known := local.Resources()
-	written := p.Resources
-	switch {
-	case len(written) == 0:
-		written = []quell.Resource{off}
-	case len(written) == len(known):
-		written = []quell.Resource{auto}
-	}
-	read := func(words []quell.Resource) {
-		switch words[0] {
-		case off:
-			p.Resources = nil
-		case auto:
-			p.Resources = known
-		default:
-			p.Resources = words
-		}
-	}
-	return setting.Opt("probes", setting.Words(written, read, known, off, auto),
-		"what the agent probes on its own machine: cpu, memory or disk, a list such as [cpu, disk], auto: all of them, or off")
-}
-
-func probingKeys(p *Probing) setting.Table {
-	return setting.Table{
-		setting.Opt("budget", setting.Share(&p.Budget).Above(0).Between(0, local.MostBudget),
-			"largest share of each resource (the processors' time, the disk's operations) that its probes may take"),
-		setting.Opt("run", setting.Duration(&p.Run).Between(50*time.Microsecond, 10*time.Millisecond), "processor time of one processor probe"),
-		setting.Opt("buffer", setting.Size(&p.Buffer).Between(64<<10, 1<<30),
-			"what memory probes walk through: more than a processor's private caches, less than what it shares"),
-		setting.Opt("folder", setting.Text(&p.Folder), "where the disk probe has its file of 4 MiB: on the disk that the service uses").
-			Or("the agent's part of data"),
-		setting.Opt("writes", setting.Bool(&p.Writes), "whether the disk probe writes and syncs instead of reading"),
 	}
 }
 

@@ -12,11 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quellhq/quell/internal/webcheck"
-	"github.com/quellhq/quell/policy/divide"
-	"github.com/quellhq/quell/policy/outlier"
-	"github.com/quellhq/quell/policy/prima"
-	"github.com/quellhq/quell/policy/waits"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
@@ -24,9 +19,15 @@ import (
 	"github.com/quellhq/quell/balancer/haproxy"
 	"github.com/quellhq/quell/balancer/health"
 	"github.com/quellhq/quell/config/yaml"
+	"github.com/quellhq/quell/internal/webcheck"
 	"github.com/quellhq/quell/loadgen"
 	"github.com/quellhq/quell/middleware"
 	"github.com/quellhq/quell/policy"
+	"github.com/quellhq/quell/policy/divide"
+	"github.com/quellhq/quell/policy/outlier"
+	"github.com/quellhq/quell/policy/prima"
+	"github.com/quellhq/quell/policy/waits"
+	"github.com/quellhq/quell/probe/local"
 	"github.com/quellhq/quell/scaler/process"
 	"github.com/quellhq/quell/sensor"
 	"github.com/quellhq/quell/sensor/credits/cloudwatch"
@@ -118,13 +119,13 @@ func TestFullFile(t *testing.T) {
 		Agent: Agent{
 			Instance: "i1", Interface: "eth0", Cgroup: "self", Training: true, Root: "/host", Metrics: "127.0.0.1:9467", Reports: "0.0.0.0:9469",
 			Secure: ReportsTLS{Cert: "/etc/quell/tls/agent.pem", Key: "/etc/quell/tls/agent.key", ClientCA: "/etc/quell/tls/ca.pem"},
-			Requests: Requests{
+			Requests: served.Settings{
 				URL: "http://127.0.0.1:8080/metrics", Histogram: served.Selector{Name: "request_ms", Labels: `{path="/buy"}`},
 				Errors: served.Selector{Name: "failed_total"}, Unit: time.Millisecond,
 			},
 			DiskBytes: 125_000_000,
 			Capacity:  map[quell.Resource]float64{quell.Network: 2.5e9, quell.CPU: 1.5, quell.Disk: 3000, quell.Memory: 20e9},
-			Probing: Probing{
+			Probing: local.Settings{
 				Resources: []quell.Resource{quell.CPU, quell.Disk}, Budget: 0.004, Run: 400 * time.Microsecond, Buffer: 16 << 20,
 				Folder: "/srv/probe", Writes: true,
 			},

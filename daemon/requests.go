@@ -18,7 +18,7 @@ func ownRequests(file *config.File, period time.Duration) (*requests, error) {
 		return nil, nil
 	}
 	const patience = 2 * time.Second
-	s, err := served.New(served.Options{URL: r.URL, Histogram: r.Histogram, Errors: r.Errors, Unit: r.Unit, Timeout: min(patience, period/2)})
+	s, err := served.New(served.Options{Settings: *r, Timeout: min(patience, period/2)})
 	return &requests{s}, err
 }
 

@@ -72,9 +72,10 @@ func publishedLink(file *config.File) sensor.Link {
 func sensorOptions(file *config.File) (o sensor.Options, probes *local.Probes, err error) {
 	a := &file.Agent
 	o = unprobed(file)
+	settings := a.Probing
+	settings.Folder = file.ProbeDir()
 	probes, err = local.New(local.Options{
-		Resources: a.Probing.Resources, Period: file.Service.Sampling, Budget: a.Probing.Budget, Run: a.Probing.Run, Buffer: a.Probing.Buffer,
-		Folder: file.ProbeDir(), Writes: a.Probing.Writes, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: o.Root,
+		Settings: settings, Period: file.Service.Sampling, Cores: a.Capacity[quell.CPU], Operations: a.Capacity[quell.Disk], Root: o.Root,
 		Seed: rand.Uint64(),
 	})
 	if err == nil {

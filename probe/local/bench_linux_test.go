@@ -71,7 +71,9 @@ func probing(b *testing.B, period time.Duration) (stop func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p, err := New(Options{Resources: Resources(), Period: period, Folder: folder, Root: os.DirFS("/"), Operations: 1000, Cores: 1})
+	p, err := New(Options{
+		Settings: Settings{Resources: Resources(), Folder: folder}, Period: period, Root: os.DirFS("/"), Operations: 1000, Cores: 1,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

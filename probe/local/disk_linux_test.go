@@ -14,7 +14,7 @@ import (
 func TestDiskProbeLeavesNothing(t *testing.T) {
 	for _, writes := range []bool{false, true} {
 		folder := filepath.Join(diskFolder(t), "made")
-		p, err := openDisk(&Options{Folder: folder, Writes: writes, Seed: 1})
+		p, err := openDisk(&Options{Settings: Settings{Folder: folder, Writes: writes}, Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,8 @@ func TestDiskThatCannotBeProbed(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openDisk(&Options{Folder: filepath.Join(file, "below")}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	below := Settings{Folder: filepath.Join(file, "below")}
+	if _, err := openDisk(&Options{Settings: below}); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a folder in a file: %v", err)
 	}
 }
@@ -85,7 +86,7 @@ func TestDiskInMemory(t *testing.T) {
 		t.Skip(err)
 	}
 	defer os.RemoveAll(folder)
-	if _, err := openDisk(&Options{Folder: folder}); err == nil || !strings.Contains(err.Error(), "is in memory") {
+	if _, err := openDisk(&Options{Settings: Settings{Folder: folder}}); err == nil || !strings.Contains(err.Error(), "is in memory") {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(folder); len(left) > 0 {

@@ -42,23 +42,11 @@ const (
 	stopWait = 2 * time.Second
 )
 
-// Options say what is probed, how often and with how much work.
+// Options say what is probed, how often, and on what machine.
 type Options struct {
-	Resources []quell.Resource // each must be one of Resources()
+	Settings
 	// Period is the sampling period T.
 	Period time.Duration
-	// Budget is the share of a resource that its probes may take: of the processors' time or of the disk's operations. 0 means 0.5%, which is
-	// also the limit.
-	Budget float64
-	// Run is the processor time of one processor probe; 0 means 0.25 ms.
-	Run time.Duration
-	// Buffer is the memory that a memory probe reads, in bytes. It should be larger than a processor's private caches on any host. 0 means 8
-	// MiB.
-	Buffer int64
-	// Folder is where the disk probe's file of 4 MiB is made. The file's name is removed once it is open, so it cannot be left behind.
-	Folder string
-	// Writes makes the disk probe write and sync instead of read.
-	Writes bool
 	// Cores is the number of processors of the instance, for the budget. 0 means the quota of this process's control group, or the processors
 	// that this process may use; both may change while it probes.
 	Cores float64

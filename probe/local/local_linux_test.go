@@ -13,7 +13,8 @@ import (
 // All probes work on this machine, and an agent's sensors report their results.
 func TestProbesOfThisMachine(t *testing.T) {
 	p, err := New(Options{
-		Resources: Resources(), Period: 500 * time.Millisecond, Folder: diskFolder(t), Root: os.DirFS("/"), Operations: 2000, Seed: 1,
+		Settings: Settings{Resources: Resources(), Folder: diskFolder(t)}, Period: 500 * time.Millisecond, Root: os.DirFS("/"), Operations: 2000,
+		Seed: 1,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -264,7 +264,7 @@ func TestAllowanceAdapts(t *testing.T) {
 			t.Errorf("%s: %d probes", c.why, n)
 		}
 	}
-	disk := diskKind.allowance(&Options{Budget: 0.005, Operations: 200, Period: time.Second})
+	disk := diskKind.allowance(&Options{Settings: Settings{Budget: 0.005}, Operations: 200, Period: time.Second})
 	if n := disk.draw(time.Second); n != 1 {
 		t.Errorf("%d operations a second on a disk of 200", n)
 	}
@@ -306,7 +306,7 @@ func TestTheBudgetFollowsTheQuota(t *testing.T) {
 		"proc/self/cgroup":                 {Data: []byte("0::/web\n")},
 		"sys/fs/cgroup/cgroup.controllers": {Data: []byte("cpu")}, "sys/fs/cgroup/web/cpu.max": {Data: []byte("25000 100000\n")},
 	}
-	f := &follower{kind: cpuKind, opts: &Options{Root: machine, Budget: MostBudget, Run: UsualRun, Period: time.Second}}
+	f := &follower{kind: cpuKind, opts: &Options{Settings: Settings{Budget: MostBudget, Run: UsualRun}, Root: machine, Period: time.Second}}
 	now := time.Unix(100, 0)
 	f.budget(now)
 	if f.allowance.perSecond != MostBudget*0.25 || f.allowance.cost != UsualRun.Seconds() {
@@ -328,7 +328,7 @@ func TestTheBudgetFollowsTheQuota(t *testing.T) {
 
 // If a resource cannot be probed, its sensor reports why in each period and gives no values. The other resources are still probed.
 func TestFollowerTellsWhy(t *testing.T) {
-	o := &Options{Period: time.Second, Run: UsualRun}
+	o := &Options{Settings: Settings{Run: UsualRun}, Period: time.Second}
 	why := errors.New("there is none")
 	f := &follower{opts: o, kind: kind{
 		resource: quell.CPU, by: cpuKind.by, open: func(*Options) (prober, error) { return nil, why },

@@ -23,13 +23,10 @@ import (
 	"github.com/quellhq/quell"
 )
 
-// Options say where the service's metrics are, and which of them count.
+// Options are the settings, and how long one reading may take.
 type Options struct {
-	URL       string        // of the metrics
-	Histogram Selector      // durations of requests, classic or native
-	Errors    Selector      // a counter of failed requests, or a histogram of them; without a name errors are not measured
-	Unit      time.Duration // of the histogram's values
-	Timeout   time.Duration // of one reading
+	Settings
+	Timeout time.Duration
 }
 
 // Sensor is a sensor.Sensor.

@@ -50,7 +50,7 @@ func newService(t *testing.T, o prometheus.HistogramOpts) *service {
 
 func (s *service) sensor(t *testing.T, histogram string) *Sensor {
 	t.Helper()
-	return sensorOf(t, Options{URL: s.URL, Histogram: selector(t, histogram), Errors: selector(t, "failed_total")})
+	return sensorOf(t, Options{Settings: Settings{URL: s.URL, Histogram: selector(t, histogram), Errors: selector(t, "failed_total")}})
 }
 
 func sensorOf(t *testing.T, o Options) *Sensor {
@@ -157,7 +157,7 @@ func TestRestart(t *testing.T) {
 		fmt.Fprint(w, page)
 	}))
 	defer server.Close()
-	sensor := sensorOf(t, Options{URL: server.URL, Histogram: selector(t, "d"), Errors: selector(t, "e")})
+	sensor := sensorOf(t, Options{Settings: Settings{URL: server.URL, Histogram: selector(t, "d"), Errors: selector(t, "e")}})
 	text := func(n int, sum float64, errors int) string {
 		return fmt.Sprintf("# TYPE d histogram\n"+
 			"d_bucket{le=\"1\"} %[1]d\nd_bucket{le=\"+Inf\"} %[1]d\nd_sum %[2]v\nd_count %[1]d\n# TYPE e counter\ne %[3]d\n",
@@ -221,7 +221,7 @@ func TestUnusableAnswers(t *testing.T) {
 		},
 	} {
 		server := httptest.NewServer(handler)
-		sensor := sensorOf(t, Options{URL: server.URL, Histogram: selector(t, `d{code="200"}`)})
+		sensor := sensorOf(t, Options{Settings: Settings{URL: server.URL, Histogram: selector(t, `d{code="200"}`)}})
 		var o quell.Observation
 		if err := sensor.Sample(start, &o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
@@ -249,7 +249,7 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"", "8080", "ftp://x/metrics", "http://", "::"} {
-		if _, err := New(Options{URL: address}); !errors.As(err, new(*quell.UserError)) {
+		if _, err := New(Options{Settings: Settings{URL: address}}); !errors.As(err, new(*quell.UserError)) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -263,7 +263,7 @@ func FuzzMetrics(f *testing.F) {
 	f.Add("# TYPE d histogram\nd_bucket{le=\"NaN\"} 2\nd_bucket{le=\"-Inf\"} 7\nd_sum 1\nd_count 0\n",
 		"# TYPE d histogram\nd_bucket{le=\"NaN\"} 8\nd_sum 9\nd_count 2\n")
 	f.Fuzz(func(t *testing.T, first, second string) {
-		sensor := sensorOf(t, Options{URL: "http://127.0.0.1:1/", Histogram: selector(t, "d"), Errors: selector(t, "d")})
+		sensor := sensorOf(t, Options{Settings: Settings{URL: "http://127.0.0.1:1/", Histogram: selector(t, "d"), Errors: selector(t, "d")}})
 		var o quell.Observation
 		for i, page := range []string{first, second} {
 			families, err := sensor.decode(strings.NewReader(page), expfmt.NewFormat(expfmt.TypeTextPlain))
