@@ -158,14 +158,24 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	answer := func(m *nats.Msg) {
-		if err := c.answer(m.Reply, c.reply(ctx, m, handle)); err != nil {
-			c.noise.Note("answer a command: " + err.Error())
-		}
+	reply := func(ctx context.Context, m *nats.Msg) Reply { return c.reply(ctx, m, handle) }
+	return c.serveRoles("a command", reply, subject, subject)
+}
+
+// serveRoles answers the roles that may ask below a subject, and whoever asks on the other subjects. what is in the log, if an answer
+// cannot be sent.
+func (c *Conn) serveRoles(
+	what string, reply func(context.Context, *nats.Msg) Reply, subject string, others ...string,
+) (stop func(), err error) {
+	for _, role := range []auth.Role{auth.Shared, auth.Operator, auth.Controller} {
+		others = append(others, subject+"."+string(role)+".*")
 	}
-	unsubscribe, err := c.subscribeAll(answer, subject, subject+"."+string(auth.Shared)+".*", subject+"."+string(auth.Operator)+".*",
-		subject+"."+string(auth.Controller)+".*")
+	ctx, cancel := context.WithCancel(context.Background())
+	unsubscribe, err := c.subscribeAll(func(m *nats.Msg) {
+		if err := c.answer(m.Reply, reply(ctx, m)); err != nil {
+			c.noise.Note("answer " + what + ": " + err.Error())
+		}
+	}, others...)
 	if err != nil {
 		cancel()
 		return nil, err

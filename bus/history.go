@@ -64,19 +64,8 @@ func (c *Conn) ServeHistory(j *Journal) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	answer := func(m *nats.Msg) {
-		if err := c.answer(m.Reply, historyReply(ctx, j, m.Data)); err != nil {
-			c.noise.Note("answer a reader of the journal: " + err.Error())
-		}
-	}
-	unsubscribe, err := c.subscribeAll(answer, subject+"."+string(auth.Shared)+".*", subject+"."+string(auth.Operator)+".*",
-		subject+"."+string(auth.Controller)+".*")
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	return func() { cancel(); unsubscribe() }, nil
+	reply := func(ctx context.Context, m *nats.Msg) Reply { return historyReply(ctx, j, m.Data) }
+	return c.serveRoles("a reader of the journal", reply, subject)
 }
 
 func historyReply(ctx context.Context, j *Journal, data []byte) Reply {

@@ -87,12 +87,7 @@ func configCheckCommand() *cobra.Command {
 			if err := namedConfig(cmd, args, &path); err != nil {
 				return err
 			}
-			fleet, err := daemon.Drivers().CheckFleet(path)
-			if fleet != nil {
-				for _, file := range fleet.Services {
-					err = errors.Join(err, checkModels(file))
-				}
-			}
+			fleet, err := checkFleet(path)
 			if err != nil {
 				return &quell.UserError{Err: err}
 			}
@@ -125,6 +120,17 @@ func tellChecked(cmd *cobra.Command, file *config.File, online bool) error {
 		return nil
 	}
 	return writeAnswers(cmd.OutOrStdout(), cmd.ErrOrStderr(), daemon.Online(cmd.Context(), file))
+}
+
+// checkFleet reads a configuration, and returns all mistakes in it and in its models. What could be read is returned all the same.
+func checkFleet(path string) (*config.Fleet, error) {
+	fleet, err := daemon.Drivers().CheckFleet(path)
+	if fleet != nil {
+		for _, file := range fleet.Services {
+			err = errors.Join(err, checkModels(file))
+		}
+	}
+	return fleet, err
 }
 
 // checkModels checks whether the policy can work with the configured models. It ignores a missing file, which config.Check reports.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -39,12 +38,7 @@ func examine(ctx context.Context, path, wanted string) (*checkup, error) {
 	if err := c.keep("quell.yaml", path); err != nil {
 		return nil, userErrorf("%w", err)
 	}
-	fleet, err := daemon.Drivers().CheckFleet(path)
-	if fleet != nil {
-		for _, file := range fleet.Services {
-			err = errors.Join(err, checkModels(file))
-		}
-	}
+	fleet, err := checkFleet(path)
 	if err != nil {
 		fleet = c.mistaken(path, err)
 	}
