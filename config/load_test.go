@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/balancer/builtin"
