@@ -159,13 +159,13 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 		return nil, err
 	}
 	reply := func(ctx context.Context, m *nats.Msg) Reply { return c.reply(ctx, m, handle) }
-	return c.serveRoles("a command", reply, subject, subject)
+	return serveRoles(c, "a command", reply, subject, subject)
 }
 
 // serveRoles answers the roles that may ask below a subject, and whoever asks on the other subjects. what is in the log, if an answer
 // cannot be sent.
-func (c *Conn) serveRoles(
-	what string, reply func(context.Context, *nats.Msg) Reply, subject string, others ...string,
+func serveRoles(
+	c *Conn, what string, reply func(context.Context, *nats.Msg) Reply, subject string, others ...string,
 ) (stop func(), err error) {
 	for _, role := range []auth.Role{auth.Shared, auth.Operator, auth.Controller} {
 		others = append(others, subject+"."+string(role)+".*")

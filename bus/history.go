@@ -65,7 +65,7 @@ func (c *Conn) ServeHistory(j *Journal) (stop func(), err error) {
 		return nil, err
 	}
 	reply := func(ctx context.Context, m *nats.Msg) Reply { return historyReply(ctx, j, m.Data) }
-	return c.serveRoles("a reader of the journal", reply, subject)
+	return serveRoles(c, "a reader of the journal", reply, subject)
 }
 
 func historyReply(ctx context.Context, j *Journal, data []byte) Reply {
