@@ -106,7 +106,7 @@ func (v visitors) Taking() float64 { return (v.Taken + firstTaken) / (v.Came + 1
 // instance is ready. It is that of the resource that then limits the group.
 func (p *stations) reserve(members []*policy.Member, rates []float64) (most float64) {
 	for i, c := range p.in.Contended {
-		g := gathered{least: math.Inf(1)}
+		g := gathered{unit: rates[i], least: math.Inf(1)}
 		for _, m := range members {
 			g.add(m, i)
 		}
@@ -120,9 +120,12 @@ func (p *stations) reserve(members []*policy.Member, rates []float64) (most floa
 	return most
 }
 
-// gathered is a group as the reserve of one resource needs it.
+// gathered is a group as the reserve of one resource needs it. A member of another type counts as what it is worth in units of the base
+// type: loads are counted in these, and what a neighbour takes beside it must not depend on which type that is.
 type gathered struct {
+	unit       float64 // the rate of the base type
 	size, calm int     // members, and those without neighbours
+	worth      float64 // of those without neighbours, summed
 	least      float64 // how long requests may wait on the member that is the least patient
 	room       float64 // what neighbours leave of the resource, summed
 	carried    float64 // what the group carries
@@ -138,9 +141,10 @@ func (g *gathered) add(m *policy.Member, i int) {
 	}
 	g.byThis += s.Capacity * m.Rates[i]
 	g.least = math.Min(g.least, s.Waits)
-	g.room += 1 - s.Interfering
+	worth := m.Rates[i] / g.unit
+	g.room += worth * (1 - s.Interfering)
 	if s.Interfering < model.SignificantUse {
-		g.calm++
+		g.calm, g.worth = g.calm+1, g.worth+worth
 	}
 }
 
@@ -155,13 +159,14 @@ func (p *stations) lost(i int, g *gathered, came, taken float64) float64 {
 	pooling := station.Pooling()
 	calm, _ := station.Patience(0, p.threshold)
 	alone := (1 - pooling) * limit(calm)
-	without := came * (pooling*limit(g.least) + alone)
+	beside := came * (g.worth / math.Max(float64(g.calm), 1))
+	without := beside * (pooling*limit(g.least) + alone)
 	waits, ok := station.Patience(taken, p.threshold)
 	if !ok {
 		return without
 	}
 	shared := pooling * limit(math.Min(g.least, waits))
-	beside := (1 - taken) * (shared + (1-pooling)*limit(waits))
-	with := math.Min(came, 1)*g.room*(pooling*limit(g.least)-shared) + came*(shared+alone-beside)
+	left := (1 - taken) * (shared + (1-pooling)*limit(waits))
+	with := math.Min(came, 1)*g.room*(pooling*limit(g.least)-shared) + beside*(shared+alone-left)
 	return math.Min(with, without)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/budget"
+	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -74,6 +75,32 @@ func TestReserve(t *testing.T) {
 	peace, storm := size(visitors{CalmS: 100_000}), size(visitors{CalmS: 100_000, Came: 4000, Taken: 2000})
 	if peace > 9 || storm < peace+2 {
 		t.Errorf("load 6: %d instances are kept without neighbours, and %d where they often come", peace, storm)
+	}
+}
+
+// TestReserveInEitherUnit: of two types of instances, one carries twice as many requests. As much stays in reserve in units of either one.
+func TestReserveInEitherUnit(t *testing.T) {
+	kept := func(base string) int {
+		types := map[string]*model.Law{}
+		for kind, perRequest := range map[string]float64{"small": 0.01, "big": 0.005} {
+			law := *pooledModels(0.9, 0.9).Live()[quell.Network][model.AnyType]
+			law.PerRequest, law.Base = perRequest, kind == base
+			types[kind] = &law
+		}
+		s := together(20, 0.3)
+		for i := range s.Instances {
+			s.Instances[i].Type = []string{"small", "big"}[i%2]
+		}
+		mem := &memory{Seen: keptFor, Visits: visits{quell.Network: {CalmS: 100_000, Came: 4000, Taken: 2000}}}
+		models := &model.Models{Sections: []model.Section{model.Live{quell.Network: types}}}
+		plan, _ := pooledEngine(t, models).Decide(s, policy.State{Policy: all.Default(), Memory: mem})
+		if plan.Group == nil {
+			t.Fatalf("loads in units of %s: no instance goes: %v", base, plan.Reasons)
+		}
+		return len(s.Instances) - len(plan.Group.Remove)
+	}
+	if small, big := kept("small"), kept("big"); small != big {
+		t.Errorf("with loads in units of small ones %d instances are kept, in units of big ones %d", small, big)
 	}
 }
 
