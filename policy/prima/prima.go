@@ -168,12 +168,13 @@ const (
 // relax sets the utilisation that each instance would carry at some threshold. That is the objective's threshold if shares in
 // proportion then send no instance more than its neighbours leave, else the lowest higher threshold for which this holds.
 // Reason: under overload only few instances may meet the objective. Shares in proportion to capacity alone would send these
-// few nearly all requests and overload them, although others have room.
+// few nearly all requests and overload them, although others have room. If the group may not grow, it is the lowest threshold at which
+// the group carries the load: then all instances are as slow as each other, and the slowest is as fast as it can be.
 func (p *plan) relax() {
 	for _, m := range p.sorted {
 		m.Carry = m.Capacity
 	}
-	if p.capacity == 0 || !p.exceedsCapacity(1) {
+	if p.capacity == 0 && p.room() > 0 || !p.exceedsCapacity(1) {
 		return
 	}
 	low, high := 0.0, math.Log(maxRelaxed)
@@ -203,7 +204,7 @@ func (p *plan) exceedsCapacity(factor float64) bool {
 		}
 		sum += m.Carry
 	}
-	if p.stations != nil && !quell.AtMost(load, sum) {
+	if (p.stations != nil || p.room() == 0) && !quell.AtMost(load, sum) {
 		return true // not yet what the group keeps together
 	}
 	for _, m := range p.sorted {
@@ -241,7 +242,7 @@ func (p *plan) scaleOut() {
 		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
 	}
 	short, wanted := p.short(), p.wanted()
-	room := max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
+	room := p.room()
 	helpless, joining := p.noCapacity(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.Outstanding) > room
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
@@ -276,10 +277,15 @@ func (p *plan) scaleOut() {
 	switch {
 	case !overload || helpless:
 	case stuck && !carried:
-		p.reason("overload", "", "%s, and %s: sharing in proportion to usual capacity", short, p.group.Limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing so that all are about as slow, by usual capacity", short, p.group.Limit(p.in))
 	default:
-		p.reason("overload", "", "%s, and %s: sharing in proportion to capacity", short, p.group.Limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing by capacity", short, p.group.Limit(p.in))
 	}
+}
+
+// room returns how many instances may still be added.
+func (p *plan) room() int {
+	return max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
 }
 
 // carriesWithoutReserve returns whether a group that is a station carries the load if nothing stays in reserve. Then each instance has

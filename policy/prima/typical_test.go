@@ -83,16 +83,16 @@ func TestUsuallyNoCapacity(t *testing.T) {
 		"i1": {Memory: &instance{Typical: &Typical{N: 9}}}, "i2": {Memory: &instance{Typical: &Typical{N: 9}}},
 	}}
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
-	wantWeights(t, plan, map[string]float64{"i1": 2. / 3, "i2": 1. / 3})
+	wantWeights(t, plan, map[string]float64{"i1": 0.604, "i2": 0.396})
 }
 
-// The weights end near the proportion of the mean capacities.
+// The weights end near those at which all have as much room: of a load of 1.2 their neighbours leave 0.6, 0.9 and 0.8.
 func TestWeightsSettleByUsualCapacity(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	plans := crowded(t, 100, 1, func(int) [3]float64 {
 		return [3]float64{.1 + .03*r.NormFloat64(), .4 + .03*r.NormFloat64(), .3 + .03*r.NormFloat64()}
 	})
-	for id, want := range map[string]float64{"i1": .125, "i2": .5, "i3": .375} {
+	for id, want := range map[string]float64{"i1": .194, "i2": .444, "i3": .361} {
 		if got := plans[99].Weights[id]; math.Abs(got-want) > 0.02 {
 			t.Errorf("weight of %s is %.3f, want about %.3f", id, got, want)
 		}
@@ -118,7 +118,7 @@ func TestSettledWeightsStillReact(t *testing.T) {
 			return c
 		})
 		before, after := plans[99].Weights["i1"], plans[101].Weights["i1"]
-		if moved := after < before*0.7; moved != tc.moves {
+		if moved := after < before*0.8; moved != tc.moves {
 			t.Errorf("%s: its weight goes from %.3f to %.3f", tc.why, before, after)
 		}
 	}
