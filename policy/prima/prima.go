@@ -174,7 +174,7 @@ func (p *plan) relax() {
 	for _, m := range p.sorted {
 		m.Carry = m.Capacity
 	}
-	if p.capacity == 0 && p.room() > 0 || !p.exceedsCapacity(1) {
+	if p.capacity == 0 && mayAdd(p) > 0 || !p.exceedsCapacity(1) {
 		return
 	}
 	low, high := 0.0, math.Log(maxRelaxed)
@@ -204,7 +204,7 @@ func (p *plan) exceedsCapacity(factor float64) bool {
 		}
 		sum += m.Carry
 	}
-	if (p.stations != nil || p.room() == 0) && !quell.AtMost(load, sum) {
+	if (p.stations != nil || mayAdd(p) == 0) && !quell.AtMost(load, sum) {
 		return true // not yet what the group keeps together
 	}
 	for _, m := range p.sorted {
@@ -242,7 +242,7 @@ func (p *plan) scaleOut() {
 		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
 	}
 	short, wanted := p.short(), p.wanted()
-	room := p.room()
+	room := mayAdd(p)
 	helpless, joining := p.noCapacity(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.Outstanding) > room
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
@@ -283,8 +283,8 @@ func (p *plan) scaleOut() {
 	}
 }
 
-// room returns how many instances may still be added.
-func (p *plan) room() int {
+// mayAdd returns how many instances may still be added.
+func mayAdd(p *plan) int {
 	return max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
 }
 

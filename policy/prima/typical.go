@@ -1,6 +1,7 @@
 package prima
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -36,10 +37,11 @@ func (u *Typical) With(capacity, tolerance float64, confirm int) *Typical {
 	}
 	next, d := *u, capacity-u.Mean
 	if u.N >= minReadings && math.Abs(d) > u.stray(tolerance) {
-		if next.Off += sign(d); next.Off*sign(d) <= 0 {
-			next.Off = sign(d)
+		side := cmp.Compare(d, 0)
+		if next.Off += side; next.Off*side <= 0 {
+			next.Off = side
 		}
-		if next.Off*sign(d) > confirm {
+		if next.Off*side > confirm {
 			return &Typical{N: 1, Mean: capacity, Variance: u.Variance}
 		}
 		return &next
@@ -55,13 +57,6 @@ func (u *Typical) With(capacity, tolerance float64, confirm int) *Typical {
 // stray returns how far a reading may be from the mean without counting as a change or an outlier.
 func (u *Typical) stray(tolerance float64) float64 {
 	return math.Max(far*math.Sqrt(u.Variance), tolerance*u.Mean) + quell.SumTolerance
-}
-
-func sign(d float64) int {
-	if d < 0 {
-		return -1
-	}
-	return 1
 }
 
 // doubt returns how far chance may have moved the mean from the true value: twice the standard error of the mean.
