@@ -81,12 +81,17 @@ func TestBalancersReference(t *testing.T) {
 		"each. This page is written by `go test ./cmd/quell -run Reference -update`. For one of your own:\n" +
 		"[write a balancer driver](../write-a-balancer-driver.md).\n\n" +
 		"| kind | what it is | when something fails |\n|---|---|---|\n"
+	inGuide := map[string]string{"builtin": "the-built-in-balancer", "command": "a-balancer-or-a-scaler-of-your-own"}
+	guide := readDoc(t, "docs/guide.md")
 	for _, k := range daemon.Drivers().Balancers {
 		page, faults := k.Name+".md", k.Name+".md#"+fails
 		text, err := os.ReadFile(filepath.Join(repository(t), "docs/balancers", page))
 		switch {
 		case err != nil:
-			page, faults = "../guide.md", "../faults.md"
+			page, faults = "../guide.md#"+inGuide[k.Name], "../faults.md"
+			if !headings(guide)[inGuide[k.Name]] {
+				t.Errorf("docs/guide.md has no heading for the balancer %s: %q", k.Name, inGuide[k.Name])
+			}
 		case !headings(string(text))[fails]:
 			t.Errorf("docs/balancers/%s needs a section with the heading When something fails", page)
 		}
