@@ -33,14 +33,14 @@ func lockData(folder string) (release func() error, err error) {
 
 // holderOf names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its own
 // lease again at once. It has an id of the data folder in it, because machines may have the same name and the same paths. The id is of one
-// boot of one machine: a folder that was copied to another one, with the whole machine perhaps, gets another. cloned says that it did. If
-// there is an error, the id is not kept.
+// boot of one kernel: a folder that was copied to another one, with the whole machine perhaps, gets another. cloned says that it did. One
+// of an earlier version, which names no boot, is replaced, too: it may be on both of two clones. If there is an error, the id is not kept.
 func holderOf(file *config.File, boot string) (name string, cloned bool, err error) {
 	path := filepath.Join(file.Data, "holder.id")
 	data, _ := os.ReadFile(path) // one that is missing, damaged or not readable gets a successor, which costs a wait for the lease
 	id, of, _ := strings.Cut(strings.TrimSuffix(string(data), "\n"), "\n")
 	sound := len(id) == holderID && strings.Trim(id, base32Digits) == ""
-	if cloned = sound && of != boot; cloned || !sound {
+	if cloned = sound && of != "" && of != boot; !sound || of != boot {
 		id = rand.Text()[:holderID]
 		if err = atomicfile.Write(path, []byte(id+"\n"+boot+"\n"), 0o600); err == nil {
 			atomicfile.LikeFolder(path)
@@ -49,7 +49,8 @@ func holderOf(file *config.File, boot string) (name string, cloned bool, err err
 	return fmt.Sprintf("%s (%s)", nameOf(file), id), cloned, err
 }
 
-// bootID returns what the kernel calls its present boot, which no other machine has; "" if it does not tell.
+// bootID returns what the kernel calls its present boot; "" if it does not tell. Containers of one host have the same, and so have machines
+// that were resumed from one snapshot.
 func bootID() string {
 	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(data))
