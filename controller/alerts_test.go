@@ -109,6 +109,8 @@ func alertCases(t *testing.T) []alertCase {
 			change: func(r *rig) { prima(r); r.balancer.fault.set(errBroken) }},
 		{name: "no controller", want: []string{"QuellDown"}, begin: (*rig).kill},
 		formerLeader(),
+		alone(),
+		handedOver(),
 		{name: "no leader", want: []string{"QuellNobodyLeads"}, change: func(r *rig) {
 			prima(r)
 			r.opts.Lead = func(context.Context) (bool, error) { return false, nil }
@@ -154,9 +156,49 @@ func formerLeader() alertCase {
 			r.do(bus.Command{Name: bus.Pause})
 			r.memory.fault.set(errBroken)
 			r.alertTalk(5, well)
-			l.set(false, nil)
+			l.set(false, fmt.Errorf("%w: held by another", ErrStandby))
 			r.alertTalk(30, well)
 		}}
+}
+
+// alone is the only controller of a service, whose lease ended because the bus and its store do not answer: what was wrong still is.
+func alone() alertCase {
+	l := &lead{held: true}
+	return alertCase{name: "store and lease fail, and no other controller leads",
+		want: []string{"QuellBudgetBurnsFast", "QuellBudgetBurnsSlowly", "QuellNobodyLeads", "QuellObjectiveMissed", "QuellPartFails",
+			"QuellPausedForLong", "QuellStoreFails"},
+		change: func(r *rig) { budgeted(0.99)(r); r.opts.Lead = l.ask },
+		begin: func(r *rig) {
+			r.alertTalk(60, slow)
+			r.do(bus.Command{Name: bus.Pause})
+			r.memory.fault.set(errBroken)
+			r.alertTalk(5, slow)
+			l.set(false, errBroken)
+		},
+		talk: slow}
+}
+
+// handedOver is the service of two controllers of which one stands by. In the middle of two hours the lead changed hands, for a minute in
+// which nobody exposed what only the leader does, and at the end it does so again.
+func handedOver() alertCase {
+	tc := alertCase{name: "the lead changes hands",
+		want: []string{"QuellBudgetBurnsFast", "QuellBudgetBurnsSlowly", "QuellBudgetOutOfReach", "QuellInstanceHeldForLong",
+			"QuellPausedForLong", "QuellSaturated"},
+		change: func(r *rig) {
+			r.opts.Lead = func(context.Context) (bool, error) { return false, fmt.Errorf("%w: held by another", ErrStandby) }
+		}}
+	const first, second = `instance="10.0.0.3:9464",job="quell",service="shop"`, `instance="10.0.0.4:9464",job="quell",service="shop"`
+	tc.extra = []string{fmt.Sprintf("{series: 'quell_leading{%s}', values: '1x120'}", second)}
+	for series, v := range map[string]float64{
+		`quell_paused{%s}`: 1, `quell_saturation{%s}`: 1.5, `quell_slo_out_of_reach{%s}`: 1, `quell_slo_burn_rate{%s,window="5m"}`: 20,
+		`quell_slo_burn_rate{%s,window="1h"}`: 20, `quell_slo_burn_rate{%s,window="6h"}`: 2, `quell_slo_burn_rate{%s,window="3d"}`: 2,
+		`quell_instance_held_since_timestamp_seconds{%s,member="i1"}`: -600,
+	} {
+		tc.extra = append(tc.extra,
+			fmt.Sprintf("{series: '%s', values: '%gx58 stale'}", fmt.Sprintf(series, first), v),
+			fmt.Sprintf("{series: '%s', values: '_x60 %gx58 stale'}", fmt.Sprintf(series, second), v))
+	}
+	return tc
 }
 
 // withStandby repeats some cases with a second controller, which stands by: one that decides, too, and one that has stopped deciding.

@@ -61,7 +61,7 @@ func differ(before, after cuts) bool {
 	return false
 }
 
-// showCuts updates the status after a change of the cuts.
+// showCuts updates the shares in the status after a change of the cuts.
 func (c *board) showCuts(plan *quell.Plan, o outcome) {
 	reasons := reasonsByInstance(plan.Reasons, plan.At)
 	rows := make([]InstanceStatus, len(c.status.Instances))
@@ -69,7 +69,6 @@ func (c *board) showCuts(plan *quell.Plan, o outcome) {
 		if w := entry(plan.Weights, row.ID); w != nil {
 			row.Weight = w
 		}
-		row.Cut = cutOf(plan.Factor, row.ID)
 		if text, ok := reasons[row.ID]; ok {
 			row.Reason = text
 		}
@@ -81,10 +80,11 @@ func (c *board) showCuts(plan *quell.Plan, o outcome) {
 	}
 }
 
-// cutOf returns the factor by which an instance's share is cut, nil if it is not cut.
-func cutOf(factors cuts, id string) *float64 {
-	if f, ok := factors[id]; ok {
-		return &f.Value
+// cutOf returns the factor by which an instance's share is cut at a time, nil if it is not cut.
+func cutOf(factors cuts, id string, now time.Time) *float64 {
+	f := factors[id]
+	if left := f.Left(now); left < 1 {
+		return &left
 	}
 	return nil
 }

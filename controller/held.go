@@ -187,12 +187,13 @@ func (c *group) setBackends(ctx context.Context, backends []quell.Backend) error
 	return nil
 }
 
-// showLook updates a status's rows with what scaler and balancer reported last.
+// showLook updates a status's rows with what scaler and balancer reported last, and with the cuts that are not over.
 func (c *board) showLook(rows []InstanceStatus) []InstanceStatus {
 	rows = slices.Clone(rows) // other goroutines may be reading the old rows
 	for i := range rows {
 		row := &rows[i]
 		row.Held, row.Open, row.Empty, row.Missing, row.HeldUntil = nil, nil, false, nil, nil
+		row.Cut = cutOf(c.mem.Factors, row.ID, c.now())
 		if m := c.fleet.Missing[row.ID]; m != nil {
 			since := m.Since
 			row.Missing = &since

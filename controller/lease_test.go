@@ -145,6 +145,9 @@ func TestTakingOver(t *testing.T) {
 		if reply := r.ask(bus.Command{Name: bus.Pause}); !strings.Contains(reply.Error, "another one leads") || !reply.Standby {
 			t.Errorf("a pause: %+v", reply)
 		}
+		if s := r.c.Status(); s.Failures["lease"] > 0 || !s.Standby {
+			t.Errorf("standing by is no failure: %+v", s)
+		}
 		if waited := time.Since(began); waited < standbyPause {
 			t.Errorf("answered after %v: before the leader might", waited)
 		}

@@ -106,7 +106,10 @@ func (c *leadership) ask(ctx context.Context) error {
 	if c.opts.Lead != nil {
 		leading, err = c.opts.Lead(ctx)
 	}
-	if err != nil {
+	standby := errors.Is(err, ErrStandby)
+	if standby && !c.followed {
+		c.log.Info(err.Error())
+	} else if err != nil && !standby {
 		c.failed("lease", err)
 	}
 	if leading && !c.leading {
@@ -118,7 +121,7 @@ func (c *leadership) ask(ctx context.Context) error {
 	if leading != c.leading {
 		c.log.Info("lease", "leading", leading)
 	}
-	c.leading, c.behind = leading, err
+	c.leading, c.behind, c.followed = leading, err, !leading && (c.followed || standby)
 	return err
 }
 

@@ -101,15 +101,13 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{s.Service}, labels...)...)
 	}
-	states := map[quell.State]int{}
+	now, states := m.c.shown.read(), map[quell.State]int{}
 	for _, in := range s.Instances {
-		if in.Held != nil {
-			states[held]++
-		} else {
+		if in.Held == nil || now.followed {
 			states[in.State]++
 		}
 		for d, v := range map[*prometheus.Desc]*float64{
-			descWeight: in.Weight, descCut: in.Cut, descUse: in.Utilization, descSeverity: in.Severity,
+			descWeight: in.Weight, descUse: in.Utilization, descSeverity: in.Severity,
 			descCapacity: in.Capacity, descLatency: seconds(in.LatencyMS), descPredicted: seconds(in.PredictedMS), descShare: in.Share,
 		} {
 			if v != nil {
@@ -154,11 +152,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descStale, bit(in.Stale), in.ID)
 		gauge(descUnprobed, bit(in.Unprobed), in.ID)
 	}
-	for _, state := range append([]quell.State{held}, quell.States...) {
+	for _, state := range quell.States {
 		gauge(descInstances, float64(states[state]), string(state))
 	}
-	gauge(descInstances, float64(s.Coming), coming)
-	gauge(descInstances, float64(s.MayCome), mayCome)
 	gauge(descLoad, s.Load)
 	if s.Wanted != nil {
 		gauge(descWanted, float64(*s.Wanted))
@@ -172,7 +168,6 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descLeading, bit(s.Leading))
 	gauge(descBus, bit(s.Bus == ""))
 	gauge(descModels, bit(s.HasModels()))
-	now := m.c.shown.read()
 	for _, why := range idleReasons {
 		gauge(descIdle, bit(why == now.idle), why)
 	}
@@ -181,7 +176,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	if !s.At.IsZero() {
 		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
-	if s.Leading {
+	if !now.followed {
 		m.remembered(&s, gauge, counter)
 	}
 	gauge(descUnknown, float64(len(s.UnknownSenders)))
@@ -197,14 +192,23 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// remembered exports what comes from the memory that the leader keeps, or depends on it. The memory of a controller that stands by is as
-// old as its own last lead.
+// remembered exports what comes from the memory that the leader keeps, or depends on it. In a controller that another one has followed it
+// would stand still. One that does not lead only because the bus or its store fails goes on: nobody else exposes it.
 func (m metrics) remembered(s *Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	out := 0
 	for i := range s.Instances {
-		if in := &s.Instances[i]; in.Held != nil {
+		in := &s.Instances[i]
+		if in.Held != nil {
+			out++
 			gauge(descHeld, 1, in.ID, in.Held.By)
 			gauge(descHeldSince, float64(in.Held.Since.UnixMilli())/1000, in.ID)
 		}
+		if in.Cut != nil {
+			gauge(descCut, *in.Cut, in.ID)
+		}
+	}
+	for state, n := range map[string]int{held: out, coming: s.Coming, mayCome: s.MayCome} {
+		gauge(descInstances, float64(n), state)
 	}
 	for id, w := range s.Overrides {
 		gauge(descOverride, w, id)
@@ -236,14 +240,12 @@ func seconds(ms *float64) *float64 {
 	return &s
 }
 
-// held is the state under which metrics count instances that a person took out of rotation.
-const held quell.State = "held"
-
-// coming is the state under which metrics count instances that were ordered and that the scaler does not list yet.
-const coming = "coming"
-
-// mayCome is the state of ordered instances that are no longer waited for, and may still come.
-const mayCome = "may_come"
+// States under which metrics count instances, beside their own.
+const (
+	held    = "held"     // taken out of rotation by a person
+	coming  = "coming"   // ordered, and not yet listed by the scaler
+	mayCome = "may_come" // ordered, no longer waited for, and may still come
+)
 
 func bit(b bool) float64 {
 	if b {

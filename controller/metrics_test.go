@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -38,6 +39,64 @@ func TestMetrics(t *testing.T) {
 			t.Fatalf("status %d", got.Code)
 		}
 		golden.Compare(t, "testdata/metrics.txt", got.Body.Bytes())
+	})
+}
+
+// What comes from the leader's memory is exposed until another controller leads: by one whose lease ended because the bus does not answer,
+// too. A cut whose time is over is not.
+func TestMetricsOfTheMemory(t *testing.T) {
+	l := &lead{held: true}
+	play(t, func(r *rig) { withFast(r); budgeted(0.99)(r); r.opts.Lead = l.ask }, func(r *rig) {
+		r.serve(20, 600, 20)
+		r.run(15 * time.Second)
+		r.do(bus.Command{Name: bus.Drain, Instance: "i3"})
+		r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.6)})
+		r.pass(5 * time.Second)
+		memory := []string{
+			`quell_instances{service="shop",state="held"}`, `quell_instances{service="shop",state="coming"}`,
+			`quell_instances{service="shop",state="may_come"}`, `quell_instance_held{by="ann",member="i3",service="shop"}`,
+			`quell_override{member="i1",service="shop"}`, `quell_paused{service="shop"}`, `quell_store_ok{service="shop"}`,
+			`quell_memory_lost{service="shop"}`, `quell_slo_burn_rate{service="shop",window="1h"}`,
+		}
+		want := func(when string, remembered, cut bool) {
+			t.Helper()
+			series := r.scrape()
+			for _, name := range memory {
+				if _, shown := series[name]; shown != remembered {
+					t.Errorf("%s: %s is exposed: %v", when, name, shown)
+				}
+			}
+			if _, shown := series[`quell_cut{member="i2",service="shop"}`]; shown != cut {
+				t.Errorf("%s: the cut is exposed: %v", when, shown)
+			}
+			status, sum := r.c.Status(), 0.
+			for name, v := range series {
+				if strings.HasPrefix(name, "quell_instances{") && !strings.Contains(name, "com") {
+					sum += v
+				}
+			}
+			if n := len(status.Instances); sum != float64(n) {
+				t.Errorf("%s: %v instances by state, of %d", when, sum, n)
+			}
+		}
+		behind := fmt.Errorf("%w: held by another", ErrStandby)
+		for _, step := range []struct {
+			when            string
+			leads           bool
+			because         error
+			lasts           time.Duration
+			remembered, cut bool
+		}{
+			{"it leads", true, nil, time.Second, true, true},
+			{"another one leads", false, behind, time.Second, false, false},
+			{"the bus is gone then", false, errBroken, 10 * time.Second, false, false},
+			{"it leads again", true, nil, 20 * time.Second, true, true},
+			{"the lease ends, and no other controller is known", false, errBroken, 20 * time.Second, true, false},
+		} {
+			l.set(step.leads, step.because)
+			r.pass(step.lasts)
+			want(step.when, step.remembered, step.cut)
+		}
 	})
 }
 

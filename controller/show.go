@@ -93,7 +93,7 @@ func (c *board) show() {
 	s.Coming, s.MayCome = c.mem.Inventory.Coming(), c.mem.Inventory.MayCome()
 	idle, _ := c.idleness()
 	c.shown.write(outside{
-		status: s, idle: idle, members: c.fleet.Members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
+		status: s, idle: idle, followed: c.followed, members: c.fleet.Members, sampling: c.opts.Service.Sampling, objective: c.opts.Service.SLO.Threshold,
 		fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Inventory.Cost(c.now()),
 	})
@@ -217,7 +217,6 @@ func (c *board) row(in *quell.Instance, plan *quell.Plan, reasons map[string]str
 		row.Would = entry(plan.Would.Weights, in.ID)
 	}
 	row.Share, row.Base = in.Share, in.Base
-	row.Cut = cutOf(c.mem.Factors, in.ID)
 	row.Capacity = entry(plan.Capacity, in.ID)
 	row.Limiter, row.Credits = plan.Limiter[in.ID], plan.Credits[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
