@@ -154,15 +154,21 @@ func (m *monitor) takeLog() heardOf {
 
 // window is what HAProxy's counters and log contain for a period of time.
 type window struct {
-	counts map[string]*count
+	counts map[string]*count // by server; nil if it is not known what was counted
 	log    heardOf
 	length time.Duration
 }
 
 // add appends the next window.
 func (w *window) add(next *window) {
-	if w.counts == nil {
-		*w = window{counts: map[string]*count{}, log: newHeardOf()}
+	if w.log.servers == nil {
+		w.log = newHeardOf()
+	}
+	if next.counts != nil { // otherwise nobody knows what was counted meanwhile
+		w.length += next.length
+		if w.counts == nil {
+			w.counts = map[string]*count{}
+		}
 	}
 	for server, c := range next.counts {
 		if w.counts[server] == nil {
@@ -184,9 +190,6 @@ func (w *window) add(next *window) {
 	w.log.early += next.log.early
 	for i, n := range next.log.refused {
 		w.log.refused[i] += n
-	}
-	if len(next.counts) > 0 || next.counts != nil && len(w.counts) == 0 { // or there is no server
-		w.length += next.length // while HAProxy could not be read, nothing was counted
 	}
 }
 
@@ -276,7 +279,7 @@ func (h *heard) take(l *logged, firstByte bool) {
 	h.tally.Finish(verdict, l.class, l.took)
 }
 
-// counts returns what HAProxy counted in the window, by server; nil if it could not be read.
+// counts returns what HAProxy counted in the window, by server; nil if that is not known.
 func (m *monitor) counts(ctx context.Context) map[string]*count {
 	counts, err := m.driver.counts(ctx)
 	m.reach.Report(err)
@@ -326,7 +329,7 @@ func (m *monitor) readings(w *window, now time.Time, fast bool) []quell.Reading 
 	for _, mistake := range m.watch.Add(m.opts.Classes, arrived) {
 		m.opts.Logger.Warn(mistake)
 	}
-	if fast || w.counts == nil { // a HAProxy that could not be read may have instances
+	if fast || w.counts == nil { // there may be instances
 		return readings
 	}
 	return measure.Unserved(readings, measure.None(m.opts.Service, m.opts.Sender, now, w.length), w.log.refused[unserved])
@@ -372,7 +375,8 @@ func (c *count) meanOpen() float64 {
 	return float64(c.open) / float64(c.looks)
 }
 
-// counts asks every HAProxy and sums what they counted since the last call.
+// counts asks every HAProxy and sums what they counted since the last call. It returns nil if one of them may have servers that are not
+// known, and the others have none.
 func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
 	errs := make([]error, len(d.processes))
 	var all sync.WaitGroup
@@ -380,14 +384,19 @@ func (d *Driver) counts(ctx context.Context) (map[string]*count, error) {
 		all.Go(func() { _, errs[i] = p.look(ctx) })
 	}
 	all.Wait()
-	sum := map[string]*count{}
+	sum, unknown := map[string]*count{}, false
 	for _, p := range d.processes {
-		for server, c := range p.takeCounts() {
+		counts := p.takeCounts()
+		unknown = unknown || counts == nil
+		for server, c := range counts {
 			if sum[server] == nil {
 				sum[server] = &count{looks: c.looks}
 			}
 			sum[server].add(c)
 		}
+	}
+	if unknown && len(sum) == 0 {
+		sum = nil
 	}
 	return sum, errors.Join(errs...)
 }

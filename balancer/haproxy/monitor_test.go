@@ -332,7 +332,7 @@ func TestCoarseReadings(t *testing.T) {
 }
 
 // TestAnOutageOfTheCounters checks that what HAProxy counted while it could not be read does not look like the requests of a single period:
-// the rate is the usual one, with and without windows of a fast policy.
+// the rate is the usual one, with and without windows of a fast policy. Nor does it look as if there was no instance.
 func TestAnOutageOfTheCounters(t *testing.T) {
 	var total atomic.Int64
 	var away atomic.Bool
@@ -350,19 +350,28 @@ func TestAnOutageOfTheCounters(t *testing.T) {
 	m := newMonitor(d, monitorOptions{Service: "s"})
 	rate := func(w *window) string {
 		for _, r := range m.readings(w, time.Now(), false) {
-			if r.Instance == "s1" {
+			switch r.Instance {
+			case "s1":
 				return fmt.Sprint(*r.Observation.RequestRate)
+			case quell.NoInstance:
+				return "no instance"
 			}
 		}
 		return "none"
 	}
 	var rates []string
-	var whole window
-	for _, unread := range []bool{false, false, true, true, true, false, false} {
+	var whole, without, later window // of all, of those in the outage, and of the last two
+	for i, unread := range []bool{false, false, true, true, true, false, false} {
 		total.Add(100)
 		away.Store(unread)
 		w := window{m.counts(t.Context()), m.takeLog(), time.Second}
 		whole.add(&w)
+		switch {
+		case unread:
+			without.add(&w)
+		case i > 2:
+			later.add(&w)
+		}
 		rates = append(rates, rate(&w))
 	}
 	if got, want := strings.Join(rates, " "), "0 100 none none none none 100"; got != want {
@@ -370,6 +379,12 @@ func TestAnOutageOfTheCounters(t *testing.T) {
 	}
 	if got := rate(&whole); !strings.HasPrefix(got, "66.6") { // of three windows, the first of which knows no earlier totals
 		t.Errorf("in all windows together the rate is %s", got)
+	}
+	if got := rate(&without); got != "none" {
+		t.Errorf("in the windows of the outage the rate is %s", got)
+	}
+	if got := rate(&later); got != "100" { // what was counted in the first of them is not known
+		t.Errorf("in the last two windows together the rate is %s", got)
 	}
 }
 

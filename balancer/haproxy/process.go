@@ -369,10 +369,13 @@ func (v *view) restored() bool {
 	return v.info.requests > 0 && sum > v.info.requests
 }
 
-// end ends the window and returns its counts. After a window without a read there are none for the next one either: what was counted
-// meanwhile would look like requests of a single window.
+// end ends the window and returns its counts; nil if there was no read. After such a window it returns nil for the next one, too: what was
+// counted meanwhile would look like requests of a single window.
 func (c *counters) end() map[string]*count {
 	w := c.window
+	if c.blind || !c.read {
+		w = nil
+	}
 	c.window, c.blind, c.read = map[string]*count{}, !c.read, false
 	return w
 }
