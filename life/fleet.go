@@ -249,8 +249,19 @@ func (f *Fleet) Remove(now time.Time, id string) (began bool) {
 	if _, already := f.Draining[id]; already {
 		return false
 	}
-	f.Draining[id] = now
+	drain(f, now, id)
 	return true
+}
+
+// drain notes that an instance leaves, and which one it is as of the last look: another one may have its id at the next.
+func drain(f *Fleet, now time.Time, id string) {
+	f.Draining[id] = now
+	if i := slices.IndexFunc(f.Members, func(m quell.Member) bool { return m.ID == id }); i >= 0 {
+		leavers := map[string]Identity{}
+		maps.Copy(leavers, f.Leavers)
+		leavers[id] = identity(&f.Members[i])
+		f.Leavers = leavers
+	}
 }
 
 // Follow lists the steps that give a group its shares, and forgets instances that are gone. It continues drains that an earlier process
@@ -260,7 +271,7 @@ func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[str
 		in := &group[i]
 		if in.Orphaned() && !f.voided[in.Member.ID] {
 			in.Leaving = true
-			f.Draining[in.Member.ID] = now
+			drain(f, now, in.Member.ID)
 		}
 	}
 	steps.Refill(now, group, weights, limit)

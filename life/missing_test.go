@@ -137,9 +137,13 @@ func TestAnIDThatIsUsedAgainAfterADrain(t *testing.T) {
 	member := func(uid, address string) quell.Member {
 		return quell.Member{ID: "b", UID: uid, Address: address, State: quell.Ready}
 	}
+	pod, other := member("1", "b:1"), member("2", "b:1")
+	const removed, replaced, adopted = 0, 1, 2 // adopted: an earlier controller could not store the drain
 	for name, c := range map[string]struct {
 		before, after quell.Member
 		gap, restart  bool
+		atOnce        bool // it is restarted before the next look
+		how           int
 		serves        bool
 	}{
 		"the same pod":                           {before: member("1", "b:1"), after: member("1", "b:1"), gap: true},
@@ -152,6 +156,10 @@ func TestAnIDThatIsUsedAgainAfterADrain(t *testing.T) {
 		"it moved, and was listed all the time":  {before: member("", "b:1"), after: member("", "b:2")},
 		"its address is not known yet":           {before: member("", "b:1"), after: member("", ""), gap: true},
 		"the pod moved, and was gone for a time": {before: member("1", "b:1"), after: member("1", "b:2"), gap: true},
+		"another pod, after a restart at once":   {before: member("1", "b:1"), after: member("2", "b:1"), atOnce: true, serves: true},
+		"the same pod, after a restart at once":  {before: member("1", "b:1"), after: member("1", "b:1"), atOnce: true},
+		"another pod, of one that was replaced":  {before: pod, after: other, atOnce: true, how: replaced, serves: true},
+		"another pod, of one that was adopted":   {before: pod, after: other, atOnce: true, how: adopted, serves: true},
 	} {
 		g, a := newDuo(), quell.Member{ID: "a", Address: "a:1", State: quell.Ready}
 		look := func(second float64, members ...quell.Member) (b quell.Backend) {
@@ -163,10 +171,20 @@ func TestAnIDThatIsUsedAgainAfterADrain(t *testing.T) {
 			}
 			return quell.Backend{}
 		}
+		g.b.Draining = c.how == adopted
 		look(0, a, c.before)
-		g.Remove(sec(0), "b")
+		switch c.how {
+		case removed:
+			g.Remove(sec(0), "b")
+		case replaced:
+			g.takeOver(sec(0), &Replacement{Old: "b", New: "a"})
+		}
 		g.b.Draining, g.b.InFlight = true, 1
-		look(1, a, c.before)
+		if c.atOnce {
+			g.Fleet = NewFleet(g.Memory)
+		} else {
+			look(1, a, c.before)
+		}
 		if c.gap {
 			look(2, a)
 		}

@@ -73,7 +73,7 @@ func (f *Fleet) takeOver(now time.Time, r *Replacement) string {
 		f.TakeOut(r.Old, quell.Held{By: r.By, Since: now, Why: "replaced by " + r.New + ", and kept for a look"})
 		return fmt.Sprintf("%s takes the place of %s, which goes on running out of rotation", r.New, r.Old)
 	}
-	f.Draining[r.Old] = now
+	drain(f, now, r.Old)
 	return fmt.Sprintf("%s takes the place of %s, which drains", r.New, r.Old)
 }
 
