@@ -74,7 +74,7 @@ type Fleet struct {
 	Stuck   Refusals               // those that the scaler could not stop
 	Waits   string                 // what the present replacement waits for
 	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
-	gone    map[string]time.Time   // those that are known and no members, and since when
+	gone    map[string]time.Time   // those that are known and no members, and since when; see noteGone
 	voided  map[string]bool        // members whose drain at the balancer is not to be continued: they were gone, or are protected now
 }
 
@@ -282,8 +282,7 @@ func (f *Fleet) Follow(now time.Time, v *View, group []Instance, weights map[str
 // been gone for a while, because the list may be wrong. It forgets nothing of one that the scaler is stopping.
 func (f *Fleet) forgetGone(now time.Time, v *View) {
 	for id, since := range f.gone {
-		stopped, ending := f.Ending[id]
-		if ending && stopped.IsZero() || !ending && now.Sub(since) < v.wait {
+		if _, ending := f.Ending[id]; stopping(f, id) || !ending && now.Sub(since) < v.wait {
 			continue
 		}
 		delete(f.Draining, id)

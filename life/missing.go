@@ -77,13 +77,15 @@ func (f *Fleet) miss(now time.Time, b quell.BackendState, told *events) {
 
 // noteGone notes which instances are no members although the balancer has them or something is remembered of them, and since when. If one
 // is a member again, the drain that the balancer has of it is void for as long as it lasts: that the instance was gone is why it drains.
+// While its id is being stopped, it counts as gone, because whether it is another one is judged after that.
 func (f *Fleet) noteGone(now time.Time, v *View) {
 	gone, voided := map[string]time.Time{}, map[string]bool{}
 	note := func(id string, drains bool) {
-		switch since, was := f.gone[id]; {
-		case !v.present[id]:
+		since, was := f.gone[id]
+		if !v.present[id] || was && stopping(f, id) {
 			gone[id] = cmp.Or(since, now)
-		case (was || f.voided[id]) && drains:
+		}
+		if v.present[id] && (was || f.voided[id]) && drains {
 			voided[id] = true
 		}
 	}

@@ -94,6 +94,36 @@ func TestAnInstanceThatIsBeingStopped(t *testing.T) {
 	}
 }
 
+// A scaler stops an id. Another instance that gets the id meanwhile may be stopped, too, so it gets requests when that is over.
+func TestAnIDThatIsUsedAgainWhileItIsStopped(t *testing.T) {
+	for name, c := range map[string]struct{ before, after quell.Member }{
+		"another pod":     {quell.Member{UID: "1"}, quell.Member{UID: "2"}},
+		"another address": {quell.Member{Address: "b:1"}, quell.Member{Address: "b:2"}},
+	} {
+		g, a := newDuo(), quell.Member{ID: "a", Address: "a:1", State: quell.Ready}
+		c.before.ID, c.after.ID, c.before.State, c.after.State = "b", "b", quell.Ready, quell.Ready
+		look := func(second float64, members ...quell.Member) (backends int) {
+			v, _ := g.Look(sec(second), members, []quell.BackendState{g.a, g.b}, Looking{Sampling: period})
+			var steps Steps
+			g.Follow(sec(second), &v, v.Group(), map[string]float64{"a": .5, "b": .5}, 0, &steps)
+			return len(steps.Backends)
+		}
+		look(0, a, c.before)
+		g.Remove(sec(0), "b")
+		g.Ending["b"] = time.Time{}
+		look(1, a)
+		for second := range 3 {
+			if got := look(float64(2+second), a, c.after); got != 1 || g.Leavers["b"] != identity(&c.before) {
+				t.Errorf("%s, while it is being stopped: the balancer is to have %d instances, %v leaves", name, got, g.Leavers["b"])
+			}
+		}
+		g.Ending["b"] = sec(5)
+		if got := look(5, a, c.after); got != 2 || len(g.Draining) > 0 {
+			t.Errorf("%s, after that: the balancer is to have %d instances, %v drain", name, got, g.Draining)
+		}
+	}
+}
+
 // A plan's drain goes on if the list lacks the instance for a moment. It is forgotten when the instance has been gone for a while.
 func TestADrainOutlivesAGapInTheList(t *testing.T) {
 	wait := MissingWait(period).Seconds()

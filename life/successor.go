@@ -24,7 +24,7 @@ func (i Identity) became(now Identity, wasGone bool) bool {
 }
 
 // findSuccessors ends the drains of instances that are gone and whose id another one has got: a plan removes an instance, not an id. A
-// drain that the balancer has of such an id is void, too.
+// drain that the balancer has of such an id is void, too. While the scaler is stopping the id, it may also stop the other one, which waits.
 func findSuccessors(f *Fleet, v *View, told *events) {
 	leavers := map[string]Identity{}
 	for id := range f.Draining {
@@ -39,8 +39,12 @@ func findSuccessors(f *Fleet, v *View, told *events) {
 		}
 		was, known := f.Leavers[m.ID]
 		_, gone := f.gone[m.ID]
-		if now := identity(m); !known || !was.became(now, gone) {
+		switch now := identity(m); {
+		case !known || !was.became(now, gone):
 			leavers[m.ID] = Identity{cmp.Or(now.UID, was.UID), cmp.Or(now.Address, was.Address)}
+			continue
+		case stopping(f, m.ID):
+			leavers[m.ID] = was
 			continue
 		}
 		delete(f.Draining, m.ID)
@@ -50,4 +54,10 @@ func findSuccessors(f *Fleet, v *View, told *events) {
 		told.note("%s is another instance than the one that was removed under this id: it serves", m.ID)
 	}
 	f.Leavers = leavers
+}
+
+// stopping returns whether the scaler is stopping an instance at this moment.
+func stopping(f *Fleet, id string) bool {
+	done, ending := f.Ending[id]
+	return ending && done.IsZero()
 }
