@@ -22,7 +22,10 @@ import (
 	"github.com/quellhq/quell/internal/outage"
 )
 
-const mostWeight = 100 // the largest weight that Quell sets
+const (
+	mostWeight = 100         // the largest weight that Quell sets
+	longest    = time.Minute // how long a program may take: as long as the longest step of a controller, which ends it in most cases
+)
 
 // Options configure a Driver.
 type Options struct {
@@ -65,7 +68,7 @@ func New(o Options) (*Driver, error) {
 	if len(o.Test) == 0 {
 		o.Test = []string{"nginx", "-t"}
 	}
-	d := &Driver{opts: o, master: master.Master{PIDFile: o.PID, CheckBy: o.Test, ReloadBy: o.Reload, Every: o.Every}}
+	d := &Driver{opts: o, master: master.Master{PIDFile: o.PID, CheckBy: o.Test, ReloadBy: o.Reload, Every: o.Every, Longest: longest}}
 	d.memory = record.Memory(o.Memory, o.Logger)
 	d.counting = outage.Log{Logger: o.Logger, What: "counting nginx's connections"}
 	d.waiting = outage.Log{Logger: o.Logger, What: "setting nginx's weights"}

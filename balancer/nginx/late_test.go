@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/controller"
 )
 
 // impostor is a process that looks like nginx's master with one worker. Its reload program only counts: new workers come when renew is
@@ -189,16 +190,23 @@ func TestADrainThatIsLate(t *testing.T) {
 	eventually(t, "the drain is in force", func() bool { return stateOf(t, d, "a").Draining })
 }
 
-// A check that outlasts a step never succeeds: the message says what to do, the same each time, and everything is as it was.
+// A check that outlasts a step, or the longest possible one if there is no step, never succeeds: the message says what to do, the same each
+// time, and everything is as it was.
 func TestACheckThatOutlastsAStep(t *testing.T) {
 	n := newImpostor(t, asBefore)
 	d := n.driver()
 	if err := d.Apply(t.Context(), pair(0.5)); err != nil {
 		t.Fatal(err)
 	}
+	if d.master.Longest < controller.StepLimit(time.Hour) {
+		t.Errorf("a check is cut off after %v, although a step may take longer", d.master.Longest)
+	}
 	d.master.CheckBy = []string{"sleep", "60"}
-	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	for _, limits := range []struct{ step, program time.Duration }{
+		{10 * time.Millisecond, time.Minute}, {10 * time.Millisecond, time.Minute}, {time.Minute, 10 * time.Millisecond},
+	} {
+		d.master.Longest = limits.program
+		ctx, cancel := context.WithTimeout(t.Context(), limits.step)
 		err := d.Apply(ctx, pair(0.8))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), "raise `sampling`") || !strings.Contains(err.Error(), "balancer.nginx.test") {

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	programTime = 30 * time.Second      // of a check or a reload; nginx resolves names while it checks
 	takeOver    = 10 * time.Second      // until new workers must have replaced the old ones
 	takeLook    = 20 * time.Millisecond // between two looks at the workers
 	urgentEvery = time.Second           // shortest time between two reloads
@@ -40,6 +39,7 @@ type Master struct {
 	CheckBy  []string      // program that checks nginx's configuration
 	ReloadBy []string      // program that reloads nginx; empty: the signal HUP
 	Every    time.Duration // shortest time between two reloads that are not urgent
+	Longest  time.Duration // how long a check or a reload may take; nginx resolves names while it checks
 
 	reloaded   time.Time // when nginx was last told to reload
 	told       bool      // and it is not known yet whether it did
@@ -132,7 +132,9 @@ func (m *Master) TooSoon(urgent, again bool, now time.Time) (wait bool, why erro
 
 // Check lets nginx check its whole configuration. It must end within the step: the file has the new text meanwhile.
 func (m *Master) Check(ctx context.Context) error {
-	err := run(ctx, m.CheckBy)
+	ctx, cancel := context.WithTimeout(ctx, m.Longest)
+	defer cancel()
+	err := m.run(ctx, m.CheckBy)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("nginx's configuration cannot be checked in the time of a step, so its servers stay as they are. Most often names in "+
 			"it are resolved slowly: write addresses, raise `sampling` (a step has a period, but 5 s to 1 min), or set balancer.nginx.test to a "+
@@ -188,7 +190,7 @@ func (m *Master) Renewed() bool {
 
 func (m *Master) tell(ctx context.Context) error {
 	if len(m.ReloadBy) > 0 {
-		return run(ctx, m.ReloadBy)
+		return m.run(ctx, m.ReloadBy)
 	}
 	pid, err := m.pid()
 	if err != nil {
@@ -200,7 +202,7 @@ func (m *Master) tell(ctx context.Context) error {
 	return nil
 }
 
-func run(ctx context.Context, argv []string) error {
-	_, err := program.Run(ctx, argv, nil, program.Limits{Time: programTime, OutputMiB: 1})
+func (m *Master) run(ctx context.Context, argv []string) error {
+	_, err := program.Run(ctx, argv, nil, program.Limits{Time: m.Longest, OutputMiB: 1})
 	return err
 }

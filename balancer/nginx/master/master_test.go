@@ -29,7 +29,7 @@ func started(t *testing.T) (m *Master, running *exec.Cmd) {
 	if err := running.Start(); err != nil {
 		t.Fatal(err)
 	}
-	m = &Master{PIDFile: filepath.Join(dir, "pid"), CheckBy: []string{program, "-t", "-q", "-c", config, "-e", log}}
+	m = &Master{PIDFile: filepath.Join(dir, "pid"), CheckBy: []string{program, "-t", "-q", "-c", config, "-e", log}, Longest: time.Minute}
 	t.Cleanup(func() {
 		_ = running.Process.Signal(syscall.SIGTERM)
 		_ = running.Wait()
