@@ -7,7 +7,25 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// uids are those of pods that are to be stopped, by their names.
+type uids map[string]types.UID
+
+// only returns the names without those that another pod has now than when the name was first asked for.
+func (u uids) only(pods []*corev1.Pod, names []string) (same []string) {
+	for _, pod := range pods {
+		if !slices.Contains(names, pod.Name) {
+			continue
+		}
+		u[pod.Name] = cmp.Or(u[pod.Name], pod.UID)
+		if u[pod.Name] == pod.UID {
+			same = append(same, pod.Name)
+		}
+	}
+	return same
+}
 
 // choice is how pods are stopped so that the platform stops these and no other ones.
 type choice struct {

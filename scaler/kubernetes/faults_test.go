@@ -235,8 +235,12 @@ func TestStatefulSet(t *testing.T) {
 	ready(t, d, 3)
 	says(t, "Stop", d.Stop(t.Context(), []string{"web-0"}), "can only lose its highest ordinals", "web-0 cannot be stopped while web-")
 	stop(t, d, []string{"web-1", "web-2"})
-	if left := ready(t, d, 1); left[0] != "web-0" {
+	left := ready(t, d, 1)
+	if left[0] != "web-0" {
 		t.Errorf("left: %v", left)
+	}
+	if err := d.awaitStopped(t.Context(), left, uids{"web-0": "of a pod that is gone"}); err != nil {
+		t.Errorf("another pod has the name of one that is stopped: %v", err)
 	}
 }
 

@@ -95,6 +95,26 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// A pod that gets the name of one that is being stopped is left alone.
+func TestANameThatAnotherPodGets(t *testing.T) {
+	another := func(p *corev1.Pod) { p.UID = "another" }
+	a, b, c := pod("StatefulSet", "w", "w-0"), pod("StatefulSet", "w", "w-1"), pod("StatefulSet", "w", "w-2")
+	meant := uids{}
+	for _, look := range []struct {
+		pods []*corev1.Pod
+		want string
+	}{
+		{[]*corev1.Pod{a, b, c}, "[w-1 w-2]"},
+		{[]*corev1.Pod{a, b, pod("StatefulSet", "w", "w-2", another)}, "[w-1]"},
+		{[]*corev1.Pod{a, b}, "[w-1]"},
+		{[]*corev1.Pod{a, pod("StatefulSet", "w", "w-1", another)}, "[]"},
+	} {
+		if got := fmt.Sprint(meant.only(look.pods, []string{"w-1", "w-2"})); got != look.want {
+			t.Errorf("%s, want %s", got, look.want)
+		}
+	}
+}
+
 // TestTurn: pods that are ready go one by one, those that are going already first; the others go with the first one.
 func TestTurn(t *testing.T) {
 	web := func(name string, change ...func(*corev1.Pod)) *corev1.Pod {

@@ -80,19 +80,20 @@ func (d *Driver) Start(ctx context.Context, n int) ([]string, error) {
 
 // Stop stops pods by the lowest deletion cost on them and fewer replicas, if their disruption budgets allow that, and the platform would
 // stop these and no others. It stops those that are ready one after the other: a budget only tells whether one more may be stopped. A pod
-// that has ended is removed.
+// that has ended is removed. That may take minutes: a pod that gets one of these names meanwhile is left alone.
 func (d *Driver) Stop(ctx context.Context, ids []string) error {
 	d.stopping.Lock()
 	defer d.stopping.Unlock()
+	meant := uids{}
 	for len(ids) > 0 {
 		if !tick.Sleep(ctx, d.settle-time.Since(d.stopped)) {
 			return ctx.Err()
 		}
-		now, later, err := d.stopSome(ctx, ids)
+		now, later, err := d.stopSome(ctx, ids, meant)
 		if err != nil || len(later) == 0 {
 			return err
 		}
-		if err := d.awaitStopped(ctx, now); err != nil {
+		if err := d.awaitStopped(ctx, now, meant); err != nil {
 			return err
 		}
 		ids = later
@@ -101,7 +102,7 @@ func (d *Driver) Stop(ctx context.Context, ids []string) error {
 }
 
 // stopSome stops those whose turn it is, and returns their names, and those of the others.
-func (d *Driver) stopSome(ctx context.Context, ids []string) (now, later []string, err error) {
+func (d *Driver) stopSome(ctx context.Context, ids []string, meant uids) (now, later []string, err error) {
 	scale, err := d.scale(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -110,7 +111,7 @@ func (d *Driver) stopSome(ctx context.Context, ids []string) (now, later []strin
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := choose(pods, ids, int(scale.Spec.Replicas))
+	c, err := choose(pods, meant.only(pods, ids), int(scale.Spec.Replicas))
 	for _, pod := range c.ended {
 		err = errors.Join(err, d.evict(ctx, pod, false))
 	}
@@ -133,12 +134,14 @@ func (d *Driver) stopSome(ctx context.Context, ids []string) (now, later []strin
 }
 
 // awaitStopped waits until the watch shows that the platform stops these pods. What their budgets still allow is counted after that.
-func (d *Driver) awaitStopped(ctx context.Context, names []string) error {
+func (d *Driver) awaitStopped(ctx context.Context, names []string, meant uids) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWait+d.settle)
 	defer cancel()
 	for {
 		pods, err := d.watched(ctx)
-		runs := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return active(pod) && slices.Contains(names, pod.Name) })
+		runs := slices.IndexFunc(pods, func(pod *corev1.Pod) bool {
+			return active(pod) && slices.Contains(names, pod.Name) && meant[pod.Name] == pod.UID
+		})
 		if err == nil && runs < 0 {
 			d.stopped = time.Now()
 			return nil
