@@ -94,10 +94,7 @@ func (f *file) keep(m *Models, top map[string]json.RawMessage) {
 			f.addf(name, "unknown section, did you mean %q?", meant)
 			continue
 		}
-		if m.Kept == nil {
-			m.Kept = map[string]json.RawMessage{}
-		}
-		m.Kept[name] = top[name]
+		put(&m.Kept, name, top[name])
 	}
 }
 

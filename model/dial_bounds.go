@@ -20,10 +20,7 @@ type Bounds struct {
 func (s *Dial) Bounds(rate float64) Bounds {
 	b := Bounds{All: s.DetectMS * s.growth(allClasses, rate)}
 	for class, ms := range s.DetectByClassMS {
-		if b.ByClass == nil {
-			b.ByClass = map[string]float64{}
-		}
-		b.ByClass[class] = ms * s.growth(class, rate)
+		put(&b.ByClass, class, ms*s.growth(class, rate))
 	}
 	return b
 }

@@ -29,10 +29,7 @@ func decodeDial(f *file, text texts) Section {
 		if json.Unmarshal(raw.Expected[name], &own) == nil {
 			f.nulls("dial.expected."+name+".per_request", own["per_request"])
 		}
-		if s.Expected == nil {
-			s.Expected = map[string]Expected{}
-		}
-		s.Expected[name] = e
+		put(&s.Expected, name, e)
 	}
 	if raw.Classifier != nil && string(raw.Classifier) != "null" {
 		s.Classifier = &stats.Tree{}

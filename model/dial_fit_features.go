@@ -31,10 +31,7 @@ func (f *dialFit) curves() {
 		if !ok || slices.ContainsFunc(points, func(p point) bool { return q.MS(p.x) <= 0 }) {
 			continue // it is used as it was measured
 		}
-		if f.Curves == nil {
-			f.Curves = map[string]Queueing{}
-		}
-		f.Curves[c.feature] = q
+		put(&f.Curves, c.feature, q)
 	}
 }
 
