@@ -174,7 +174,7 @@ func (p *plan) relax() {
 	for _, m := range p.sorted {
 		m.Carry = m.Capacity
 	}
-	if p.capacity == 0 && mayAdd(p) > 0 || !p.exceedsCapacity(1) {
+	if p.capacity == 0 && !evensOut(p) || !p.exceedsCapacity(1) {
 		return
 	}
 	low, high := 0.0, math.Log(maxRelaxed)
@@ -204,7 +204,7 @@ func (p *plan) exceedsCapacity(factor float64) bool {
 		}
 		sum += m.Carry
 	}
-	if (p.stations != nil || mayAdd(p) == 0) && !quell.AtMost(load, sum) {
+	if (p.stations != nil || evensOut(p)) && !quell.AtMost(load, sum) {
 		return true // not yet what the group keeps together
 	}
 	for _, m := range p.sorted {
@@ -242,7 +242,7 @@ func (p *plan) scaleOut() {
 		mem.ScaleOut = max(mem.ScaleOut, set.Confirm+1)
 	}
 	short, wanted := p.short(), p.wanted()
-	room := mayAdd(p)
+	room := max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
 	helpless, joining := p.noCapacity(), p.joining()
 	overload := min(wanted, p.lacking()-p.group.Outstanding) > room
 	stuck := overload && room == 0 && p.group.Outstanding == 0 && !p.group.Weightless
@@ -277,15 +277,15 @@ func (p *plan) scaleOut() {
 	switch {
 	case !overload || helpless:
 	case stuck && !carried:
-		p.reason("overload", "", "%s, and %s: sharing so that all are about as slow, by usual capacity", short, p.group.Limit(p.in))
+		p.reason("overload", "", "%s, and %s: sharing by usual capacity", short, p.group.Limit(p.in))
 	default:
 		p.reason("overload", "", "%s, and %s: sharing by capacity", short, p.group.Limit(p.in))
 	}
 }
 
-// mayAdd returns how many instances may still be added.
-func mayAdd(p *plan) int {
-	return max(0, p.group.MaxSize(p.in)-len(p.group.Ready)-p.group.Starting)
+// evensOut returns whether an overload is shared so that all instances are about as slow: none may be added, and idle ones get no more.
+func evensOut(p *plan) bool {
+	return p.group.MaxSize(p.in) <= len(p.group.Ready)+p.group.Starting && !p.in.IdleFirst
 }
 
 // carriesWithoutReserve returns whether a group that is a station carries the load if nothing stays in reserve. Then each instance has
