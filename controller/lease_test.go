@@ -152,13 +152,7 @@ func TestTakingOver(t *testing.T) {
 			t.Errorf("answered after %v: before the leader might", waited)
 		}
 
-		other := r.opts
-		other.Lead = nil
-		leader, err := New(other)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leader.Step(context.Background())
+		leader := nextLeader(t, r)
 		if reply := leader.Command(context.Background(), bus.Command{Name: bus.Pause, By: "bob"}); reply.Error != "" {
 			t.Fatal(reply.Error)
 		}
@@ -168,6 +162,19 @@ func TestTakingOver(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 	})
+}
+
+// nextLeader starts a controller that needs no lease, with the memory of the rig's, and lets it take its first step.
+func nextLeader(t *testing.T, r *rig) *Controller {
+	t.Helper()
+	opts := r.opts
+	opts.Lead = nil
+	leader, err := New(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader.Step(context.Background())
+	return leader
 }
 
 // A controller that leads again does not take an instance whose id is used again for the one that it stopped when it led before.
@@ -186,13 +193,7 @@ func TestLeadingAgain(t *testing.T) {
 		if ended := r.scaler.ended(); !slices.Equal(ended, []string{"i3"}) {
 			t.Fatalf("stopped %v", ended)
 		}
-		other := r.opts
-		other.Lead = nil
-		leader, err := New(other)
-		if err != nil {
-			t.Fatal(err)
-		}
-		leader.Step(context.Background())
+		leader := nextLeader(t, r)
 		r.pass(life.MissingWait(r.opts.Service.Sampling))
 		leader.Step(context.Background())
 		r.scaler.set(func(s *fakeScaler) { s.members = append(s.members, again) })
