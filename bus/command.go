@@ -162,8 +162,8 @@ func (c *Conn) Serve(service string, handle func(context.Context, Command) Reply
 	return serveRoles(c, "a command", reply, subject, subject)
 }
 
-// serveRoles answers the roles that may ask below a subject, and whoever asks on the other subjects. what is in the log, if an answer
-// cannot be sent.
+// serveRoles answers requests below a subject from those roles that may send them, and requests on the other subjects from anyone. If an
+// answer cannot be sent, the log names it by what.
 func serveRoles(
 	c *Conn, what string, reply func(context.Context, *nats.Msg) Reply, subject string, others ...string,
 ) (stop func(), err error) {

@@ -178,8 +178,8 @@ func alone() alertCase {
 		talk: slow}
 }
 
-// handedOver is the service of two controllers of which one stands by. In the middle of two hours the lead changed hands, for a minute in
-// which nobody exposed what only the leader does, and at the end it does so again.
+// handedOver is a service of two controllers; one stands by. The lead passes to the other one in the middle of two hours, and once more at
+// their end. Each time there is a minute without the metrics that only a leader has.
 func handedOver() alertCase {
 	tc := alertCase{name: "the lead changes hands",
 		want: []string{"QuellBudgetBurnsFast", "QuellBudgetBurnsSlowly", "QuellBudgetOutOfReach", "QuellInstanceHeldForLong",

@@ -33,8 +33,9 @@ func lockData(folder string) (release func() error, err error) {
 
 // holderOf names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its own
 // lease again at once. It has an id of the data folder in it, because machines may have the same name and the same paths. The id is of one
-// boot of one kernel: a folder that was copied to another one, with the whole machine perhaps, gets another. cloned says that it did. One
-// of an earlier version, which names no boot, is replaced, too: it may be on both of two clones. If there is an error, the id is not kept.
+// boot of one kernel: a folder that was copied to another one, with the whole machine perhaps, gets another. cloned says that it did. An
+// id that an earlier version stored has no boot with it; it is replaced, because two copies of a folder may have it. If there is an error,
+// the id could not be stored.
 func holderOf(file *config.File, boot string) (name string, cloned bool, err error) {
 	path := filepath.Join(file.Data, "holder.id")
 	data, _ := os.ReadFile(path) // one that is missing, damaged or not readable gets a successor, which costs a wait for the lease
