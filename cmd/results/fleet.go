@@ -19,6 +19,8 @@ func fleetLab() labPage {
 		{name: "twelve-moving", seeds: 3, title: "A neighbour that moves from host to host", sum: compareFleet},
 		{name: "twelve-random", seeds: 3, title: "Neighbours at random beside ten of twelve hosts", sum: compareFleet},
 		{name: "twelve-weak", seeds: 3, title: "Weak and strong neighbours beside every host, a moving load", sum: compareFleet},
+		{name: "twelve-with-reserve", title: "The first twenty minutes of that with fixed reserves", sum: besideHour},
+		{name: twelveWithBudget, title: "An hour with an error budget", sum: spendBudget},
 	}}
 }
 

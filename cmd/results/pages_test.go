@@ -225,7 +225,7 @@ func TestPagesOfTheLab(t *testing.T) {
 			switch p.name {
 			case "dial-calibrate-cpu", "dial-calm", "dial-names", "dial-tail":
 				keepRecords(t, p, 2)
-			case "table-vii-exp", "reaction", "quiet":
+			case "table-vii-exp", "reaction", "quiet", "twelve-with-budget", "twelve-with-reserve":
 				keepRecords(t, p, 1)
 			case "fig-3", "twelve-moving", "changing-interference", "changing-disk", "learn-steady",
 				"live-onsets", "live-calm", "live-table", "live-parameters":

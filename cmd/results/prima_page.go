@@ -74,6 +74,7 @@ type partFigures struct {
 	Learned    *learnedFigures
 	Streams    *streamFigures
 	Own        *ownFigures
+	Budget     *budgetLive
 	Plot       string // file names of plots
 	OverTime   string
 }

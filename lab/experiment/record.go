@@ -47,6 +47,13 @@ type Moment struct {
 	ViolationS float64            `json:"violation_s"`        // violation time so far
 	Instances  []SeenInstance     `json:"instances"`
 	Reason     string             `json:"reason,omitempty"` // the newest reason that concerns the whole group
+	Budget     *SeenBudget        `json:"budget,omitempty"` // absent: no target is set
+}
+
+// SeenBudget is what the controller counted so far, in seconds or requests.
+type SeenBudget struct {
+	Judged float64 `json:"judged"`
+	Missed float64 `json:"missed"`
 }
 
 // SeenInstance is one instance at one moment. Values that were not measured are absent.
@@ -146,6 +153,9 @@ func (r *Recorder) Frame(f Frame) {
 		if reason.Instance == "" {
 			m.Reason = reason.Text
 		}
+	}
+	if b := run.Status.Budget; b != nil {
+		m.Budget = &SeenBudget{Judged: b.Judged, Missed: b.Missed}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/budget"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/lab/scenario"
 )
@@ -21,6 +22,7 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 			Status: controller.Status{
 				Instances: []controller.InstanceStatus{{ID: "i1", Address: "10.77.1.2:80", State: quell.Ready, Utilization: &u, Severity: &sf},
 					{ID: "i2", State: quell.Failed}},
+				Budget:  &budget.Report{Judged: 4, Missed: 1},
 				Reasons: []quell.Reason{{Text: "for all"}, {Instance: "i1", Text: "for one"}},
 			},
 		}}})
@@ -64,7 +66,7 @@ func TestRecordKeepsAndSumsUp(t *testing.T) {
 		*in.LatencyMS.Mean != 35 {
 		t.Errorf("instance %+v", in)
 	}
-	if m := again.Moments[0]; m.Reason != "for all" || m.Disturbs["h1"] != 0.3 {
+	if m := again.Moments[0]; m.Reason != "for all" || m.Disturbs["h1"] != 0.3 || *m.Budget != (SeenBudget{Judged: 4, Missed: 1}) {
 		t.Errorf("moment %+v", m)
 	}
 }
