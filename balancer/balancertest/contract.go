@@ -7,10 +7,14 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
 )
+
+// patience is how long a driver may need until what was asked is in force.
+const patience = 15 * time.Second
 
 // Contract tests a driver. open makes a driver for the same balancer and the same files each time, as a controller that starts again does.
 // instances are addresses at which instances answer, at least three. near is how far a share that is read back may differ, because a
@@ -68,55 +72,67 @@ func Contract(t *testing.T, open func() balancer.Driver, instances []string, nea
 // the mode advise shows, and from where the first plan starts. A driver that does not list them makes a service look as if it were down.
 func Before(t *testing.T, d balancer.Driver, members []quell.Member, shares ...float64) {
 	t.Helper()
-	c := &contract{t: t, d: d, near: 1e-6}
+	c := &contract{t: t, d: d, near: 1e-6, before: true}
 	want := make([]quell.Backend, len(members))
 	for i, m := range members {
 		want[i] = quell.Backend{ID: m.ID, Address: m.Address, Probe: m.Probe, Weight: shares[i]}
 	}
 	c.reads("before the first Apply", want...)
-	states, _ := d.State(t.Context())
-	for _, s := range states {
-		if !s.Foreign {
-			t.Errorf("before the first Apply: %s is not Foreign, so it counts as one that Quell added", s.ID)
-		}
-	}
 }
 
 type contract struct {
 	t         *testing.T
 	d         balancer.Driver
 	near      float64
+	before    bool // nothing was applied yet
 	restarted bool // a driver may not know yet whether what was in force still is: then it gives no address, and is told again
 }
 
-// apply sets backends, and reads them back.
+// apply sets backends, and again while something else is read back, as the controller does: servers may have to finish requests first.
 func (c *contract) apply(what string, backends ...quell.Backend) {
 	c.t.Helper()
-	if err := c.d.Apply(c.t.Context(), backends); err != nil {
-		c.t.Errorf("%s: Apply: %v", what, err)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if err := c.d.Apply(c.t.Context(), backends); err != nil {
+			c.t.Errorf("%s: Apply: %v", what, err)
+		}
+		if problems := c.problems(backends); problems == nil || c.t.Failed() || time.Now().After(end) {
+			c.report(what, problems)
+			return
+		}
 	}
-	c.reads(what, backends...)
 }
 
 // reads checks that exactly these backends are in force.
 func (c *contract) reads(what string, want ...quell.Backend) {
 	c.t.Helper()
+	c.report(what, c.problems(want))
+}
+
+func (c *contract) report(what string, problems []string) {
+	c.t.Helper()
+	for _, problem := range problems {
+		c.t.Errorf("%s: %s", what, problem)
+	}
+}
+
+// problems describes how what is in force differs from what was asked for.
+func (c *contract) problems(want []quell.Backend) (list []string) {
 	states, err := c.d.State(c.t.Context())
 	if err != nil {
-		c.t.Errorf("%s: State: %v", what, err)
-		return
+		return []string{"State: " + err.Error()}
 	}
 	if len(states) != len(want) {
-		c.t.Errorf("%s: %d backends are in force, want %d", what, len(states), len(want))
+		list = append(list, fmt.Sprintf("%d backends are in force, want %d", len(states), len(want)))
 	}
 	for _, w := range want {
 		i := slices.IndexFunc(states, func(s quell.BackendState) bool { return s.ID == w.ID })
 		if i < 0 {
-			c.t.Errorf("%s: %s is not in force", what, w.ID)
+			list = append(list, w.ID+" is not in force")
 		} else if problem := c.differs(&states[i], w); problem != "" {
-			c.t.Errorf("%s: %s %s", what, w.ID, problem)
+			list = append(list, w.ID+" "+problem)
 		}
 	}
+	return list
 }
 
 // differs describes how a state differs from what was asked for.
@@ -132,6 +148,8 @@ func (c *contract) differs(s *quell.BackendState, w quell.Backend) string {
 		return fmt.Sprintf("has the share %v, want %v", s.Weight, w.Weight)
 	case s.ByHand != nil:
 		return fmt.Sprintf("counts as taken out by %s", s.ByHand.By)
+	case s.Foreign != c.before:
+		return fmt.Sprintf("is Foreign: %t; only those count so that nothing was applied to yet", s.Foreign)
 	}
 	return ""
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
 	"github.com/quellhq/quell/internal/outage"
 	"github.com/quellhq/quell/internal/program"
 	"github.com/quellhq/quell/internal/strictjson"
@@ -84,6 +85,9 @@ type request struct {
 func (d *Driver) Apply(ctx context.Context, backends []quell.Backend) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := balancer.CheckBackends(backends); err != nil {
+		return err
+	}
 	return d.tell(ctx, backends)
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 )
 
 // script writes an executable shell script; in the script, $DIR is the test's folder.
@@ -159,4 +161,15 @@ func TestADeletedBackend(t *testing.T) {
 			t.Errorf("%s: %+v, %v", text, states, err)
 		}
 	}
+}
+
+func TestContract(t *testing.T) {
+	dir := t.TempDir()
+	path := script(t, dir, `case $1 in
+apply) cat >"$DIR/now" ;;
+state) sed 's/.*"backends"://; s/}$//' "$DIR/now" ;;
+esac`)
+	o := Options{Command: []string{path, "apply"}, StateCommand: []string{path, "state"}, Memory: filepath.Join(dir, "command.json")}
+	open := func() balancer.Driver { return driver(t, o) }
+	balancertest.Contract(t, open, []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"}, 1e-9)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 )
 
 // Only one controller can listen for an Envoy. The second one says so, and the first one's endpoints stay.
@@ -93,4 +94,20 @@ func TestPriorities(t *testing.T) {
 	gets("the second priority", a)
 	settle(t, control, backend("b", b, 1))
 	gets("the first priority again", b)
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start(sotw, "ROUND_ROBIN", "")
+	var last *site
+	open := func() balancer.Driver {
+		if last != nil {
+			last.server.Stop()
+		}
+		last = l.control(nil)
+		return last.Driver
+	}
+	addresses := []string{newInstance(t, nil).address(), newInstance(t, nil).address(), newInstance(t, nil).address()}
+	balancertest.Contract(t, open, addresses, 0)
 }

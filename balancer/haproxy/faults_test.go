@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 )
 
 // TestOthersAreReported covers changed weights, foreign servers, and agent-checks, each reported once.
@@ -515,4 +517,27 @@ func TestLongAdviceThenAction(t *testing.T) {
 	}
 	apply(t, d, backend("i1", a, 1))
 	f.wantNoFailures()
+}
+
+func TestContract(t *testing.T) {
+	for name, c := range map[string]struct{ backend, slots string }{
+		"added": {"", ""},
+		"slots": {"server-template slot 1-4 127.0.0.1:1 check inter 200ms disabled", "slot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, declared("others", newInstance(t, 0).address())+"\n"+c.backend)
+			l.start()
+			open := func() balancer.Driver {
+				return l.driver(func(o *Options) { o.Slots, o.Memory = c.slots, filepath.Join(l.dir, "memory.json") })
+			}
+			balancertest.Contract(t, open, addresses(t), 0)
+		})
+	}
+}
+
+func addresses(t *testing.T) (list []string) {
+	for range 3 {
+		list = append(list, newInstance(t, 0).address())
+	}
+	return list
 }

@@ -14,7 +14,14 @@ import (
 func (d *Driver) merge(targets []target, views []*view) []quell.BackendState {
 	found := map[string]quell.BackendState{}
 	if d.asked == nil && len(d.entries) == 0 {
+		addUp(views, func(string) bool { return true })
 		d.discover(found, views)
+	} else {
+		instances := map[string]bool{}
+		for _, t := range targets {
+			instances[t.server] = true
+		}
+		addUp(views, func(server string) bool { return instances[server] })
 	}
 	kept, bases := d.asked != nil, d.bases(d.entries, views)
 	for _, v := range views {
@@ -123,18 +130,30 @@ func (t *target) why(v *view) string {
 	return zeroWeight
 }
 
-// shareOf returns a server's share of the sum of all weights in service.
-func shareOf(s *server, v *view) float64 {
-	var sum float64
-	for _, other := range v.servers {
-		if !other.inMaint() && !other.isDraining() && !other.backup {
-			sum += float64(other.weight)
+// addUp sums up the weights in service of the servers that have a part in the shares.
+func addUp(views []*view, has func(server string) bool) {
+	for _, v := range views {
+		if v == nil {
+			continue
+		}
+		v.sum = 0
+		for name, s := range v.servers {
+			if has(name) && s.serves() {
+				v.sum += float64(s.weight)
+			}
 		}
 	}
-	if sum == 0 || s.inMaint() || s.isDraining() || s.backup {
+}
+
+// serves returns whether a server gets requests while it is healthy.
+func (s *server) serves() bool { return !s.inMaint() && !s.isDraining() && !s.backup }
+
+// shareOf returns a server's share of the weights that count.
+func shareOf(s *server, v *view) float64 {
+	if v.sum == 0 || !s.serves() {
 		return 0
 	}
-	return float64(s.weight) / sum
+	return float64(s.weight) / v.sum
 }
 
 // discover adds the backend's servers that Quell has never managed, so that a first controller starts with their present weights. A server

@@ -42,6 +42,7 @@ type view struct {
 	how     scheduling
 	servers map[string]*server
 	order   []string
+	sum     float64 // of the weights that have a part in the shares: see addUp
 }
 
 // command is a line for the runtime API, with the answer that means success.

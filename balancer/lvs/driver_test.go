@@ -16,6 +16,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 	"github.com/quellhq/quell/life"
 )
 
@@ -705,4 +706,13 @@ func TestNoService(t *testing.T) {
 	if err != nil || d == nil || s.Where() != web || len(s.Parts(balancer.Service{})) != 1 {
 		t.Errorf("%v, %v", d, err)
 	}
+}
+
+func TestContract(t *testing.T) {
+	k := newTable()
+	k.services[web].reals = append(k.services[web].reals, realServer{address: netip.MustParseAddrPort("10.0.0.99:80"), weight: 10})
+	r := newRig(t, k)
+	r.o.Members = nil
+	open := func() balancer.Driver { r.restart(); return r.Driver }
+	balancertest.Contract(t, open, []string{"10.0.0.11:80", "10.0.0.12:80", "10.0.0.13:80"}, 0)
 }

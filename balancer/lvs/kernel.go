@@ -22,7 +22,7 @@ type service struct {
 
 	at  map[netip.AddrPort]*realServer // made by index, as are the other two
 	on  map[netip.Addr]*realServer     // by machine; nil for a machine that has several
-	sum float64                        // of all weights
+	sum float64                        // of the weights: all of them, or those of the instances
 }
 
 // realServer is a real server of a virtual service.
@@ -61,6 +61,21 @@ func (s *service) index(shared map[netip.Addr]bool) {
 			r = nil
 		}
 		s.on[machine] = r
+	}
+}
+
+// count makes the sum of each view that of these instances' weights: other real servers have no part in the shares.
+func count(views []*service, instances []*entry) {
+	for _, view := range views {
+		if view == nil {
+			continue
+		}
+		view.sum = 0
+		for _, e := range instances {
+			if r := view.find(e.Numeric); r != nil {
+				view.sum += float64(r.weight)
+			}
+		}
 	}
 }
 

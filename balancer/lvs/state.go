@@ -13,6 +13,9 @@ import (
 // states returns the backends in force, ordered by id.
 func (d *Driver) states(targets []target, views []*service) (states []quell.BackendState) {
 	taken := map[netip.AddrPort]bool{}
+	if manages(d.entries) {
+		count(views, d.instances())
+	}
 	kept, bases := d.asked != nil, d.bases(d.instances(), views)
 	for i, view := range views {
 		kept = kept && (view == nil || faithful(d.services[i], view, targets))
@@ -27,7 +30,7 @@ func (d *Driver) states(targets []target, views []*service) (states []quell.Back
 		}
 	}
 	if d.asked == nil {
-		states = append(states, d.discover(views, taken)...)
+		states = append(states, d.discover(views, taken, !manages(d.entries))...)
 	}
 	for i := range states {
 		states[i].Base = bases[states[i].ID]
@@ -83,7 +86,7 @@ func (d *Driver) join(t *target, views []*service, taken map[netip.AddrPort]bool
 	return state, true
 }
 
-// shareOf returns a real server's share of the sum of all weights.
+// shareOf returns a real server's share of the sum of the weights.
 func shareOf(r *realServer, s *service) float64 {
 	if r.weight == 0 {
 		return 0
@@ -105,14 +108,19 @@ func (d *Driver) unmanaged() (list []*entry) {
 	return list
 }
 
-// discover returns the real servers that Quell has never managed, so that a first controller starts with their present weights. Those of a
-// fixed group's instances have the instance's id, others have their address as id.
-func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool) (states []quell.BackendState) {
+// manages returns whether Quell has given real servers their weights: then the others are nobody's.
+func manages(entries []*entry) bool {
+	return slices.ContainsFunc(entries, func(e *entry) bool { return !e.Gone })
+}
+
+// discover returns the real servers that Quell has never managed, so that a controller starts with their present weights. Those of a fixed
+// group's instances have the instance's id. The others, which are listed if all are wanted, have their address as id.
+func (d *Driver) discover(views []*service, taken map[netip.AddrPort]bool, all bool) (states []quell.BackendState) {
 	for _, e := range d.unmanaged() {
 		states = append(states, d.foreign(e, views, taken)...)
 	}
 	for _, view := range views {
-		if view == nil {
+		if view == nil || !all {
 			continue
 		}
 		for _, r := range view.reals {

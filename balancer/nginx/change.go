@@ -13,10 +13,11 @@ import (
 // target is the wanted line of an entry.
 type target struct {
 	*record.Entry
-	line   *include.Server // its present line; nil: there is none
-	share  float64
-	weight int
-	down   bool
+	line    *include.Server // its present line; nil: there is none
+	foreign bool            // Quell has never managed it
+	share   float64
+	weight  int
+	down    bool
 }
 
 // serves returns whether the target gets a share of the requests.

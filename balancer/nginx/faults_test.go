@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/balancer"
+	"github.com/quellhq/quell/balancer/balancertest"
 )
 
 // Old workers that never end make new weights wait, but nothing else.
@@ -189,4 +191,12 @@ func TestAThousandServers(t *testing.T) {
 	if n := l.get(20, "/"); n > 0 || a.served.Load() != 20 {
 		t.Errorf("%d requests failed, %d were served", n, a.served.Load())
 	}
+}
+
+func TestContract(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "", "server "+newInstance(t, nil).address()+";")
+	l.start()
+	addresses := []string{newInstance(t, nil).address(), newInstance(t, nil).address(), newInstance(t, nil).address()}
+	balancertest.Contract(t, func() balancer.Driver { return l.driver(nil) }, addresses, 0)
 }

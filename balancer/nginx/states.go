@@ -18,12 +18,12 @@ func (d *Driver) states(ctx context.Context, f *include.File) (states []quell.Ba
 	d.counting.Report(err)
 	list := d.wanted(ctx, f)
 	if d.asked == nil {
-		list = d.unmanaged(ctx, f)
+		list = d.found(ctx, f)
 	}
-	sum := 0
-	for _, s := range f.Servers {
-		if !s.Down {
-			sum += s.Weight
+	sum := 0 // of the instances' weights: other servers have no part in the shares
+	for _, t := range list {
+		if t.line != nil && !t.line.Down {
+			sum += t.line.Weight
 		}
 	}
 	bases := d.bases(list)
@@ -49,7 +49,7 @@ func (t *target) gone() bool {
 // and so Apply is called again. What was asked to drain gets requests as long as its line is up, or nginx may not have read it: it may have
 // refused the file, or be late.
 func (t *target) state(sum int, asked bool) quell.BackendState {
-	s := quell.BackendState{Foreign: !asked, Backend: t.Backend(0)}
+	s := quell.BackendState{Foreign: t.foreign, Backend: t.Backend(0)}
 	s.Draining = s.Draining && !t.Unsure && (t.line == nil || t.line.Down)
 	switch {
 	case t.held():
@@ -64,14 +64,14 @@ func (t *target) state(sum int, asked bool) quell.BackendState {
 	return s
 }
 
-// unmanaged lists what a first controller finds: the known entries, the lines of a fixed group's instances, and all other servers, whose
-// address is their id.
-func (d *Driver) unmanaged(ctx context.Context, f *include.File) (list []target) {
+// found lists what a controller finds: the known entries, the lines of a fixed group's instances and, if nothing is known, all other
+// servers, whose address is their id.
+func (d *Driver) found(ctx context.Context, f *include.File) (list []target) {
 	taken := map[*include.Server]bool{}
-	add := func(e *record.Entry, byHand bool) {
-		t := target{Entry: e, line: d.find(ctx, f, e.Address)}
+	add := func(e *record.Entry, foreign bool) {
+		t := target{Entry: e, line: d.find(ctx, f, e.Address), foreign: foreign}
 		if t.line != nil {
-			t.ByHand = e.ByHand || byHand && t.line.Down
+			t.ByHand = e.ByHand || foreign && t.line.Down
 			taken[t.line] = true
 		}
 		list = append(list, t)
@@ -86,7 +86,7 @@ func (d *Driver) unmanaged(ctx context.Context, f *include.File) (list []target)
 		}
 	}
 	for _, s := range f.Servers {
-		if !taken[s] && s.Address != include.Nobody {
+		if len(d.entries) == 0 && !taken[s] && s.Address != include.Nobody {
 			add(&record.Entry{Entry: managed.Entry{ID: s.Address, Address: s.Address}}, true)
 		}
 	}
