@@ -31,6 +31,7 @@ func levelCurve(rows []point) curve {
 	for i, y := range stats.Isotonic(values) {
 		c[i] = knot{x: rows[i].x, y: y}
 	}
+	c.flatten()
 	c.connect()
 	if last := len(c) - 1; last > 0 {
 		secant := slope(c[last].x-c[0].x, c[last].y-c[0].y)
@@ -51,6 +52,18 @@ func (c curve) connect() {
 		c[n-1].slope = c[n-2].slope
 	}
 }
+
+// flatten takes away increases that are only rounding: on a flat piece that seems to rise, the largest x of a value would be its beginning.
+func (c curve) flatten() {
+	for i := 1; i < len(c); i++ {
+		if c[i].y-c[i-1].y <= rounding*max(1, c[i].y) {
+			c[i].y = c[i-1].y
+		}
+	}
+}
+
+// rounding is the relative difference up to which two values of a curve are the same.
+const rounding = 1e-12
 
 // piece returns the index of the piece that x >= 0 lies on.
 func (c curve) piece(x float64) int {
@@ -89,6 +102,7 @@ func envelope(c, d curve) curve {
 	if cross, ok := crossing(c, d, last, maxValue); ok {
 		add(cross)
 	}
+	out.flatten()
 	out.connect()
 	out[len(out)-1].slope = steepest(c, d, out[len(out)-1].x)
 	return out

@@ -243,6 +243,24 @@ func TestInterferingUndoesSeverityAt(t *testing.T) {
 	})
 }
 
+// Where a steep level meets a flat one exactly at a row, rounding made the flat piece rise by 1e-16, and its beginning was returned.
+func TestInterferingOfAFlatPieceIsItsEnd(t *testing.T) {
+	rows := []Interference{
+		{Utilization: 0.9, Interfering: 0.05}, {Utilization: 0.9, Interfering: 0.1}, {Utilization: 0.9, Interfering: 0.15},
+		{Utilization: 0.1, Interfering: 0.05}, {Utilization: 0.1, Interfering: 0.35, Severity: 2.25},
+		{Utilization: 0.2, Interfering: 0.25}, {Utilization: 0.2, Interfering: 0.05, Severity: 1.5},
+	}
+	latency := 1.0
+	p := compiled(t, &Models{Sections: []Section{&Prima{
+		Isolation:    map[quell.Resource][]Isolation{quell.Network: {{Utilization: 0.1, ProbeMS: 10, StddevMS: 1, N: 40}}},
+		ResponseTime: map[quell.Resource][]ResponseTime{quell.Network: {{Utilization: 0.1, LatencyMS: quell.Latency{Mean: &latency}}}},
+		Interference: map[quell.Resource][]Interference{quell.Network: rows},
+	}}}, quell.Joint)
+	if got := p.Interfering(0.75, p.SeverityAt(0.75, 0.125)); !nearly(got, 0.15) {
+		t.Errorf("the severity of 0.125 is caused by %v at most, want 0.15", got)
+	}
+}
+
 func TestSeverityExplainingUndoesResponseTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := compiled(t, randomModels(t), quell.Joint)
