@@ -171,6 +171,9 @@ const EndWait = 5 * time.Minute
 // Look takes in what scaler and balancer report, and returns what a person should know of it, in order.
 func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.BackendState, how Looking) (View, []Event) {
 	var told events
+	for id := range f.Ending {
+		f.Inventory.leaves(id)
+	}
 	f.findLingering(now, members, &told)
 	v := View{Members: members, Backends: make(map[string]quell.BackendState, len(states)), Leaving: f.Draining, Ending: f.Ending,
 		Stuck: f.Stuck, Last: f.Last, present: make(map[string]bool, len(members)), wait: MissingWait(how.Sampling)}

@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type Inventory struct {
 type Stay struct {
 	From  time.Time `json:"from"`
 	Until time.Time `json:"until,omitzero"` // zero if the instance still runs
+	UID   string    `json:"uid,omitempty"`
+	Left  bool      `json:"left,omitempty"` // the scaler was told to stop it: another instance that gets its id was ordered
 }
 
 // Order is a command to start instances, of which some are not listed yet.
@@ -151,14 +154,18 @@ const remembered = time.Hour
 // Look records what the scaler lists now. An instance costs from the start that the scaler reports. If it is listed as failed, it costs
 // until the exit that the scaler reports, or else until now. If it is no longer listed, it costs until now, which is too long by at most
 // the time between two calls of Look. An instance that was not listed before is taken to come from an order: from the order that names it,
-// or else from the oldest order that waits for instances without a name. So is one that runs and that an order names although it was listed
-// before: some scalers use ids again. Look returns these instances.
+// or else from the oldest order that waits for instances without a name. Some scalers use ids again: so is one that gets the id of one that
+// was stopped, and one that runs and that an order names although it was listed before. Look returns these instances.
 func (r *Inventory) Look(now time.Time, members []quell.Member) (came []Arrival) {
 	listed := make(map[string]bool, len(members))
 	for i := range members {
 		m := &members[i]
 		listed[m.ID] = true
 		stay, known := r.Stays[m.ID]
+		if stay.Left && stay.UID != "" && m.UID != "" && stay.UID != m.UID {
+			r.EndedMS += stay.ms(now)
+			stay, known = Stay{}, false
+		}
 		if !known || m.State != quell.Failed && r.named(m.ID) {
 			if a, ordered := r.arrived(m.ID); ordered {
 				came = append(came, a)
@@ -173,9 +180,10 @@ func (r *Inventory) Look(now time.Time, members []quell.Member) (came []Arrival)
 			stay = Stay{From: now}
 		case !runs && stay.Until.IsZero():
 			stay.Until = within(stay.From, m.Exited, now)
-		case known:
+		case known && (m.UID == "" || m.UID == stay.UID):
 			continue
 		}
+		stay.UID = cmp.Or(m.UID, stay.UID)
 		r.Stays[m.ID] = stay
 	}
 	for id, stay := range r.Stays {
@@ -190,6 +198,14 @@ func (r *Inventory) Look(now time.Time, members []quell.Member) (came []Arrival)
 		}
 	}
 	return came
+}
+
+// leaves notes that the scaler was told to stop an instance.
+func (r *Inventory) leaves(id string) {
+	if stay, known := r.Stays[id]; known && !stay.Left {
+		stay.Left = true
+		r.Stays[id] = stay
+	}
 }
 
 // named returns whether the scaler's answer to an order named an instance that the order still waits for.

@@ -124,6 +124,41 @@ func TestAnIDThatIsUsedAgainWhileItIsStopped(t *testing.T) {
 	}
 }
 
+// A StatefulSet gives an ordered pod the name of one that was stopped: it is the ordered one. One that it replaces by itself is not.
+func TestAnOrderIsFilledByAnIDThatIsUsedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		stopped, uid string
+		coming       int
+	}{
+		"another pod after the stop": {"b", "2", 0},
+		"the same pod again":         {"b", "1", 1},
+		"another pod without a stop": {"", "2", 1},
+	} {
+		g, a := newDuo(), quell.Member{ID: "a", UID: "0", Address: "a:1", State: quell.Ready}
+		b := quell.Member{ID: "b", UID: "1", Address: "b:1", State: quell.Ready}
+		look := func(second float64, members ...quell.Member) View {
+			v, _ := g.Look(sec(second), members, []quell.BackendState{g.a}, Looking{Sampling: period})
+			g.Follow(sec(second), &v, v.Group(), map[string]float64{"a": .5, "b": .5}, 0, &Steps{})
+			return v
+		}
+		look(0, a, b)
+		if c.stopped != "" {
+			g.Remove(sec(1), c.stopped)
+			g.Ending[c.stopped] = sec(1)
+		}
+		look(2, a)
+		g.Inventory.Order(sec(60), 1, "")
+		g.Inventory.Answer(nil, nil)
+		b.UID = c.uid
+		if v := look(70, a, b); v.Coming != c.coming {
+			t.Errorf("%s: %d instances are still to come, want %d", name, v.Coming, c.coming)
+		}
+		if n := g.Inventory.Cost(sec(80)).Running; n != 2 {
+			t.Errorf("%s: %d instances cost", name, n)
+		}
+	}
+}
+
 // A plan's drain goes on if the list lacks the instance for a moment. It is forgotten when the instance has been gone for a while.
 func TestADrainOutlivesAGapInTheList(t *testing.T) {
 	wait := MissingWait(period).Seconds()
