@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/life"
+	"github.com/quellhq/quell/scaler"
 )
 
 // group asks scaler and balancer, and changes what they have.
@@ -197,9 +197,9 @@ func (c *group) endDrained() {
 	for _, id := range ids {
 		c.fleet.Ending[id] = time.Time{}
 	}
-	ctx := c.living
+	ctx, meant := c.living, c.fleet.Leavers
 	c.background.Go(func() {
-		running, err := c.stop(ctx, ids)
+		running, err := scaler.StopEach(ctx, c.opts.Scaler, ids, life.EndWait, func(m *quell.Member) bool { return meant[m.ID].Is(m) })
 		c.work.Lock()
 		defer c.release()
 		if ctx.Err() != nil {
@@ -222,26 +222,6 @@ func (c *group) endDrained() {
 			c.failed("apply", err)
 		}
 	})
-}
-
-// stop makes the scaler stop instances, and returns those that it could not stop. If it cannot stop all at once, it is told to stop them
-// one by one, so that one which the provider refuses to end does not keep the others running.
-func (c *group) stop(ctx context.Context, ids []string) (running []string, err error) {
-	limited, cancel := context.WithTimeout(ctx, life.EndWait)
-	defer cancel()
-	err = c.opts.Scaler.Stop(limited, ids)
-	if err == nil {
-		return nil, nil
-	}
-	if len(ids) == 1 || ctx.Err() != nil {
-		return ids, fmt.Errorf("stopping %s: %w", strings.Join(ids, ", "), err)
-	}
-	var errs []error
-	for _, id := range ids {
-		left, err := c.stop(ctx, []string{id})
-		running, errs = append(running, left...), append(errs, err)
-	}
-	return running, errors.Join(errs...)
 }
 
 // Members returns the instances that the scaler listed when it was last asked.

@@ -156,6 +156,7 @@ type fakeScaler struct {
 	fault    fault
 	stop     fault
 	refuses  map[string]bool // Stop refuses a call that names one of these, and stops nothing
+	half     func()          // what happens in the next Stop, which then fails
 	report   error
 	slow     bool
 	later    bool          // Start returns no ids, and the list has them only after appear
@@ -242,6 +243,11 @@ func (s *fakeScaler) Stop(ctx context.Context, ids []string) error {
 	}
 	if err := s.stop.strike(ctx); err != nil {
 		return err
+	}
+	if half := s.half; half != nil {
+		s.half = nil
+		half()
+		return errBroken
 	}
 	if i := slices.IndexFunc(ids, func(id string) bool { return s.refuses[id] }); i >= 0 {
 		return fmt.Errorf("%s is protected against termination", ids[i])

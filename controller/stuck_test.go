@@ -42,6 +42,36 @@ func TestOneThatCannotBeStoppedKeepsNoOther(t *testing.T) {
 	})
 }
 
+// Of two instances that leave together the scaler stops one, and then fails. Another one gets its id before they are stopped one by one:
+// that is not stopped.
+func TestAStopIsNotRepeatedForAnotherInstance(t *testing.T) {
+	for name, c := range map[string]struct {
+		next quell.Member
+		want []string
+	}{
+		"another uid":     {quell.Member{ID: "i3", UID: "new", Address: "10.0.0.3:80", State: quell.Ready}, []string{"i3", "i4", "i4"}},
+		"another address": {quell.Member{ID: "i3", Address: "10.0.0.9:80", State: quell.Ready}, []string{"i3", "i4", "i4"}},
+		"none":            {quell.Member{ID: "i9", Address: "10.0.0.9:80", State: quell.Ready}, []string{"i3", "i4", "i4"}},
+		"the same":        {quell.Member{ID: "i3", UID: "old", Address: "10.0.0.3:80", State: quell.Ready}, []string{"i3", "i4", "i3", "i4"}},
+	} {
+		play(t, func(r *rig) { r.opts.Service.Group.Initial = 4 }, func(r *rig) {
+			r.run(3 * time.Second)
+			r.scaler.set(func(s *fakeScaler) {
+				s.members[2].UID = "old"
+				s.half = func() { s.members[2] = c.next }
+			})
+			r.pass(time.Second)
+			r.c.work.Lock()
+			r.c.mem.Draining["i3"], r.c.mem.Draining["i4"] = time.Now(), time.Now() // as after a plan
+			r.c.work.Unlock()
+			r.pass(3 * time.Second)
+			if got := r.scaler.ended(); !slices.Equal(got, c.want) {
+				t.Errorf("%s: stopped are %v, want %v", name, got, c.want)
+			}
+		})
+	}
+}
+
 // A refusal may last for days: the provider is asked again after pauses that grow to a minute, and at once when a person gives an order.
 func TestARefusedStopIsTriedSeldom(t *testing.T) {
 	play(t, func(r *rig) { r.opts.Service.Group.Initial = 4 }, func(r *rig) {

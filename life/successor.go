@@ -14,6 +14,9 @@ type Identity struct {
 
 func identity(m *quell.Member) Identity { return Identity{m.UID, m.Address} }
 
+// Is returns whether a member is this instance, as far as its uid or its address tell.
+func (i Identity) Is(m *quell.Member) bool { return !i.became(identity(m), true) }
+
 // became returns whether another instance has the id now. An instance may move to another address; if it was gone from the list meanwhile,
 // it is another one.
 func (i Identity) became(now Identity, wasGone bool) bool {
