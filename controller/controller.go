@@ -136,14 +136,14 @@ type core struct {
 
 // standing is whether this controller may act.
 type standing struct {
-	leading  bool
-	behind   error // why this controller is not the leader
-	followed bool  // another controller has led since this one did, so this one's memory is old
-	refused  error // the balancer obeys another controller
-	owns     bool  // the balancer obeys this one, or may do so
-	looked   bool  // scaler and balancer have both answered at least once
-	adopt    bool  // the balancer's present weights must be adopted
-	first    bool  // the memory was empty: this is a first start, unless own instances are found
+	leading   bool
+	behind    error // why this controller is not the leader
+	remembers bool  // its memory is the leader's: it has led, and no other controller since
+	refused   error // the balancer obeys another controller
+	owns      bool  // the balancer obeys this one, or may do so
+	looked    bool  // scaler and balancer have both answered at least once
+	adopt     bool  // the balancer's present weights must be adopted
+	first     bool  // the memory was empty: this is a first start, unless own instances are found
 }
 
 // stored is what is known of the memory in the store.

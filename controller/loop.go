@@ -107,7 +107,7 @@ func (c *leadership) ask(ctx context.Context) error {
 		leading, err = c.opts.Lead(ctx)
 	}
 	standby := errors.Is(err, ErrStandby)
-	if standby && !c.followed {
+	if standby && !errors.Is(c.behind, ErrStandby) {
 		c.log.Info(err.Error())
 	} else if err != nil && !standby {
 		c.failed("lease", err)
@@ -121,7 +121,7 @@ func (c *leadership) ask(ctx context.Context) error {
 	if leading != c.leading {
 		c.log.Info("lease", "leading", leading)
 	}
-	c.leading, c.behind, c.followed = leading, err, !leading && (c.followed || standby)
+	c.leading, c.behind, c.remembers = leading, err, leading || c.remembers && !standby
 	return err
 }
 

@@ -94,6 +94,9 @@ func (metrics) Describe(ch chan<- *prometheus.Desc) { ch <- descDecisions }
 
 func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	s := m.c.Status()
+	if s.Service == "" {
+		return // it has not looked yet
+	}
 	readings, _ := m.c.gather.totals()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{s.Service}, labels...)...)
@@ -103,7 +106,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	now, states := m.c.shown.read(), map[quell.State]int{}
 	for _, in := range s.Instances {
-		if in.Held == nil || now.followed {
+		if in.Held == nil || !now.remembers {
 			states[in.State]++
 		}
 		for d, v := range map[*prometheus.Desc]*float64{
@@ -152,17 +155,20 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descStale, bit(in.Stale), in.ID)
 		gauge(descUnprobed, bit(in.Unprobed), in.ID)
 	}
-	for _, state := range quell.States {
-		gauge(descInstances, float64(states[state]), string(state))
+	if !s.At.IsZero() {
+		for _, state := range quell.States {
+			gauge(descInstances, float64(states[state]), string(state))
+		}
+		gauge(descLoad, s.Load)
+		gauge(descUnserved, s.Unserved)
+		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
 	}
-	gauge(descLoad, s.Load)
 	if s.Wanted != nil {
 		gauge(descWanted, float64(*s.Wanted))
 	}
 	if s.ArrivalRate != nil {
 		gauge(descArrivals, *s.ArrivalRate)
 	}
-	gauge(descUnserved, s.Unserved)
 	gauge(descActing, bit(s.Leading && s.Refused == "" && s.Lost == "" && !s.Paused && s.Mode == quell.Act))
 	gauge(descRefused, bit(s.Refused != ""))
 	gauge(descLeading, bit(s.Leading))
@@ -173,16 +179,12 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(descObjective, now.objective.Seconds())
 	gauge(descSampling, m.c.sampling().Seconds())
-	if !s.At.IsZero() {
-		gauge(descLastDecided, float64(s.At.UnixMilli())/1000)
-	}
-	if !now.followed {
+	if now.remembers {
 		m.remembered(&s, gauge, counter)
 	}
 	gauge(descUnknown, float64(len(s.UnknownSenders)))
 	m.totals(ch, s.Service, counter, gauge)
 	counter(descDecisions, float64(s.Decisions))
-	counter(descSeconds, s.InstanceSeconds)
 	counter(descRejected, float64(s.Rejected))
 	for _, source := range quell.Sources {
 		counter(descReadings, float64(readings[source]), string(source))
@@ -192,8 +194,9 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// remembered exports what comes from the memory that the leader keeps, or depends on it. In a controller that another one has followed it
-// would stand still. One that does not lead only because the bus or its store fails goes on: nobody else exposes it.
+// remembered exports what comes from the memory that the leader keeps, or depends on it. In a controller that has not led yet it would say
+// that there is nothing, and in one that another one has followed it would stand still. One that no longer leads only because the bus or
+// its store fails goes on: nobody else exposes it.
 func (m metrics) remembered(s *Status, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	out := 0
 	for i := range s.Instances {
@@ -216,6 +219,7 @@ func (m metrics) remembered(s *Status, gauge, counter func(d *prometheus.Desc, v
 	if s.Capacity != nil && *s.Capacity > 0 { // instances that are held have none
 		gauge(descGroupSaturation, s.Load / *s.Capacity)
 	}
+	counter(descSeconds, s.InstanceSeconds)
 	gauge(descPaused, bit(s.Paused))
 	gauge(descLost, bit(s.Lost != ""))
 	gauge(descStore, bit(s.Store == ""))

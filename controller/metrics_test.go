@@ -100,6 +100,38 @@ func TestMetricsOfTheMemory(t *testing.T) {
 	})
 }
 
+// A controller that starts again, and does not lead yet, exposes nothing of its memory, which is empty: it would say that nobody has
+// paused, and that the instances have cost nothing.
+func TestMetricsBeforeTheFirstLead(t *testing.T) {
+	l := &lead{err: errBroken}
+	play(t, func(r *rig) { budgeted(0.99)(r); r.opts.Lead = l.ask }, func(r *rig) {
+		want := func(when string, decided, remembered bool) {
+			t.Helper()
+			series := r.scrape()
+			for name, exposed := range map[string]bool{
+				`quell_load{service="shop"}`: decided, `quell_unserved_rate{service="shop"}`: decided,
+				`quell_instances{service="shop",state="ready"}`: decided,
+				`quell_instances{service="shop",state="held"}`:  remembered, `quell_instances{service="shop",state="coming"}`: remembered,
+				`quell_instance_seconds_total{service="shop"}`: remembered, `quell_paused{service="shop"}`: remembered,
+				`quell_store_ok{service="shop"}`: remembered, `quell_memory_lost{service="shop"}`: remembered,
+				`quell_leading{service="shop"}`: true, `quell_bus_connected{service="shop"}`: true,
+			} {
+				if _, shown := series[name]; shown != exposed {
+					t.Errorf("%s: %s is exposed: %v", when, name, shown)
+				}
+			}
+		}
+		if series := r.scrape(); len(series) > 0 {
+			t.Errorf("it has not looked yet, and exposes %v", series)
+		}
+		r.run(15 * time.Second)
+		want("the lease cannot be asked for", true, false)
+		l.set(true, nil)
+		r.pass(15 * time.Second)
+		want("it leads", true, true)
+	})
+}
+
 func TestHealth(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		want := func(when string, alive, ready int) {

@@ -93,7 +93,7 @@ func (c *board) show() {
 	s.Coming, s.MayCome = c.mem.Inventory.Coming(), c.mem.Inventory.MayCome()
 	idle, _ := c.idleness()
 	c.shown.write(outside{
-		status: s, idle: idle, followed: c.followed, members: c.fleet.Members, sampling: c.opts.Service.Sampling,
+		status: s, idle: idle, remembers: c.remembers, members: c.fleet.Members, sampling: c.opts.Service.Sampling,
 		objective: c.opts.Service.SLO.Threshold, fast: c.opts.Service.Policy.Fast.Sampling,
 		cost: c.mem.Inventory.Cost(c.now()),
 	})

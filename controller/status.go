@@ -151,7 +151,7 @@ type outside struct {
 	fast      time.Duration // the fast policy's period; 0: there is none
 	cost      life.Cost
 	idle      string // one of idleReasons; "": plans are carried out
-	followed  bool   // another controller has led since this one did
+	remembers bool   // the memory is the leader's
 }
 
 // seconds returns the instance-seconds so far. The number never decreases, even if it turns out later that an instance ended earlier than
