@@ -23,6 +23,7 @@ type fastStep struct {
 type mark struct {
 	began                     float64
 	arrived, finished, failed int64
+	answered                  int64
 	latencies                 int
 	openTime                  float64
 	kept                      []time.Duration // response times since the mark, saved when the meter was reset
@@ -39,7 +40,7 @@ type fastView struct {
 // keep saves what a meter has counted since the fast policy last read it, because the meter is about to be reset.
 func (k *mark) keep(m *meter) {
 	k.arrived, k.finished, k.failed = k.arrived-m.arrived, k.finished-m.finished, k.failed-m.failed
-	k.openTime -= m.openTime
+	k.answered, k.openTime = k.answered-m.answered, k.openTime-m.openTime
 	k.kept, k.latencies = append(k.kept[:0], m.latencies[k.latencies:]...), 0
 }
 
@@ -79,8 +80,9 @@ func (s *simulation) reportFast() {
 			continue
 		}
 		m.account(s.w.now, in.candidate.InFlight)
-		rate, open := float64(m.arrived-last.arrived)/window, (m.openTime-last.openTime)/window
-		o := quell.Observation{At: s.clock(s.w.now), WindowS: window, RequestRate: &rate, InFlight: &open}
+		rate, answered := float64(m.arrived-last.arrived)/window, float64(m.answered-last.answered)/window
+		open := (m.openTime - last.openTime) / window
+		o := quell.Observation{At: s.clock(s.w.now), WindowS: window, RequestRate: &rate, AnsweredRate: &answered, InFlight: &open}
 		if finished := m.finished - last.finished; finished > 0 {
 			failed := float64(m.failed-last.failed) / float64(finished)
 			o.ErrorRate = &failed
@@ -93,7 +95,7 @@ func (s *simulation) reportFast() {
 			s.sense(in, &o)
 		}
 		in.fastView.observed = &o
-		in.fastView.mark = mark{s.w.now, m.arrived, m.finished, m.failed, len(m.latencies), m.openTime, last.kept[:0]}
+		in.fastView.mark = mark{s.w.now, m.arrived, m.finished, m.failed, m.answered, len(m.latencies), m.openTime, last.kept[:0]}
 	}
 }
 

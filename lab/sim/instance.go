@@ -46,6 +46,7 @@ type instance struct {
 type meter struct {
 	began                     float64
 	arrived, finished, failed int64
+	answered                  int64 // requests whose answer began, or that ended without one
 	latencies                 []time.Duration
 	connects                  []float64    // how long connections took, in milliseconds
 	classes                   []classMeter // only if the workload's classes have names

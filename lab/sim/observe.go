@@ -142,8 +142,9 @@ func (s *simulation) report() {
 		if in.fastView != nil {
 			in.fastView.keep(m)
 		}
-		counted := &struct{ rate, open, failed float64 }{rate: float64(m.arrived) / window, open: m.openTime / window}
-		o := quell.Observation{WindowS: window, RequestRate: &counted.rate, InFlight: &counted.open}
+		counted := &struct{ rate, answered, open, failed float64 }{
+			rate: float64(m.arrived) / window, answered: float64(m.answered) / window, open: m.openTime / window}
+		o := quell.Observation{WindowS: window, RequestRate: &counted.rate, AnsweredRate: &counted.answered, InFlight: &counted.open}
 		if m.finished > 0 {
 			counted.failed = float64(m.failed) / float64(m.finished)
 			o.ErrorRate = &counted.failed

@@ -251,7 +251,7 @@ func (s *simulation) prepareHosts() (err error) {
 	classes := classesOf(load)
 	s.used = resourcesOf(classes)
 	s.w = newWorld(s.Scenario.Hosts, s.Discipline, s.seed, append(classes, s.Probing.classes()...)...)
-	s.w.done, s.w.cacheStretch = s.done, load.CacheStretch
+	s.w.done, s.w.answers, s.w.cacheStretch = s.done, s.answers, load.CacheStretch
 	if o := &s.Options; o.ProberLink != nil {
 		s.w.proberLink = func(now float64) float64 { return o.ProberLink(duration(now - s.zero)) }
 	}

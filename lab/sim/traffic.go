@@ -146,6 +146,14 @@ func (s *simulation) giveUp() {
 	}
 }
 
+// answers is called by the world when a request's answer begins.
+func (s *simulation) answers(ref int32) {
+	if r := &s.w.requests[ref]; !r.answered {
+		r.answered = true
+		s.instances[r.instance].meter.answered++
+	}
+}
+
 // done is called by the world when all demands of a request are served.
 func (s *simulation) done(ref int32) {
 	r := &s.w.requests[ref]
@@ -194,6 +202,9 @@ func (s *simulation) ended(in *instance, r *request, latency time.Duration, fail
 	s.traffic.sojourns += now - r.entered
 	in.meter.account(now, in.candidate.InFlight)
 	in.meter.finished++
+	if !r.answered {
+		in.meter.answered++
+	}
 	s.balancer.close(now, in, r, failed)
 	s.account.end(int(r.window), in.number, latency, failed)
 	s.clients.answered(r.session)

@@ -74,6 +74,33 @@ func TestClassesAreToldApart(t *testing.T) {
 	}
 }
 
+// As at a live balancer, an answer counts when it begins: after an overload, when no requests come any more, that of a download has begun
+// long before it ends, and that of a computation has not.
+func TestAnswersCountWhenTheyBegin(t *testing.T) {
+	for name, c := range map[string]struct {
+		class scenario.Class
+		begun bool
+	}{
+		"downloads":    {scenario.Class{CPU: time.Millisecond, Network: 250_000}, true},
+		"computations": {scenario.Class{CPU: 20 * time.Millisecond}, false},
+	} {
+		sc := pages(1, 10*time.Second)
+		sc.Service.Sampling = 5 * time.Second
+		c.class.Name, c.class.Share = "only", 1
+		sc.Workload.Classes, sc.Workload.Load = []scenario.Class{c.class}, 3
+		seen, _ := observations(t, Options{Scenario: sc})
+		o := seen[0]
+		if *o.RequestRate > 0 || o.LatencyMS == nil || o.AnsweredRate == nil {
+			t.Fatalf("%s: %+v", name, o)
+		}
+		want := float64(o.LatencyMS.N) / (1 - *o.ErrorRate) / o.WindowS // those that time out end, too
+		if c.begun {
+			want = 0
+		}
+		near(t, name, *o.AnsweredRate, want, 1e-9)
+	}
+}
+
 func TestAFileHasNoClassesAndNoProcessorTime(t *testing.T) {
 	seen, _ := observations(t, Options{Scenario: plainScenario(1, 0.5, 40e6, 60*time.Second)})
 	if o := seen[0]; o.RequestRates != nil || o.LatencyByClassMS != nil || o.CPU != nil || len(o.Utilization) != 1 {

@@ -55,6 +55,7 @@ type world struct {
 	requests []request
 	unused   []int32 // free places in requests
 	done     func(ref int32)
+	answers  func(ref int32) // told when the answer of a request begins; nil: nobody asks
 
 	cacheStretch float64 // scenario.Workload.CacheStretch
 
@@ -91,6 +92,7 @@ type request struct {
 	owner    owner
 	open     bool
 	erring   bool // its answer is an error
+	answered bool // its answer has begun
 	class    class
 }
 
@@ -170,6 +172,9 @@ func (w *world) enter(ref int32, hostIndex int) {
 	}
 	if d.resource == kindOf(quell.Network) && r.owner == ownService {
 		h.lost += lost(asked, w.stations[at].pieces())
+		if w.answers != nil {
+			w.answers(ref)
+		}
 	}
 	w.stations[at].add(w.now, work, r.owner, ref)
 	w.calendar.set(at, w.stations[at].next())
