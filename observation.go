@@ -299,6 +299,14 @@ func (s *Snapshot) Cut(factors map[string]Factor) {
 	}
 }
 
+// Put sets a value in a map, which is nil as long as nothing is in it: a missing reading is a missing field.
+func Put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[key] = value
+}
+
 // Source is the kind of process that took a reading.
 type Source string
 

@@ -148,10 +148,7 @@ func (g *gather) tenancies() map[string]*quell.Tenancy {
 	var all map[string]*quell.Tenancy
 	for id, readings := range g.readings {
 		if t := life.Tenancy(readings); t != nil {
-			if all == nil {
-				all = map[string]*quell.Tenancy{}
-			}
-			all[id] = t
+			quell.Put(&all, id, t)
 		}
 	}
 	return all

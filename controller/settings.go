@@ -79,10 +79,7 @@ func (a *settingsActuator) failed(w wish, err error) {
 	if r, again := a.refused[w.order()]; again && r.value == w.Value {
 		wait = min(2*r.wait, mostWait)
 	}
-	if a.refused == nil {
-		a.refused = map[string]refusal{}
-	}
-	a.refused[w.order()] = refusal{w.Value, err, wait, a.now().Add(wait)}
+	quell.Put(&a.refused, w.order(), refusal{w.Value, err, wait, a.now().Add(wait)})
 }
 
 // reads returns the value that the last snapshot reports, and whether the instance exists.

@@ -82,10 +82,8 @@ func (r *reporting) pathOf(id string) string {
 
 // enter enters a rate of work over a time into an observation and, if the rate of the group alone is given, the slowdown.
 func enter(obs *quell.Observation, rate float64, span time.Duration, alone float64) {
-	if obs.Counters == nil {
-		obs.Counters = map[string]float64{}
-	}
-	obs.Counters[quell.CounterProgress], obs.Counters[quell.CounterProgressSpan] = rate, span.Seconds()
+	quell.Put(&obs.Counters, quell.CounterProgress, rate)
+	quell.Put(&obs.Counters, quell.CounterProgressSpan, span.Seconds())
 	if alone > 0 {
 		slowdown := min(alone/rate, 1e6) // what is larger would be refused as a reading
 		obs.Slowdown = &slowdown

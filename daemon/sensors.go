@@ -48,10 +48,7 @@ func capacities(file *config.File) map[quell.Resource]float64 {
 		return own
 	}
 	all := maps.Clone(own)
-	if all == nil {
-		all = map[quell.Resource]float64{}
-	}
-	all[quell.Network] = file.Probe.Capacity
+	quell.Put(&all, quell.Network, file.Probe.Capacity)
 	return all
 }
 

@@ -55,10 +55,7 @@ func (m *Memory) noteDrained(now time.Time, backends map[string]quell.BackendSta
 		if !known || !away(&b) {
 			continue
 		}
-		if m.Drained == nil {
-			m.Drained = make(map[string]time.Time, len(m.Draining))
-		}
-		m.Drained[id] = cmp.Or(before[id], now)
+		quell.Put(&m.Drained, id, cmp.Or(before[id], now))
 	}
 }
 

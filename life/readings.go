@@ -182,11 +182,8 @@ func Settings(readings []Received) map[string]float64 {
 // mergeProbes pools the probes of several probers.
 func mergeProbes(o *quell.Observation, r *Received) {
 	for resource, p := range r.Observation.Probe {
-		if o.Probe == nil {
-			o.Probe = map[quell.Resource]quell.ProbeStats{}
-		}
 		if before, ok := o.Probe[resource]; !ok || before.By.Alike(p.By) { // probes of another size are not comparable
-			o.Probe[resource] = pool(before, p)
+			quell.Put(&o.Probe, resource, pool(before, p))
 		}
 	}
 }
@@ -287,10 +284,7 @@ func mergeClasses(o *quell.Observation, readings []Received) (damaged []*Damaged
 	for i := range readings {
 		r := &readings[i]
 		for class, rate := range r.Observation.RequestRates {
-			if o.RequestRates == nil {
-				o.RequestRates = map[string]float64{}
-			}
-			o.RequestRates[class] += rate
+			quell.Put(&o.RequestRates, class, o.RequestRates[class]+rate)
 		}
 		for _, class := range slices.Sorted(maps.Keys(r.ClassHDR)) {
 			if classes[class] == nil {
@@ -303,10 +297,7 @@ func mergeClasses(o *quell.Observation, readings []Received) (damaged []*Damaged
 	}
 	for class, h := range classes {
 		if l := h.summary(); l != nil {
-			if o.LatencyByClassMS == nil {
-				o.LatencyByClassMS = map[string]quell.Latency{}
-			}
-			o.LatencyByClassMS[class] = *l
+			quell.Put(&o.LatencyByClassMS, class, *l)
 		}
 	}
 	return damaged

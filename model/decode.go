@@ -94,7 +94,7 @@ func (f *file) keep(m *Models, top map[string]json.RawMessage) {
 			f.addf(name, "unknown section, did you mean %q?", meant)
 			continue
 		}
-		put(&m.Kept, name, top[name])
+		quell.Put(&m.Kept, name, top[name])
 	}
 }
 

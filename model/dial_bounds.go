@@ -20,7 +20,7 @@ type Bounds struct {
 func (s *Dial) Bounds(rate float64) Bounds {
 	b := Bounds{All: s.DetectMS * s.growth(allClasses, rate)}
 	for class, ms := range s.DetectByClassMS {
-		put(&b.ByClass, class, ms*s.growth(class, rate))
+		quell.Put(&b.ByClass, class, ms*s.growth(class, rate))
 	}
 	return b
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -29,7 +30,7 @@ func decodeDial(f *file, text texts) Section {
 		if json.Unmarshal(raw.Expected[name], &own) == nil {
 			f.nulls("dial.expected."+name+".per_request", own["per_request"])
 		}
-		put(&s.Expected, name, e)
+		quell.Put(&s.Expected, name, e)
 	}
 	if raw.Classifier != nil && string(raw.Classifier) != "null" {
 		s.Classifier = &stats.Tree{}

@@ -70,12 +70,12 @@ func (f *dialFit) byClass() map[string][]point {
 func (f *dialFit) detectClass(class string, points []point) {
 	curve, ok := f.calmCurve(points)
 	if ok {
-		put(&f.CalmByClass, class, curve)
+		quell.Put(&f.CalmByClass, class, curve)
 	} else {
 		curve = f.Calm
 	}
 	if bound, ok := f.bound(class, points, curve); ok {
-		put(&f.DetectByClassMS, class, bound)
+		quell.Put(&f.DetectByClassMS, class, bound)
 	} else {
 		delete(f.CalmByClass, class)
 	}
@@ -132,7 +132,7 @@ func (f *dialFit) tail() {
 	f.Tail = f.mean("tail", all)
 	for _, class := range sortedKeys(classes) {
 		if of := classes[class]; of.n > 0 {
-			put(&f.TailByClass, class, f.mean("tail_by_class."+class, of))
+			quell.Put(&f.TailByClass, class, f.mean("tail_by_class."+class, of))
 		}
 	}
 }

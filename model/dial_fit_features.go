@@ -7,6 +7,7 @@ import (
 
 	"gonum.org/v1/gonum/floats"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/stats"
 )
 
@@ -31,7 +32,7 @@ func (f *dialFit) curves() {
 		if !ok || slices.ContainsFunc(points, func(p point) bool { return q.MS(p.x) <= 0 }) {
 			continue // it is used as it was measured
 		}
-		put(&f.Curves, c.feature, q)
+		quell.Put(&f.Curves, c.feature, q)
 	}
 }
 
@@ -44,7 +45,7 @@ func (f *dialFit) usual() {
 		}
 	}
 	for name, sum := range sums {
-		put(&f.Usual, name, sum/counts[name])
+		quell.Put(&f.Usual, name, sum/counts[name])
 	}
 }
 
@@ -76,7 +77,7 @@ func (f *dialFit) expectations() {
 			f.report.Missing = append(f.report.Missing, c.errs[0].Error())
 			continue
 		}
-		put(&f.Expected, name, e)
+		quell.Put(&f.Expected, name, e)
 	}
 }
 

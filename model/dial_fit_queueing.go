@@ -25,8 +25,8 @@ func (f *dialFit) queueing() {
 			continue
 		}
 		linear, _ := f.fitTo(rows, false)
-		put(&f.Queueing, resource, q)
-		put(&f.Errors, resource, f.errorsOf(rows, resource, q, linear))
+		quell.Put(&f.Queueing, resource, q)
+		quell.Put(&f.Errors, resource, f.errorsOf(rows, resource, q, linear))
 	}
 }
 
@@ -111,8 +111,8 @@ func (f *dialFit) stretched(rows []TrainingRow) bool {
 	q, ok := f.fitStretched(rows, true)
 	linear, _ := f.fitStretched(rows, false)
 	if e := f.errorsOf(rows, quell.Memory, q, linear); ok && e.MeanRelative < plain {
-		put(&f.Queueing, quell.Memory, q)
-		put(&f.Errors, quell.Memory, e)
+		quell.Put(&f.Queueing, quell.Memory, q)
+		quell.Put(&f.Errors, quell.Memory, e)
 		return true
 	}
 	f.Stretch = 0

@@ -105,20 +105,12 @@ func (t *Trained) note(resource quell.Resource, rows []TrainingRow) error {
 		return err
 	}
 	if by != nil {
-		put(&t.By, resource, *by)
+		quell.Put(&t.By, resource, *by)
 	}
 	if use := usePerRequest(rows); use > 0 {
-		put(&t.PerRequest, resource, use)
+		quell.Put(&t.PerRequest, resource, use)
 	}
 	return nil
-}
-
-// put sets a value in a map. If the map is nil, put makes it.
-func put[K comparable, V any](m *map[K]V, key K, value V) {
-	if *m == nil {
-		*m = map[K]V{}
-	}
-	(*m)[key] = value
 }
 
 // probingOf returns how the rows were probed, or nil if no row says so. It is an error if they were probed in different ways, because

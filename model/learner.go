@@ -96,7 +96,7 @@ func (l *Learner) rebase(r quell.Resource) {
 		delete(l.Base, r)
 	}
 	if base := l.Live().bestType(r); base != "" {
-		put(&l.Base, r, base)
+		quell.Put(&l.Base, r, base)
 	}
 }
 
@@ -140,7 +140,7 @@ func (l *Learner) news(before *Learner, s *quell.Snapshot) map[quell.Resource]ma
 		t := cmp.Or(in.Type, AnyType)
 		windows, left := known.take(before.Parts[in.ID], news, t)
 		if len(left) > 0 {
-			put(&l.Parts, in.ID, left)
+			quell.Put(&l.Parts, in.ID, left)
 		}
 		for _, r := range sortedKeys(windows) {
 			if out[r] == nil {

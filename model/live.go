@@ -298,10 +298,10 @@ func (m *Models) tabulated(r quell.Resource, instanceType string) *Models {
 	}
 	t := &Trained{}
 	if law.PerRequest > 0 {
-		put(&t.PerRequest, r, law.PerRequest)
+		quell.Put(&t.PerRequest, r, law.PerRequest)
 	}
 	if law.By != nil {
-		put(&t.By, r, *law.By)
+		quell.Put(&t.By, r, *law.By)
 	}
 	return &Models{Trained: t, Sections: []Section{law.tables(r)}}
 }

@@ -24,10 +24,10 @@ func (l *Learner) Export(o FitOptions) (*Models, error) {
 		l.Seen[r][live.bestType(r)].tabulate(r, l.Metric, tables)
 		trained.Rows += law.N
 		if law.PerRequest > 0 {
-			put(&trained.PerRequest, r, law.PerRequest)
+			quell.Put(&trained.PerRequest, r, law.PerRequest)
 		}
 		if law.By != nil {
-			put(&trained.By, r, *law.By)
+			quell.Put(&trained.By, r, *law.By)
 		}
 	}
 	m := &Models{Trained: trained, Sections: []Section{tables, live}}
@@ -81,11 +81,11 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 	if class == 0 {
 		alone := byProbes(func(w *Window) float64 { return w.ProbeMS })
 		spread := byProbes(func(w *Window) float64 { return w.Spread })
-		put(&to.Isolation, resource, append(to.Isolation[resource],
+		quell.Put(&to.Isolation, resource, append(to.Isolation[resource],
 			Isolation{Utilization: use, ProbeMS: alone, StddevMS: min(alone*math.Sqrt(spread), maxValue), N: probes, Runs: runs}))
 	} else {
 		severity = min(byProbes(func(w *Window) float64 { return w.ProbeMS / r.Law.probe(w.Use) })-1, maxValue)
-		put(&to.Interference, resource, append(to.Interference[resource],
+		quell.Put(&to.Interference, resource, append(to.Interference[resource],
 			Interference{Utilization: use, Interfering: r.Law.interfering(use, severity), Severity: severity, Runs: runs}))
 	}
 	answered := slices.DeleteFunc(alike, func(w *Window) bool { return w.N < fewest })
@@ -104,7 +104,7 @@ func (r *Record) tabulateKind(resource quell.Resource, metric quell.Metric, use 
 	for _, w := range answered {
 		row.LatencyMS.N += w.N
 	}
-	put(&to.ResponseTime, resource, append(to.ResponseTime[resource], row))
+	quell.Put(&to.ResponseTime, resource, append(to.ResponseTime[resource], row))
 }
 
 // windowMean is the weighted mean of a value of windows.

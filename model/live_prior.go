@@ -20,13 +20,10 @@ func NewLearner(prior *Models, slo quell.SLO) *Learner {
 		if record == nil {
 			continue
 		}
-		if l.Seen == nil {
-			l.Seen = map[quell.Resource]map[string]*Record{}
-		}
-		l.Seen[r] = map[string]*Record{AnyType: record}
+		quell.Put(&l.Seen, r, map[string]*Record{AnyType: record})
 		if prior.Trained != nil && prior.Trained.InstanceType != "" {
 			l.Seen[r][prior.Trained.InstanceType] = record
-			put(&l.Base, r, prior.Trained.InstanceType)
+			quell.Put(&l.Base, r, prior.Trained.InstanceType)
 		}
 	}
 	return l

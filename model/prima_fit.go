@@ -86,7 +86,7 @@ func (p *Prima) fit(in fitting, resource quell.Resource) (ResourceReport, error)
 		return report, nil
 	}
 	if report.Errors = measure(response, in.Metric, interference); report.Errors != (Errors{}) {
-		put(&in.trained.Errors, resource, report.Errors)
+		quell.Put(&in.trained.Errors, resource, report.Errors)
 	}
 	return report, nil
 }

@@ -24,7 +24,7 @@ func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
 	if class == model.NotContended {
 		return
 	}
-	put(&plan.Cause, m.ID, quell.Resource(class))
+	quell.Put(&plan.Cause, m.ID, quell.Resource(class))
 	AddReason(plan, "classified", m.ID, "%s%s: neighbours contend for its %s", excess[0].Text(rate),
 		dial.Classifier.Tested(dial.Usual, features), class)
 }

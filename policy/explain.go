@@ -26,10 +26,10 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.Expected(m)*g.Load)
 		}
 		if m.MarginMS > 0 {
-			put(&plan.MarginMS, m.ID, m.MarginMS)
+			quell.Put(&plan.MarginMS, m.ID, m.MarginMS)
 		}
 		if name := m.limitedBy(in); name != "" {
-			put(&plan.Limiter, m.ID, name)
+			quell.Put(&plan.Limiter, m.ID, name)
 		}
 		if m.Bound().Measured > 0 {
 			m.blame(in, plan)
@@ -132,7 +132,7 @@ func (m *Member) blame(in *Input, plan *quell.Plan) {
 			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.Supposed, resource)
 		return
 	}
-	put(&plan.Cause, m.ID, resource)
+	quell.Put(&plan.Cause, m.ID, resource)
 	severity := "severity"
 	switch {
 	case s.held:
@@ -161,12 +161,4 @@ func (m *Member) alsoSlowed(in *Input) string {
 		return ""
 	}
 	return "; they take " + strings.Join(felt, " and ") + ", too"
-}
-
-// put sets an entry of a map, which may still be nil.
-func put[K comparable, V any](m *map[K]V, key K, value V) {
-	if *m == nil {
-		*m = map[K]V{}
-	}
-	(*m)[key] = value
 }

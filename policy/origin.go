@@ -200,10 +200,7 @@ func origin(o *quell.Observation) (w Waited, hidden *float64, ok bool) {
 // instance.
 func noteOrigins(g *Group, before map[string]*UsualWaits, plan *quell.Plan) (usual map[string]*UsualWaits) {
 	keep := func(id string, u *UsualWaits) {
-		if usual == nil {
-			usual = map[string]*UsualWaits{}
-		}
-		usual[id] = u
+		quell.Put(&usual, id, u)
 	}
 	for i := range g.Members {
 		m := &g.Members[i]
@@ -232,9 +229,9 @@ func noteOrigins(g *Group, before map[string]*UsualWaits, plan *quell.Plan) (usu
 
 // blameWaits reports for whom an instance waits.
 func (m *Member) blameWaits(told quell.Waits, usual *UsualWaits, plan *quell.Plan) {
-	put(&plan.Waits, m.ID, told)
+	quell.Put(&plan.Waits, m.ID, told)
 	if told.Cause != quell.QuotaCause && plan.Cause[m.ID] == "" {
-		put(&plan.Cause, m.ID, quell.CPU)
+		quell.Put(&plan.Cause, m.ID, quell.CPU)
 	}
 	more := ""
 	if share, known := usual.of(told.Cause); known {

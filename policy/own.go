@@ -51,7 +51,7 @@ func noteOwnWork(g *Group, plan *quell.Plan) {
 				work.By, by = top.Name, "; most of it is used by "+top.Name
 			}
 			if plan.OwnWork[m.ID].Use < work.Use {
-				put(&plan.OwnWork, m.ID, work)
+				quell.Put(&plan.OwnWork, m.ID, work)
 			}
 			AddReason(plan, ownWork, m.ID, "it uses %.3f of its %s for work of its own, and %.3f for requests: they can use less of it%s",
 				work.Use, r, use, by)

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/quellhq/quell"
+
 // Instances of different types use different parts of a resource for the same request. Loads and capacities of all are in units of the
 // instances by whose models the group is planned (those of contended itself): a use of U on another type counts as U times the
 // type's size. A type on which a request uses half as much has a size of 2.
@@ -36,7 +38,7 @@ func (in *Input) sized(rates []float64) sizedRates {
 			for j := range rates {
 				own[j] = rates[j] * in.Contended[j].size(instanceType)
 			}
-			put(&s.byType, instanceType, own)
+			quell.Put(&s.byType, instanceType, own)
 		}
 	}
 	return s

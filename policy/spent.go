@@ -21,7 +21,7 @@ func (e *Engine) spent(s *quell.Snapshot, before map[string]InstanceState) (ids 
 			seen = own.BeyondCredits()
 		}
 		if set.heldAtBaseline(in, seen) {
-			put(&ids, in.ID, true)
+			quell.Put(&ids, in.ID, true)
 		}
 	}
 	return ids
@@ -89,7 +89,7 @@ func noteSpent(s *quell.Snapshot, ids map[string]bool, plan *quell.Plan) {
 		if !ids[in.ID] {
 			continue
 		}
-		put(&plan.Cause, in.ID, spentCause)
+		quell.Put(&plan.Cause, in.ID, spentCause)
 		stolen := ""
 		if o := in.Observation; o.CPU != nil && o.CPU.Steal > 0 {
 			stolen = fmt.Sprintf(", and the hypervisor withholds %.0f%% of its processors", 100*o.CPU.Steal)

@@ -113,7 +113,7 @@ func (in *Input) Queue(i int, kind string, size float64) *model.Queue {
 	q := in.queues.all[servers]
 	if q == nil {
 		q = model.NewQueue(servers)
-		put(&in.queues.all, servers, q)
+		quell.Put(&in.queues.all, servers, q)
 	}
 	last.station, last.size, last.queue = station, size, q
 	return q

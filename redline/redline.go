@@ -401,10 +401,7 @@ func (t *Test) complete() Level {
 		level.MS += s.ms * s.n / n
 	}
 	for r, sum := range t.use {
-		if level.Utilization == nil {
-			level.Utilization = map[quell.Resource]float64{}
-		}
-		level.Utilization[r] = sum / float64(len(t.level))
+		quell.Put(&level.Utilization, r, sum/float64(len(t.level)))
 	}
 	t.result.Levels, t.parts = append(t.result.Levels, level), append(t.parts, t.at)
 	t.level, t.at, t.periods, t.seconds = nil, part{}, nil, 0

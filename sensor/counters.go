@@ -220,10 +220,7 @@ func (p *pairSensor) sample(now time.Time, c *Counters, obs *quell.Observation) 
 	if err != nil || ratio == nil {
 		return err
 	}
-	if obs.Counters == nil {
-		obs.Counters = map[string]float64{}
-	}
-	obs.Counters[pairs[p.pair].counter] = *ratio
+	quell.Put(&obs.Counters, pairs[p.pair].counter, *ratio)
 	return nil
 }
 

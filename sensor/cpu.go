@@ -82,10 +82,7 @@ func (c *CPU) Sample(now time.Time, obs *quell.Observation) error {
 		obs.Pressure = own.Pressure
 	}
 	for name, value := range own.Counters {
-		if obs.Counters == nil {
-			obs.Counters = map[string]float64{}
-		}
-		obs.Counters[name] = value
+		quell.Put(&obs.Counters, name, value)
 	}
 	return partial
 }

@@ -72,10 +72,8 @@ func (n *Network) Sample(now time.Time, obs *quell.Observation) error {
 	if err != nil {
 		return err
 	}
-	if obs.Counters == nil {
-		obs.Counters = map[string]float64{}
-	}
-	obs.Counters[CounterTx], obs.Counters[CounterRx] = tx, rx
+	quell.Put(&obs.Counters, CounterTx, tx)
+	quell.Put(&obs.Counters, CounterRx, rx)
 	return setUtilization(obs, quell.Network, max(tx, rx), after.capacity, "bit/s")
 }
 

@@ -38,10 +38,7 @@ func (p *Pressure) sample(obs *quell.Observation, name string) error {
 	if err != nil {
 		return fmt.Errorf("parsing /proc/pressure/%s: %w", name, err)
 	}
-	if obs.Pressure == nil {
-		obs.Pressure = map[string]float64{}
-	}
-	obs.Pressure[name] = share
+	quell.Put(&obs.Pressure, name, share)
 	return nil
 }
 

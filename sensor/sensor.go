@@ -198,9 +198,6 @@ func setUtilization(obs *quell.Observation, r quell.Resource, used, capacity flo
 		return &quell.UserError{Err: fmt.Errorf("agent.capacity.%s: %.4g %s are used of a capacity of %.4g: set the true capacity", r, used, unit,
 			capacity)}
 	}
-	if obs.Utilization == nil {
-		obs.Utilization = map[quell.Resource]float64{}
-	}
-	obs.Utilization[r] = used / capacity
+	quell.Put(&obs.Utilization, r, used/capacity)
 	return nil
 }

@@ -54,10 +54,7 @@ func (t *TCP) Sample(now time.Time, obs *quell.Observation) error {
 	if seconds <= 0 || retransmitted < before.retransmitted {
 		return errors.New("the counter of retransmitted TCP segments, or the clock, went back: reading skipped")
 	}
-	if obs.TCP == nil {
-		obs.TCP = map[string]float64{}
-	}
-	obs.TCP[RetransmitRate] = float64(retransmitted-before.retransmitted) / seconds
+	quell.Put(&obs.TCP, RetransmitRate, float64(retransmitted-before.retransmitted)/seconds)
 	return nil
 }
 

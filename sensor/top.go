@@ -117,10 +117,7 @@ func (t *Top) tell(obs *quell.Observation, r quell.Resource, used map[string]flo
 		if t.serves(pid) {
 			continue
 		}
-		if obs.Top == nil {
-			obs.Top = map[quell.Resource]quell.User{}
-		}
-		obs.Top[r] = quell.User{Name: t.label(pid, name), Use: min(use, 1)}
+		quell.Put(&obs.Top, r, quell.User{Name: t.label(pid, name), Use: min(use, 1)})
 		return
 	}
 }

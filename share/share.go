@@ -106,10 +106,7 @@ func (m *machine) others(l *Ledger, service string, in *quell.Instance) map[quel
 			others = min(use, others*use/explained)
 		}
 		if others > 0 {
-			if uses == nil {
-				uses = map[quell.Resource]float64{}
-			}
-			uses[r] = others
+			quell.Put(&uses, r, others)
 		}
 	}
 	return uses

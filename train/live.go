@@ -321,10 +321,7 @@ func (m *live) window(ctx context.Context, r RunRequest, prober *probe.Prober, l
 	w.sensed.At, w.sensed.WindowS = ended.at.UTC(), w.seconds
 	w.sensed.Probe = maps.Clone(w.sensed.Probe)
 	if prober != nil {
-		if w.sensed.Probe == nil {
-			w.sensed.Probe = map[quell.Resource]quell.ProbeStats{}
-		}
-		w.sensed.Probe[prober.Resource()] = downloads
+		quell.Put(&w.sensed.Probe, prober.Resource(), downloads)
 	}
 	return w, ended, nil
 }
@@ -350,10 +347,7 @@ func (r RunRequest) fill(row model.TrainingRow, recorder *loadgen.Recorder) (mod
 func (r RunRequest) observe(row model.TrainingRow, recorder *loadgen.Recorder) {
 	o := row.Observation
 	o.Utilization = maps.Clone(o.Utilization)
-	if o.Utilization == nil {
-		o.Utilization = map[quell.Resource]float64{}
-	}
-	o.Utilization[r.Resource] = row.Utilization
+	quell.Put(&o.Utilization, r.Resource, row.Utilization)
 	o.RequestRate = &row.RequestRate
 	if row.Requests > 0 {
 		failed := float64(row.Errors) / float64(row.Requests)

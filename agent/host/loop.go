@@ -259,10 +259,7 @@ func (l *Loop) tell(failures []sensor.Failure) map[string]string {
 func reported(logs map[string]*outage.Log, what string, failures map[string]error, log *slog.Logger) map[string]string {
 	var list map[string]string
 	for name, err := range failures {
-		if list == nil {
-			list = map[string]string{}
-		}
-		list[name] = err.Error()
+		quell.Put(&list, name, err.Error())
 		if logs[name] == nil {
 			logs[name] = &outage.Log{Logger: log, What: what + name}
 		}

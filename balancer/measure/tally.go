@@ -224,10 +224,7 @@ func (t *Tally) observeClasses(o *quell.Observation, window time.Duration) {
 	for name, c := range t.classes {
 		o.RequestRates[name] = float64(max(0, c.Arrived)) / window.Seconds()
 		if l := c.latency.Summary(); l != nil {
-			if o.LatencyByClassMS == nil {
-				o.LatencyByClassMS = map[string]quell.Latency{}
-			}
-			o.LatencyByClassMS[name] = *l
+			quell.Put(&o.LatencyByClassMS, name, *l)
 		}
 	}
 }
@@ -250,10 +247,7 @@ func (t *Tally) Reading(at time.Time, window time.Duration, meanOpen float64) (q
 		if encoded == nil {
 			continue
 		}
-		if r.ClassHDR == nil {
-			r.ClassHDR = map[string][]byte{}
-		}
-		r.ClassHDR[name] = encoded
+		quell.Put(&r.ClassHDR, name, encoded)
 	}
 	return r, nil
 }
@@ -279,10 +273,7 @@ func Unserved(readings []quell.Reading, none quell.Reading, requests int64) []qu
 		if r.Fast {
 			continue
 		}
-		if r.Observation.Counters == nil {
-			r.Observation.Counters = map[string]float64{}
-		}
-		r.Observation.Counters[quell.CounterUnserved] = float64(requests) / period
+		quell.Put(&r.Observation.Counters, quell.CounterUnserved, float64(requests) / period)
 	}
 	return readings
 }

@@ -352,10 +352,7 @@ func (d *plan) explain() {
 		if mem.Cause == "" {
 			continue
 		}
-		if d.plan.Cause == nil {
-			d.plan.Cause = map[string]quell.Resource{}
-		}
-		d.plan.Cause[m.ID] = mem.Cause
+		quell.Put(&d.plan.Cause, m.ID, mem.Cause)
 		evidence := mem.Evidence
 		if mem.Run == 0 {
 			evidence = "within its bounds now; when it was slow, " + evidence

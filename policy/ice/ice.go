@@ -471,11 +471,8 @@ func (p *plan) put() {
 		sum += left
 		p.explain(m, left)
 		if p.in.Fast && left < 1 {
-			if p.plan.Factor == nil {
-				p.plan.Factor = map[string]quell.Factor{}
-			}
 			// The factor lasts for three periods, and each decision renews it. Two missed decisions do not end it.
-			p.plan.Factor[m.ID] = quell.Factor{Value: left, Until: p.now.Add(3 * p.in.Service.Sampling)}
+			quell.Put(&p.plan.Factor, m.ID, quell.Factor{Value: left, Until: p.now.Add(3 * p.in.Service.Sampling)})
 		}
 	}
 	if p.in.Fast || sum == 0 {
@@ -493,10 +490,7 @@ func (p *plan) explain(m *policy.Member, left float64) {
 		return
 	}
 	if mem.Cause != "" {
-		if p.plan.Cause == nil {
-			p.plan.Cause = map[string]quell.Resource{}
-		}
-		p.plan.Cause[m.ID] = mem.Cause
+		quell.Put(&p.plan.Cause, m.ID, mem.Cause)
 	}
 	what := fmt.Sprintf("it keeps %.0f%% of its share", 100*left)
 	switch {

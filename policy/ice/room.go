@@ -36,10 +36,7 @@ func (p *plan) roomOf(r quell.Resource) *room {
 		x.hidden[m.Position] = memoryOf(m).othersUse(r)
 		x.add(x.hidden[m.Position], 1)
 	}
-	if p.rooms == nil {
-		p.rooms = map[quell.Resource]*room{}
-	}
-	p.rooms[r] = x
+	quell.Put(&p.rooms, r, x)
 	return x
 }
 

@@ -304,10 +304,7 @@ func (u *usual) learn(m *policy.Member, f *facts) {
 	probes := maps.Clone(u.Probes)
 	for r := range o.Probe {
 		if ms, ok := model.ProbeAtRest(o, r); ok {
-			if probes == nil {
-				probes = map[quell.Resource]band{}
-			}
-			probes[r] = probes[r].with(math.Log(ms))
+			quell.Put(&probes, r, probes[r].with(math.Log(ms)))
 		}
 	}
 	u.Probes = probes

@@ -192,11 +192,8 @@ func (p *plan) release(g *policy.Group) {
 		if mem.Cut == 0 {
 			continue
 		}
-		if p.plan.Factor == nil {
-			p.plan.Factor = map[string]quell.Factor{}
-		}
 		// The factor lasts for three periods, and each decision renews it. Two missed decisions do not end it.
-		p.plan.Factor[m.ID] = quell.Factor{Value: 1 - mem.Cut, Until: p.now.Add(3 * p.in.Service.Sampling)}
+		quell.Put(&p.plan.Factor, m.ID, quell.Factor{Value: 1 - mem.Cut, Until: p.now.Add(3 * p.in.Service.Sampling)})
 		policy.AddReason(&p.plan, "outlier", m.ID, "%s", p.tell(m, mem))
 	}
 }

@@ -179,20 +179,14 @@ func (f *follower) Sample(_ time.Time, obs *quell.Observation) error {
 	stats, ok := probe.Summarise(singles)
 	if !ok {
 		if failed != nil {
-			if obs.ProbeFailed == nil {
-				obs.ProbeFailed = map[quell.Resource]string{}
-			}
-			obs.ProbeFailed[f.resource] = failed.Error()
+			quell.Put(&obs.ProbeFailed, f.resource, failed.Error())
 		}
 		return failed
 	}
 	by := f.by(f.opts)
 	by.PeriodS, by.Count, by.From = f.opts.Period.Seconds(), len(singles), string(quell.FromAgent)
 	stats.By = &by
-	if obs.Probe == nil {
-		obs.Probe = map[quell.Resource]quell.ProbeStats{}
-	}
-	obs.Probe[f.resource] = stats
+	quell.Put(&obs.Probe, f.resource, stats)
 	return nil
 }
 
