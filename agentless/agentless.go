@@ -77,8 +77,7 @@ func Judge(m Memory, at time.Time, samples []Sample, threshold float64) ([]Findi
 		known.learn(s, findings[i].suspected(known), [3]float64{logs[0][i], logs[1][i], logs[2][i]})
 		known.carry(s, threshold)
 		if known.Carried > 0 {
-			carried := known.Carried
-			findings[i].Carried = &carried
+			findings[i].Carried = new(known.Carried)
 		}
 	}
 	next.forget()
@@ -177,8 +176,7 @@ func judgeOne(s *Sample, known *Known, shift [3]float64) Finding {
 		v = shift[shown]
 	}
 	if !math.IsNaN(v) {
-		severity := max(0, math.Expm1(v))
-		f.Severity = &severity
+		f.Severity = new(max(0, math.Expm1(v)))
 	} else {
 		f.Unknown = unknown(s)
 	}

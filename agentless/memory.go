@@ -97,8 +97,7 @@ func (k *Known) carry(s *Sample, threshold float64) {
 func (m Memory) copied(at time.Time) Memory {
 	next := Memory{Format: Format, At: at, Window: m.Window + 1, Known: make(map[string]*Known, len(m.Known))}
 	for id, k := range m.Known {
-		known := *k
-		next.Known[id] = &known
+		next.Known[id] = new(*k)
 	}
 	return next
 }

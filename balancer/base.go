@@ -19,8 +19,7 @@ func Bases(chosen map[string]int) map[string]*float64 {
 	bases := make(map[string]*float64, n)
 	for name, w := range chosen {
 		if w > 0 {
-			base := float64(w) * float64(n) / sum
-			bases[name] = &base
+			bases[name] = new(float64(w) * float64(n) / sum)
 		}
 	}
 	return bases

@@ -69,8 +69,7 @@ func (c *board) budget() *budget.Report {
 	if c.mem.Budget == nil || c.opts.Service.SLO.Target == 0 {
 		return nil
 	}
-	r := c.mem.Budget.Report(c.opts.Service.SLO)
-	return &r
+	return new(c.mem.Budget.Report(c.opts.Service.SLO))
 }
 
 var (

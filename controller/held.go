@@ -195,8 +195,7 @@ func (c *board) showLook(rows []InstanceStatus) []InstanceStatus {
 		row.Held, row.Open, row.Empty, row.Missing, row.HeldUntil = nil, nil, false, nil, nil
 		row.Cut = cutOf(c.mem.Factors, row.ID, c.now())
 		if m := c.fleet.Missing[row.ID]; m != nil {
-			since := m.Since
-			row.Missing = &since
+			row.Missing = new(m.Since)
 		}
 		if h, held := c.fleet.Out[row.ID]; held {
 			row.Held, row.Open, row.Empty = &h.Held, &h.Open, h.Empty

@@ -85,8 +85,7 @@ func (b both) Write(out *dto.Metric) error {
 		if b.classic.buckets != nil {
 			sum += b.classic.buckets[i]
 		}
-		at := sum
-		out.Histogram.Bucket = append(out.Histogram.Bucket, &dto.Bucket{CumulativeCount: &at, UpperBound: &b.bounds[i]})
+		out.Histogram.Bucket = append(out.Histogram.Bucket, &dto.Bucket{CumulativeCount: new(sum), UpperBound: &b.bounds[i]})
 	}
 	return nil
 }

@@ -240,8 +240,7 @@ func seconds(ms *float64) *float64 {
 	if ms == nil {
 		return nil
 	}
-	s := *ms / 1000
-	return &s
+	return new(*ms / 1000)
 }
 
 // States under which metrics count instances, beside their own.

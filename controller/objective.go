@@ -45,8 +45,7 @@ func canTake(rows []InstanceStatus) {
 			r, u = *row.RequestRate, *row.Utilization
 		}
 		if row.Capacity != nil && r > 0 && u >= leastUse {
-			can := *row.Capacity * r / u
-			row.CanTakeRate = &can
+			row.CanTakeRate = new(*row.Capacity * r / u)
 		}
 	}
 }

@@ -274,8 +274,7 @@ func (m *memory) lent(s policy.State, decide func(policy.State) (quell.Plan, pol
 	if t == nil {
 		return decide(s)
 	}
-	earned := s.Trust
-	s.Trust, s.Earned = t.Trust, &earned
+	s.Trust, s.Earned = t.Trust, new(s.Trust)
 	plan, next := decide(s)
 	own := *next.Earned
 	if next.Earned = nil; next.Trust.ByHand == "" {

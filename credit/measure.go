@@ -65,8 +65,7 @@ func Measure(processors float64, windows []Busy) Measured {
 	burst, baseline := levelOf(fast), levelOf(slow)
 	m.Burst, m.Baseline = &burst, &baseline
 	m.Settled = len(uses)-at >= settling && flat(slow, burst.Middle())
-	balance := usedAbove(windows, uses, baseline)
-	m.Balance = &balance
+	m.Balance = new(usedAbove(windows, uses, baseline))
 	return m
 }
 

@@ -93,8 +93,7 @@ func (s *services) listed() (all []page.Listed) {
 	for _, one := range s.present() {
 		row := page.Listed{Name: one.name, Why: "it is starting"}
 		if one.runner != nil {
-			status := one.runner.Status()
-			row.Status = &status
+			row.Status = new(one.runner.Status())
 		} else if one.err != nil {
 			row.Why = one.err.Error()
 		}

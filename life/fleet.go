@@ -138,8 +138,7 @@ func (v *View) Fill(group []Instance) []Instance {
 		in.Since = v.Drained[m.ID]
 		_, in.Ending = v.Ending[m.ID]
 		if h, out := v.Out[m.ID]; out {
-			who := h.Held
-			in.Held, in.Ordered = &who, h.Ordered
+			in.Held, in.Ordered = new(h.Held), h.Ordered
 		}
 		group = append(group, in)
 	}

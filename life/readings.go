@@ -327,8 +327,7 @@ func meanLatency(readings []Received) *quell.Latency {
 	if n == 0 {
 		return nil
 	}
-	mean := sum / float64(n)
-	return &quell.Latency{Mean: &mean, N: n}
+	return &quell.Latency{Mean: new(sum / float64(n)), N: n}
 }
 
 func value(p *float64) float64 {
@@ -371,8 +370,7 @@ func (s *share) mean() *float64 {
 	if s.weight == 0 {
 		return nil
 	}
-	mean := s.sum / s.weight
-	return &mean
+	return new(s.sum / s.weight)
 }
 
 // histograms merges encoded histograms of microseconds.

@@ -53,8 +53,7 @@ func measureShares(instances []quell.Instance) {
 	}
 	for i := range instances {
 		if rate := requestRate(&instances[i]); rate != nil && sum > 0 {
-			share := *rate / sum
-			instances[i].Share = &share
+			instances[i].Share = new(*rate / sum)
 		}
 	}
 }
@@ -121,15 +120,13 @@ func (in *Instance) shown(at *times) quell.Instance {
 	}
 	s.Gone = s.State == quell.Failed && m.State == quell.Ready && !in.Known
 	if !m.Started.IsZero() {
-		age := max(0, at.now.Sub(m.Started)).Seconds()
-		s.AgeS = &age
+		s.AgeS = new(max(0, at.now.Sub(m.Started)).Seconds())
 	}
 	if in.Known {
 		s.Base = b.Base
 	}
 	if in.Held == nil && in.Known && !b.Draining {
-		weight := b.Weight
-		s.Weight = &weight
+		s.Weight = new(b.Weight)
 	}
 	if in.Known && !b.Healthy {
 		s.Health = b.Health

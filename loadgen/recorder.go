@@ -163,15 +163,13 @@ func (r *Recorder) Classes() map[string]Stats {
 func (r *record) stats() Stats {
 	s := Stats{Requests: r.requests, Errors: r.errors}
 	if r.connect != nil {
-		ms := float64(r.connect.ValueAtQuantile(90)) / 1e3
-		s.ConnectMS = &ms
+		s.ConnectMS = new(float64(r.connect.ValueAtQuantile(90)) / 1e3)
 	}
 	if r.latency.TotalCount() == 0 {
 		return s
 	}
 	at := func(percentile float64) *float64 {
-		ms := float64(r.latency.ValueAtQuantile(percentile)) / 1e3
-		return &ms
+		return new(float64(r.latency.ValueAtQuantile(percentile)) / 1e3)
 	}
 	mean := r.latency.Mean() / 1e3
 	s.LatencyMS = quell.Latency{

@@ -101,8 +101,7 @@ func meanLatency(rows []TrainingRow) quell.Latency {
 			}
 		}
 		if len(values) > 0 {
-			mean := stats.WeightedMean(values)
-			*dst = &mean
+			*dst = new(stats.WeightedMean(values))
 		}
 	}
 	for _, r := range rows {

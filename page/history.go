@@ -191,8 +191,7 @@ func mean(a, b *float64, shareOfB float64) *float64 {
 	if b == nil {
 		return a
 	}
-	m := *a + (*b-*a)*shareOfB
-	return &m
+	return new(*a + (*b-*a)*shareOfB)
 }
 
 // strongest returns the strongest shades, one for each instance and resource, in the order of names.

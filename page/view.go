@@ -334,8 +334,7 @@ func median(values []float64) *float64 {
 		return nil
 	}
 	slices.Sort(values)
-	m := values[len(values)/2]
-	return &m
+	return new(values[len(values)/2])
 }
 
 // recordedPoint is what a recorded snapshot adds to the history.

@@ -44,8 +44,7 @@ func planned(in *Input, g *Group) *Crowds {
 		return nil
 	}
 	stay := slices.DeleteFunc(slices.Clone(g.Rated), func(m *Member) bool { return !m.stays || in.following.Expected(m) == 0 })
-	all := in.crowd(stay, g.Load)
-	return &all
+	return new(in.crowd(stay, g.Load))
 }
 
 // full returns the group in which every instance carries as large a part of its capacity as a member does.

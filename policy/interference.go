@@ -48,8 +48,7 @@ func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[qu
 		if f.Taken != nil {
 			x.Hidden = f.Taken
 		} else if c.Predictor != nil && f.Utilization != nil {
-			hidden := c.Predictor.Supposed(*f.Utilization, *f.Severity)
-			x.Hidden = &hidden
+			x.Hidden = new(c.Predictor.Supposed(*f.Utilization, *f.Severity))
 		}
 		if probe, ok := probeOf(o, c.Resource); ok && c.Baseline != nil && f.Utilization != nil && c.Baseline.By().Alike(probe.By) {
 			expected, _, _ := c.Baseline.Isolation(*f.Utilization)

@@ -187,8 +187,7 @@ func origin(o *quell.Observation) (w Waited, hidden *float64, ok bool) {
 	own := *o
 	own.Sched = &sched
 	if others, told := model.NeighboursUse(o); told {
-		stopped := model.StoppedFor(&sched)
-		sched.ThrottledS = &stopped
+		sched.ThrottledS = new(model.StoppedFor(&sched))
 		machine.Run += others * whole
 		hidden = &others
 	}

@@ -31,8 +31,7 @@ func fixByHand(members []*Member) fixing {
 	}
 	for _, m := range members {
 		if m.Override != nil {
-			share := *m.Override / whole
-			m.Fixed = &share
+			m.Fixed = new(*m.Override / whole)
 		}
 	}
 	f.sum /= whole

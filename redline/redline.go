@@ -427,8 +427,7 @@ func (t *Test) Result() Result {
 	r.Rate = &rate
 	if r.Resource = t.busiest(); r.Resource != "" {
 		perRequest := t.uses[r.Resource] / t.rates[r.Resource]
-		use := rate.times(perRequest)
-		r.Use, r.ReachedUse = &use, r.Reached*perRequest
+		r.Use, r.ReachedUse = new(rate.times(perRequest)), r.Reached*perRequest
 	}
 	return r
 }

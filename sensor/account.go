@@ -51,8 +51,7 @@ func (l *groupLayout) split() (user, system *time.Duration) {
 			if !ok {
 				return nil
 			}
-			d := time.Duration(us) * time.Microsecond
-			return &d
+			return new(time.Duration(us) * time.Microsecond)
 		}
 		return of("user_usec"), of("system_usec")
 	}
@@ -61,8 +60,7 @@ func (l *groupLayout) split() (user, system *time.Duration) {
 		if err != nil {
 			return nil
 		}
-		d := time.Duration(ns)
-		return &d
+		return new(time.Duration(ns))
 	}
 	return of("cpuacct.usage_user"), of("cpuacct.usage_sys")
 }
@@ -102,8 +100,7 @@ func elapsed(before, after *time.Duration) *float64 {
 	if before == nil || after == nil || *after < *before {
 		return nil
 	}
-	seconds := (*after - *before).Seconds()
-	return &seconds
+	return new((*after - *before).Seconds())
 }
 
 // ran returns how long the tasks of a group ran between two readings.
@@ -123,8 +120,7 @@ func waited(before, after map[int]taskTimes, window time.Duration) (wait, taskRu
 		product += w * spent.run.Seconds()
 	}
 	if sum > 0 {
-		mean := product / sum
-		taskRun = &mean
+		taskRun = new(product / sum)
 	}
 	return &sum, taskRun
 }

@@ -51,8 +51,7 @@ func (before *groupReading) until(after *groupReading) (cores float64, throttled
 	}
 	cores = (after.used - before.used).Seconds() / seconds
 	if after.quota > 0 && after.periods > before.periods && after.throttled >= before.throttled {
-		share := float64(after.throttled-before.throttled) / float64(after.periods-before.periods)
-		throttled = &share
+		throttled = new(float64(after.throttled-before.throttled) / float64(after.periods-before.periods))
 	}
 	return cores, throttled, nil
 }

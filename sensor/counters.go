@@ -359,6 +359,5 @@ func (pair Pair) ratio(before, after []counts) (*float64, error) {
 	case pair == Cache && first > second:
 		return nil, fmt.Errorf("the processors counted more misses (%.4g) than references (%.4g) of the cache: reading skipped", first, second)
 	}
-	ratio := first / second
-	return &ratio, nil
+	return new(first / second), nil
 }

@@ -65,8 +65,7 @@ func (before *machineAccount) until(after *machineAccount, now time.Time, window
 		Sched:       &quell.Sched{Cores: cores, RunS: user + system, UserS: &user, SystemS: &system},
 	}
 	if before.wait != nil && after.wait != nil && *after.wait >= *before.wait {
-		wait := *after.wait - *before.wait
-		obs.Sched.WaitS = &wait
+		obs.Sched.WaitS = new(*after.wait - *before.wait)
 	}
 	return obs, nil
 }

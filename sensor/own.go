@@ -76,8 +76,7 @@ func (before *ownAccount) until(after *ownAccount, machine *quell.Observation, c
 		idle -= obs.CPU.Steal
 	}
 	if waiting != nil {
-		share := min(idle, *waiting/cores)
-		obs.CPU.IOWait = &share
+		obs.CPU.IOWait = new(min(idle, *waiting/cores))
 	}
 	return obs, nil
 }

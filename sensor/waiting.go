@@ -25,8 +25,7 @@ func (w *diskWaits) look(l *groupLayout) {
 // take returns the mean number of waiting tasks in this window or, if it was too short, the last one that is known; nil if none is.
 func (w *diskWaits) take() *float64 {
 	if w.moments >= fewestMoments {
-		mean := float64(w.sum) / float64(w.moments)
-		*w = diskWaits{mean: &mean}
+		*w = diskWaits{mean: new(float64(w.sum) / float64(w.moments))}
 	}
 	return w.mean
 }

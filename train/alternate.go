@@ -100,11 +100,9 @@ func (w *window) observed(resource quell.Resource, before, after loadgen.Stats) 
 		o.Utilization = map[quell.Resource]float64{}
 	}
 	o.Utilization[resource] = math.Max(0, math.Min(1, w.own/w.seconds))
-	rate := float64(after.Requests-before.Requests) / w.seconds
-	o.RequestRate = &rate
+	o.RequestRate = new(float64(after.Requests-before.Requests) / w.seconds)
 	if n := after.LatencyMS.N - before.LatencyMS.N; n > 0 {
-		mean := (sumOf(after.LatencyMS) - sumOf(before.LatencyMS)) / float64(n)
-		o.LatencyMS = &quell.Latency{Mean: &mean, N: n}
+		o.LatencyMS = &quell.Latency{Mean: new((sumOf(after.LatencyMS) - sumOf(before.LatencyMS)) / float64(n)), N: n}
 	}
 	return o
 }

@@ -350,8 +350,7 @@ func (r RunRequest) observe(row model.TrainingRow, recorder *loadgen.Recorder) {
 	quell.Put(&o.Utilization, r.Resource, row.Utilization)
 	o.RequestRate = &row.RequestRate
 	if row.Requests > 0 {
-		failed := float64(row.Errors) / float64(row.Requests)
-		o.ErrorRate = &failed
+		o.ErrorRate = new(float64(row.Errors) / float64(row.Requests))
 	}
 	if row.LatencyMS.N > 0 {
 		o.LatencyMS = &row.LatencyMS

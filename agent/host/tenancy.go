@@ -75,8 +75,7 @@ func (s Status) tenant(in *quell.Instance) quell.TenantState {
 	one := quell.TenantState{Name: shortName(in.ID), Wanted: told.Wanted, Slowdown: told.Slowdown, Importance: in.Share, Idle: told.Idle,
 		Waits: s.Plan.Waits[in.ID].Share, Why: short(s.ReasonOf(in.ID))}
 	if o := in.Observation; o != nil && o.Sched != nil && o.WindowS > 0 {
-		processors := o.Sched.RunS / o.WindowS
-		one.Processors = &processors
+		one.Processors = new(o.Sched.RunS / o.WindowS)
 		if one.Waits == nil {
 			one.Waits = waited(o.Sched)
 		}
@@ -101,8 +100,7 @@ func waited(s *quell.Sched) *float64 {
 	if s.WaitS == nil || s.TaskRunS == nil || *s.WaitS+*s.TaskRunS <= 0 {
 		return nil
 	}
-	share := *s.WaitS / (*s.WaitS + *s.TaskRunS)
-	return &share
+	return new(*s.WaitS / (*s.WaitS + *s.TaskRunS))
 }
 
 // favour says which groups get more, and which less, than their importance alone would give them: by their weights, relative to the mean,
@@ -115,8 +113,7 @@ func favour(tenants []quell.TenantState) {
 	for i := range tenants {
 		t := &tenants[i]
 		if t.Importance == nil {
-			one := 1.0
-			t.Importance = &one
+			t.Importance = new(1.0)
 		}
 		if t.Weight != nil && !t.Idle {
 			sum, weighted = sum+deserved(t), weighted+1

@@ -166,8 +166,7 @@ func Count(samples []agentless.Sample, before, after []Server, seconds float64) 
 		rate := float64(b.Requests-a.Requests) / seconds
 		samples[i].Rate = &rate
 		if b.LatencyMS > 0 && rate > 0 {
-			ms := b.LatencyMS
-			samples[i].LatencyMS = &ms
+			samples[i].LatencyMS = new(b.LatencyMS)
 		}
 	}
 }

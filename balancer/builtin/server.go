@@ -302,8 +302,7 @@ func (s *Server) liveOwner() *quell.Owner {
 	if s.owner.ID == "" || !time.Now().Before(s.owner.until) {
 		return nil
 	}
-	owner := s.owner.Owner
-	return &owner
+	return new(s.owner.Owner)
 }
 
 // SetScheduling changes the scheduling until the next restart.

@@ -28,8 +28,7 @@ func (h *external) bases(states []quell.BackendState) {
 	}
 	for i := range states {
 		if w, known := h.before.Weights[states[i].ID]; known {
-			base := w * float64(n) / sum
-			states[i].Base = &base
+			states[i].Base = new(w * float64(n) / sum)
 		}
 	}
 }

@@ -362,8 +362,7 @@ func coarse(c *count, now time.Time, window time.Duration) quell.Reading {
 	o := t.Observation(now.UTC(), window, c.meanOpen())
 	o.Counters = map[string]float64{"haproxy_coarse": 1}
 	if c.responses > 0 {
-		mean := float64(c.totalMS)
-		o.LatencyMS = &quell.Latency{Mean: &mean, N: int(c.responses)}
+		o.LatencyMS = &quell.Latency{Mean: new(float64(c.totalMS)), N: int(c.responses)}
 	}
 	return quell.Reading{Source: quell.FromBalancer, Observation: o, Requests: t.Requests, Errors: t.Errors}
 }

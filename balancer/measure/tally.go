@@ -192,20 +192,16 @@ func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64
 	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
 	if window > 0 {
 		rate := float64(max(0, t.Arrived)) / window.Seconds() // a request that arrived before the window may be moved in it
-		answered := float64(max(0, t.Answered)) / window.Seconds()
-		o.RequestRate, o.AnsweredRate = &rate, &answered
+		o.RequestRate, o.AnsweredRate = &rate, new(float64(max(0, t.Answered)) / window.Seconds())
 	}
 	if attempts := t.Requests + t.Moved; attempts > 0 {
-		rate := float64(t.Errors+t.Moved) / float64(attempts)
-		o.ErrorRate = &rate
+		o.ErrorRate = new(float64(t.Errors+t.Moved) / float64(attempts))
 	}
 	if t.Shed > 0 {
-		rate := float64(t.Shed) / float64(t.Requests)
-		o.ShedRate = &rate
+		o.ShedRate = new(float64(t.Shed) / float64(t.Requests))
 	}
 	if t.Limited > 0 {
-		rate := float64(t.Limited) / float64(t.Requests)
-		o.LimitedRate = &rate
+		o.LimitedRate = new(float64(t.Limited) / float64(t.Requests))
 	}
 	o.LatencyMS = t.latency.Summary()
 	t.observeClasses(&o, window)

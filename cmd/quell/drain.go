@@ -203,8 +203,7 @@ func (e *emptying) openAt(s *controller.Status) (open int64, known bool, err err
 		return 0, false, nil
 	}
 	if e.decided == nil {
-		at := s.At
-		e.decided = &at
+		e.decided = new(s.At)
 	}
 	for i := range s.Instances {
 		switch row := &s.Instances[i]; {

@@ -164,8 +164,7 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		}
 	}
 	if sharing > 0 {
-		equal := 1 / float64(sharing)
-		e.Equal = &equal
+		e.Equal = new(1 / float64(sharing))
 	}
 	if w, ok := s.Overrides[id]; ok {
 		e.Override = &w

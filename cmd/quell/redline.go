@@ -130,8 +130,7 @@ func (t *redlineTest) run(ctx context.Context, most time.Duration) (*redline.Res
 	defer cancel()
 	err = t.climb(limited, test)
 	err = errors.Join(err, t.goBack(ctx))
-	r := test.Result()
-	return &r, err
+	return new(test.Result()), err
 }
 
 // begin refuses a service in which a share would not be in force, or somebody else's would be.

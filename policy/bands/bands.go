@@ -190,8 +190,7 @@ func (mem *Memory) waiting(o *quell.Observation, came float64) float64 {
 		return 0
 	}
 	if mem.MS == 0 && mem.Others == nil {
-		first := math.Max(0, *o.InFlight-came)
-		mem.Others = &first
+		mem.Others = new(math.Max(0, *o.InFlight-came))
 	}
 	if mem.Others == nil {
 		return *o.InFlight
@@ -206,8 +205,7 @@ func unexplained(o *quell.Observation) *float64 {
 	if !ok || o.InFlight == nil || o.RequestRate == nil {
 		return nil
 	}
-	others := math.Max(0, *o.InFlight-*o.RequestRate*mean/1000)
-	return &others
+	return new(math.Max(0, *o.InFlight-*o.RequestRate*mean/1000))
 }
 
 // compare compares each instance's window with those of the others. An instance that is inside its band and not cut adds to its band.

@@ -129,8 +129,7 @@ func newLatency(m *policy.Member, service *quell.Service) (ms float64, n int) {
 	if !ok || m.Observation.LatencyMS.N == 0 {
 		return 0, 0
 	}
-	at := m.Observation.At
-	mem.CollectedAt = &at
+	mem.CollectedAt = new(m.Observation.At)
 	return ms, min(m.Observation.LatencyMS.N, maxCollected)
 }
 

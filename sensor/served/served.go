@@ -138,8 +138,7 @@ func (s *Sensor) observe(before, at *state, seconds float64, obs *quell.Observat
 	c := counted{requests: n}
 	if s.opts.Errors.Name != "" && n > 0 {
 		c.failed = min(failures(before.failed, at.failed), n)
-		share := float64(c.failed) / float64(n)
-		obs.ErrorRate = &share
+		obs.ErrorRate = new(float64(c.failed) / float64(n))
 	}
 	if n > 0 {
 		latency, encoded, err := all.durations(s.opts.Unit)
