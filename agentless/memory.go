@@ -3,6 +3,7 @@ package agentless
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -113,11 +114,7 @@ func (m *Memory) of(id string) *Known {
 }
 
 func (m *Memory) forget() {
-	for id, k := range m.Known {
-		if m.Window-k.Seen > forgetAt {
-			delete(m.Known, id)
-		}
-	}
+	maps.DeleteFunc(m.Known, func(_ string, k *Known) bool { return m.Window-k.Seen > forgetAt })
 }
 
 // Encode writes the memory.

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -101,9 +102,7 @@ func OpenStore(dir string) (*Server, error) {
 }
 
 func (opts *ServerOptions) natsOptions() (*server.Options, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	if opts.MaxPayload == 0 {
 		opts.MaxPayload = defaultPayload
 	}

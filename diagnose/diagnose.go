@@ -4,6 +4,7 @@ package diagnose
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,7 +173,7 @@ func (f *Facts) controlled(s *controller.Status, add adder) {
 		add("readings come for an instance that the service does not have", fmt.Sprintf("%s sends for %q", u.Sender, u.Instance),
 			f.mendStranger(&u))
 	}
-	for _, part := range sortedKeys(s.LastFailure) {
+	for _, part := range slices.Sorted(maps.Keys(s.LastFailure)) {
 		a := Answer{Asked: part, Got: s.LastFailure[part]}
 		mend := f.mendAnswer(&a)
 		if part == "measure" && f.Log != "" {
@@ -235,7 +236,7 @@ func (f *Facts) instances(s *controller.Status, add adder) {
 		add("the configured capacity is too small", "utilisation above 1 at "+some(over),
 			"agent: {capacity: ...}: set what the machines can carry")
 	}
-	for _, why := range sortedKeys(failed) {
+	for _, why := range slices.Sorted(maps.Keys(failed)) {
 		add("probes fail on "+some(failed[why]), why, "on that machine: quell doctor --sensors --config "+f.Config)
 	}
 }
@@ -277,13 +278,4 @@ func (f *Facts) recorded(add adder) {
 		add("the configured capacity is too small", fmt.Sprintf("%s used %.2f of it in the last hour", busiest, largest),
 			"agent: {capacity: ...}: set what the machines can carry")
 	}
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

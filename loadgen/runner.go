@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,9 +155,7 @@ func New(o Options) (*Runner, error) {
 	if o.MaxInFlight == 0 {
 		o.MaxInFlight = 20_000
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Runner{
 		opts: o, base: strings.TrimSuffix(o.URL, "/"), transport: newTransport(o.MaxInFlight, o.Fresh), log: o.Logger,
 		buffers: sync.Pool{New: func() any { return new([bodyBuffer]byte) }},

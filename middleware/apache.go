@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -71,10 +72,5 @@ func excluded(content string, at int, module string) bool {
 			counts = append(counts, !mpmModules[name] || (name == module) != (found[2] == "!"))
 		}
 	}
-	for _, c := range counts {
-		if !c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(counts, false)
 }

@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,7 @@ func Open(ctx context.Context, s Server, log *slog.Logger) (*Driver, error) {
 }
 
 func newDriver(ctx context.Context, s Server, log *slog.Logger) *Driver {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	d := &Driver{Settings: s.Settings, target: s.Target(), log: log.With("server", s.Target()),
 		settleTime: settleTime, settleEvery: settleEvery, unreadEvery: unreadEvery,
 		files: map[string]*file{}, told: map[string]bool{}}

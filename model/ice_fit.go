@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -181,11 +182,7 @@ func averageOf(group []TrainingWindow) (mean averages, ok bool) {
 			counts[name]++
 		}
 	}
-	for name, n := range counts {
-		if n < len(group) {
-			delete(mean.signals, name)
-		}
-	}
+	maps.DeleteFunc(mean.signals, func(name string, _ float64) bool { return counts[name] < len(group) })
 	return mean, true
 }
 

@@ -2,6 +2,7 @@ package page
 
 import (
 	"crypto/rand"
+	"maps"
 	"sync"
 	"time"
 )
@@ -75,9 +76,5 @@ func (g *grants) drop(secret string) {
 }
 
 func (g *grants) expire(now time.Time) {
-	for secret, x := range g.held {
-		if !now.Before(x.until) {
-			delete(g.held, secret)
-		}
-	}
+	maps.DeleteFunc(g.held, func(_ string, x grant) bool { return !now.Before(x.until) })
 }

@@ -1,17 +1,14 @@
 package policy
 
+import "slices"
+
 // The base weight of an instance is what people know of its size: its weight at the balancer before Quell. An even share is a share by base
 // weight. Policies that know nothing of sizes decide on shares relative to even ones; policies that compute capacities count a use on an
 // instance in proportion to its base weight, until models of its type tell how much it carries.
 
 // based returns whether any ready instance has a base weight of its own.
 func (g *Group) based() bool {
-	for _, m := range g.Ready {
-		if m.Base != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.Ready, func(m *Member) bool { return m.Base != nil })
 }
 
 // Even returns the share by base weight that each instance of a list has among these.

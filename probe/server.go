@@ -4,6 +4,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -70,9 +71,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Concurrent <= 0 {
 		o.Concurrent = 16
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{
 		token:  sha256.Sum256([]byte(o.Token)),
 		open:   o.Token == "",

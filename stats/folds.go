@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ func StratifiedFolds(classes []string, k, block int, seed uint64) ([]int, error)
 	for _, c := range classes {
 		set[c] = true
 	}
-	names := sortedNames(set)
+	names := slices.Sorted(maps.Keys(set))
 	index := make([]int, len(classes))
 	for i, c := range classes {
 		index[i], _ = slices.BinarySearch(names, c)
@@ -96,7 +97,7 @@ func (c Confusion) String() string {
 			set[predicted] = true
 		}
 	}
-	names := sortedNames(set)
+	names := slices.Sorted(maps.Keys(set))
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "class\tsamples\tright\tas %s\t\n", strings.Join(names, "\tas "))

@@ -1,6 +1,9 @@
 package stats
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Recursive is a linear regression that takes one row after the other and forgets old ones: recursive least squares with a forgetting
 // factor (Ljung and Söderström 1983, section 2.6). Its zero value has no rows. It is a value: With returns a changed copy.
@@ -155,10 +158,5 @@ func (m moments2) with(x, y, forget float64) moments2 {
 }
 
 func finite(list ...float64) bool {
-	for _, v := range list {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(list, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 }

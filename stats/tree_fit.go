@@ -3,6 +3,7 @@ package stats
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -80,7 +81,7 @@ func newTable(samples []Sample) (*table, error) {
 			features[name] = true
 		}
 	}
-	d.classes, d.features = sortedNames(classes), sortedNames(features)
+	d.classes, d.features = slices.Sorted(maps.Keys(classes)), slices.Sorted(maps.Keys(features))
 	for i, s := range samples {
 		d.class[i], _ = slices.BinarySearch(d.classes, s.Class)
 	}
@@ -95,15 +96,6 @@ func newTable(samples []Sample) (*table, error) {
 		d.values = append(d.values, column)
 	}
 	return d, nil
-}
-
-func sortedNames(set map[string]bool) []string {
-	names := make([]string, 0, len(set))
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // all lists every sample.

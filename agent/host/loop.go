@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ func New(o Options) (*Loop, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	l := &Loop{opts: o, engine: engine, unread: map[string]*outage.Log{}, unlimited: map[string]*outage.Log{},
 		keeping: map[string]*outage.Log{}, problems: map[string]string{}}
 	for _, part := range []string{journalPart, memoryPart} {

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"cmp"
+	"maps"
 	"net/http/httputil"
 	"net/netip"
 	"slices"
@@ -45,11 +46,7 @@ func (c *clientRules) limitUpgrade(r *httputil.ProxyRequest) {
 // Otherwise they are replaced.
 func (c *clientRules) nameClient(r *httputil.ProxyRequest) {
 	if len(c.trusted) == 0 || !c.trusts(peerOfRequest(r.In.RemoteAddr)) {
-		for k := range r.Out.Header {
-			if isForwarded(k) {
-				delete(r.Out.Header, k)
-			}
-		}
+		maps.DeleteFunc(r.Out.Header, func(k string, _ []string) bool { return isForwarded(k) })
 		r.SetXForwarded()
 		return
 	}

@@ -142,9 +142,7 @@ func (o Options) withDefaults() Options {
 	if o.Publish == nil {
 		o.Publish = func(context.Context, []quell.Reading) error { return nil }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

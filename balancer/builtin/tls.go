@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 )
 
 // TLS names two PEM files: a certificate, followed by those of its authorities, and its private key.
@@ -43,10 +44,5 @@ func (s *secured) Read(b []byte) (int, error) {
 
 // looksLikeHTTP returns whether the first bytes of a connection are capital letters, as those of a method are.
 func looksLikeHTTP(first [5]byte) bool {
-	for _, c := range first[:3] {
-		if c < 'A' || c > 'Z' {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(first[:3], func(c byte) bool { return c < 'A' || c > 'Z' })
 }

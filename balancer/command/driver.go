@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,9 +66,7 @@ func New(o Options) (*Driver, error) {
 			return nil, &quell.UserError{Err: fmt.Errorf("balancer command: %w", err)}
 		}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	external, err := recall(o.Memory)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ type entry struct {
 
 // New reads the memory. It does not listen yet.
 func New(o Options) (*Driver, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Driver{opts: o, resolve: balancer.Resolve, first: make(chan struct{}), given: map[string]*endpoint.ClusterLoadAssignment{},
 		fleet: newFleet(o.Logger, o.Clusters),
 		// Versions of another controller's time must differ, so that Envoys that come back get the present endpoints.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quellhq/quell"
 )
@@ -168,12 +169,7 @@ func (d *Driver) noticeAll(targets []target, views []*view) {
 }
 
 func (d *Driver) inServiceElsewhere(t *target, views []*view) bool {
-	for _, v := range views {
-		if v != nil && v.servers[t.server] != nil && !t.held(v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(views, func(v *view) bool { return v != nil && v.servers[t.server] != nil && !t.held(v) })
 }
 
 // disclaim records which servers Quell itself is about to take out of service, or to give the weight 0.

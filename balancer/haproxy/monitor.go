@@ -76,9 +76,7 @@ const maxServers = 4096
 
 // newMonitor makes a monitor; Run starts it.
 func newMonitor(d *Driver, o monitorOptions) *monitor {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	m := &monitor{
 		opts: o, driver: d, heard: newHeardOf(),
 		reach: outage.Log{Logger: o.Logger, What: "reading HAProxy's counters"},

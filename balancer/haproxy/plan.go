@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/quellhq/quell/balancer"
@@ -57,12 +58,7 @@ func silent(answer string) bool { return answer == "" }
 
 func saying(words ...string) func(string) bool {
 	return func(answer string) bool {
-		for _, w := range words {
-			if strings.Contains(answer, w) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(answer, word) })
 	}
 }
 

@@ -3,6 +3,7 @@
 package lvs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +52,7 @@ type Driver struct {
 func New(o Options) (*Driver, error) { return newDriver(o, &netlink{}) }
 
 func newDriver(o Options, k kernel) (*Driver, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Driver{opts: o, kernel: k, told: map[string]bool{}}
 	if len(o.Services) == 0 {
 		return nil, &quell.UserError{Err: errors.New("lvs: no virtual service is given")}

@@ -3,6 +3,7 @@
 package nginx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ type Driver struct {
 
 // New checks the options and reads the memory. nginx need not run yet.
 func New(o Options) (*Driver, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Include == "" {
 		return nil, &quell.UserError{Err: errors.New("nginx: no file of servers is given")}
 	}

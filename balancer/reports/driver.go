@@ -3,6 +3,7 @@
 package reports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,7 @@ type entry struct {
 
 // New reads the memory and begins to check instances.
 func New(o Options) (*Driver, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Driver{opts: o}
 	d.memory = balancer.Memory[entry]{
 		Path: o.Memory, About: "what agents report", Remedy: "delete it, and agents are told by the next plan", Logger: o.Logger,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -409,11 +410,7 @@ func (g *Authenticator) count(now []*server.ConnInfo, passed time.Duration) map[
 			g.forget(id)
 		}
 	}
-	for grant, until := range g.shut {
-		if time.Now().After(until) {
-			delete(g.shut, grant)
-		}
-	}
+	maps.DeleteFunc(g.shut, func(_ Grant, until time.Time) bool { return time.Now().After(until) })
 	return tooMuch
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"maps"
 	"regexp"
 	"strings"
 	"sync"
@@ -81,11 +82,7 @@ func (k *Kinds) flood(kind string) *Flood {
 	if f := k.kinds[kind]; f != nil {
 		return f
 	}
-	for known, f := range k.kinds {
-		if f.over() {
-			delete(k.kinds, known)
-		}
-	}
+	maps.DeleteFunc(k.kinds, func(_ string, f *Flood) bool { return f.over() })
 	if len(k.kinds) >= mostKinds {
 		kind = ""
 	}

@@ -207,12 +207,9 @@ func (p *plan) exceedsCapacity(factor float64) bool {
 	if (p.stations != nil || evensOut(p)) && !quell.AtMost(load, sum) {
 		return true // not yet what the group keeps together
 	}
-	for _, m := range p.sorted {
-		if m.Fixed == nil && !quell.AtMost(load*m.Carry/sum, nearlyAll*m.Left) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.sorted, func(m *policy.Member) bool {
+		return m.Fixed == nil && !quell.AtMost(load*m.Carry/sum, nearlyAll*m.Left)
+	})
 }
 
 func total(members []*policy.Member) float64 {

@@ -184,13 +184,10 @@ func (n *Node) Ours(path string) bool {
 		return false
 	}
 	list, key := strings.Split(at, "/")[2], fmt.Sprintf("k:{%q:%q}", "name", c.Name)
-	for _, m := range pod.ManagedFields {
-		if m.Manager == agentManager && m.FieldsV1 != nil &&
-			owns(m.FieldsV1.GetRawBytes(), "f:spec", "f:"+list, key, "f:resources", "f:limits", "f:cpu") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(pod.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == agentManager && m.FieldsV1 != nil &&
+			owns(m.FieldsV1.GetRawBytes(), "f:spec", "f:"+list, key, "f:resources", "f:limits", "f:cpu")
+	})
 }
 
 // owns returns whether a set of fields contains one.
