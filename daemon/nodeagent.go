@@ -53,7 +53,7 @@ func NodeAgent(ctx context.Context, path, node string, log *slog.Logger) error {
 	if a.sensor, err = pods.NewNode(os.DirFS(file.Agent.Root)); err != nil {
 		return err
 	}
-	if a.node, err = settings.WatchNode(node, log); err != nil {
+	if a.node, err = settings.WatchNode(node); err != nil {
 		return err
 	}
 	defer a.node.Close()

@@ -54,8 +54,6 @@ type Progress struct {
 	Runs             int           // runs made so far, including those of earlier calls
 	Kept             int           // of these, the runs of earlier calls
 	Left             time.Duration // estimated time to the end
-	Elapsed          time.Duration
-	Last             *model.TrainingRow
 }
 
 // Run is the only way to train, on all kinds of machines. It makes every run of the plan that Options.Rows lacks, saves each row
@@ -65,7 +63,7 @@ func Run(ctx context.Context, o Options) ([]model.TrainingRow, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	t := &training{Options: o, saved: map[uint64]model.TrainingRow{}, began: time.Now()}
+	t := &training{Options: o, saved: map[uint64]model.TrainingRow{}}
 	if err := t.remember(); err != nil {
 		return nil, err
 	}
@@ -101,7 +99,6 @@ type training struct {
 	Options
 	saved map[uint64]model.TrainingRow // rows made before, by seed
 	cells []Cell                       // of all rounds so far
-	began time.Time
 
 	mu   sync.Mutex // guards what follows
 	next int        // in cells
@@ -293,13 +290,13 @@ func (t *training) keep(row model.TrainingRow, old, cellDone bool) error {
 		t.done++
 	}
 	if t.Progress != nil {
-		t.Progress(t.progress(&row))
+		t.Progress(t.progress())
 	}
 	return nil
 }
 
 // progress estimates the time left from how many runs a cell has taken on average.
-func (t *training) progress(row *model.TrainingRow) Progress {
+func (t *training) progress() Progress {
 	cells, runs := t.Plan.mostCells(), len(t.rows)
 	perCell := float64(t.Plan.Repeat)
 	if t.done > 0 {
@@ -308,7 +305,7 @@ func (t *training) progress(row *model.TrainingRow) Progress {
 	runsLeft := math.Max(0, perCell*float64(cells)-float64(runs))
 	rounds := math.Ceil(runsLeft / float64(len(t.Machines)))
 	return Progress{
-		Cells: cells, CellsDone: t.done, Runs: runs, Kept: t.kept, Elapsed: time.Since(t.began), Last: row,
+		Cells: cells, CellsDone: t.done, Runs: runs, Kept: t.kept,
 		Left: time.Duration(rounds) * (t.Plan.WarmUp + t.Plan.Run),
 	}
 }

@@ -29,7 +29,6 @@ type proxy struct {
 	classes  balancer.Classes
 	first    bool // the objective is about the time to the first byte
 	reverse  *httputil.ReverseProxy
-	log      *slog.Logger
 	unrouted outage.Flood // requests for which there is no instance
 	load     loadReport
 	active   sync.WaitGroup // requests in progress, including upgraded connections
@@ -38,9 +37,8 @@ type proxy struct {
 }
 
 func newProxy(p *pool, g *connLimiter, o *Options) *proxy {
-	log := o.Logger
-	x := &proxy{pool: p, limiter: g, classes: o.Classes, first: o.FirstByte, log: log}
-	x.unrouted = outage.Flood{Logger: log, What: "requests find no instance", Level: slog.LevelWarn}
+	x := &proxy{pool: p, limiter: g, classes: o.Classes, first: o.FirstByte}
+	x.unrouted = outage.Flood{Logger: o.Logger, What: "requests find no instance", Level: slog.LevelWarn}
 	x.reverse = &httputil.ReverseProxy{
 		Rewrite:        x.forward,
 		Transport:      x,
@@ -48,7 +46,7 @@ func newProxy(p *pool, g *connLimiter, o *Options) *proxy {
 		ErrorHandler:   x.refuse,
 		BufferPool:     &bufferPool{},
 		FlushInterval:  -1, // pass data on as soon as it arrives
-		ErrorLog:       outage.ErrorLog(log),
+		ErrorLog:       outage.ErrorLog(o.Logger),
 	}
 	return x
 }

@@ -310,7 +310,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "the requests' end", func() bool { return stateOf(t, s, "i1").InFlight == 0 })
-	r, err := do(client(t), http.MethodGet, "http://"+s.MetricsAddr()+"/metrics", nil)
+	metrics := "http://" + s.metricsEnd.listener.Addr().String()
+	r, err := do(client(t), http.MethodGet, metrics+"/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +332,7 @@ func TestMetrics(t *testing.T) {
 	if t.Failed() {
 		t.Log(r.body)
 	}
-	if r, err := do(client(t), http.MethodGet, "http://"+s.MetricsAddr()+"/healthz", nil); err != nil || r.status != http.StatusOK {
+	if r, err := do(client(t), http.MethodGet, metrics+"/healthz", nil); err != nil || r.status != http.StatusOK {
 		t.Errorf("healthz: %+v, %v", r, err)
 	}
 }

@@ -281,10 +281,7 @@ func (s *Server) keep() {
 	}
 }
 
-// State returns the present backends. It never fails.
-func (s *Server) State(context.Context) ([]quell.BackendState, error) { return s.pool.state(), nil }
-
-// Backends returns the same as State, for callers in the same process, such as the prober.
+// Backends returns the present backends, for callers in the same process, such as the prober.
 func (s *Server) Backends() []quell.BackendState { return s.pool.state() }
 
 // Status returns the status that the admin socket reports.
@@ -321,14 +318,6 @@ func (s *Server) Addr() string { return s.traffic.listener.Addr().String() }
 
 // Metrics returns everything that /metrics shows.
 func (s *Server) Metrics() prometheus.Gatherer { return s.metrics.gatherer(s.opts.Process) }
-
-// MetricsAddr returns the address of /metrics and /healthz. It is known after Start, and empty if Options.Metrics is empty.
-func (s *Server) MetricsAddr() string {
-	if s.metricsEnd == nil {
-		return ""
-	}
-	return s.metricsEnd.listener.Addr().String()
-}
 
 // Shutdown stops accepting connections and lets open requests finish until the context ends. Then it cuts the others and stops everything.
 // If something was cut, it returns the context's error.

@@ -1,17 +1,12 @@
 // Package divide divides load among instances of different capacity.
 package divide
 
-import (
-	"math"
-	"slices"
-
-	"gonum.org/v1/gonum/floats"
-)
+import "math"
 
 // Rule says how load is divided.
 type Rule string
 
-// The rules. Proportional shares are in proportion to capacity. Tail shares make the tail of all response times shortest (Shares).
+// The rules. Proportional shares are in proportion to capacity. Tail shares make the tail of all response times shortest (Within).
 // AtPoint limits the use of instances that have neighbours.
 const (
 	Proportional Rule = "proportional"
@@ -19,14 +14,23 @@ const (
 	AtPoint      Rule = "set_point"
 )
 
-// Shares returns the share of the arrivals that each instance should get so that the tail of the response time is shortest (DIAL,
-// section II-C). The shares sum to 1. Arrivals and rates are in requests per second; rates are the most that each instance can serve. If
-// the arrivals are not less than the sum of the rates, no shares keep all queues short: then overload is true, and the shares are in
-// proportion to the rates. If there are no arrivals, it returns no shares. Rates must be finite and at least 0, and one must be above 0.
+// Queue is an instance as a queue: the most that it can serve, and the bounds of what it may be sent, all in the same unit. No bound is
+// above the rate.
+type Queue struct{ Rate, Low, High float64 }
+
+// spare returns x of the derivation at Within for one m, within the queue's bounds. root is the square root of the queue's rate.
+func (q *Queue) spare(m, root float64) float64 {
+	return max(min(q.Rate-m*root, q.High), q.Low)
+}
+
+// halvings is how often Within halves the interval in which m lies before it computes m exactly.
+const halvings = 60
+
+// Within divides arrivals so that the tail of the response time is shortest (DIAL, section II-C). It returns what each queue gets, within
+// its bounds. Arrivals and rates are in the same unit, and the arrivals must be between the sums of the bounds.
 //
 // The paper leaves out the derivation. An instance is modelled as an M/M/1 queue: at x requests per second, the quantile q of its response
-// times is -ln(1-q) / (r - x). Eq. 2 is the mean of that over all requests. With x = a p, where a are the arrivals and p is the share, the
-// problem is
+// times is -ln(1-q) / (r - x). Eq. 2 is the mean of that over all requests. With the arrivals a, the problem is
 //
 //	minimise  sum x / (r - x)   where   sum x = a,  0 <= x < r
 //
@@ -37,41 +41,11 @@ const (
 //	m = (sum r - a) / sum sqrt(r)   over the instances that have requests
 //
 // which is Eq. 3 if all instances have requests. At low load, Eq. 3 alone would give slow instances negative shares; these get none. As a
-// approaches the sum of the rates, m approaches 0, and the shares approach those under overload. As a approaches 0, all requests go to the
-// fastest instance.
-func Shares(rates []float64, arrivals float64) (shares []float64, overload bool) {
-	if !(arrivals > 0) {
-		return nil, false
-	}
-	if all := floats.Sum(rates); arrivals >= all {
-		shares = slices.Clone(rates)
-		floats.Scale(1/all, shares)
-		return shares, true
-	}
-	queues := make([]Queue, len(rates))
-	for i, r := range rates {
-		queues[i] = Queue{Rate: r, High: r}
-	}
-	shares = Within(queues, arrivals)
-	floats.Scale(1/floats.Sum(shares), shares)
-	return shares, false
-}
-
-// Queue is an instance as a queue: the most that it can serve, and the bounds of what it may be sent, all in the same unit. No bound is
-// above the rate.
-type Queue struct{ Rate, Low, High float64 }
-
-// spare returns x of the derivation at Shares for one m, within the queue's bounds. root is the square root of the queue's rate.
-func (q *Queue) spare(m, root float64) float64 {
-	return max(min(q.Rate-m*root, q.High), q.Low)
-}
-
-// halvings is how often Within halves the interval in which m lies before it computes m exactly.
-const halvings = 60
-
-// Within solves the problem of Shares with bounds: low <= x <= high for each queue. It returns the x, whose sum is the arrivals.
-// The cost of one more request is the same for all queues that are not at a bound, so x = r - m sqrt(r) there for one m. The sum of all x
-// never rises with m, so m is found by halving. The arrivals must be between the sums of the bounds.
+// approaches the sum of the rates, m approaches 0, and the shares approach those in proportion to the rates. As a approaches 0, all
+// requests go to the fastest instance.
+//
+// With bounds, low <= x <= high for each queue, the same cost holds for all queues that are not at a bound, so x = r - m sqrt(r) there for
+// one m. The sum of all x never rises with m, so m is found by halving.
 func Within(queues []Queue, arrivals float64) []float64 {
 	x, roots := make([]float64, len(queues)), make([]float64, len(queues))
 	fill := func(m float64) (sum float64) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"gonum.org/v1/gonum/floats"
@@ -65,6 +66,26 @@ func drawRates(rng *rand.Rand, n int) []float64 {
 	return rates
 }
 
+// tailShares returns the shares of the arrivals, whose sum is 1, if nothing bounds the queues. With overload, they are in proportion to the
+// rates.
+func tailShares(rates []float64, arrivals float64) (shares []float64, overload bool) {
+	if !(arrivals > 0) {
+		return nil, false
+	}
+	if all := floats.Sum(rates); arrivals >= all {
+		shares = slices.Clone(rates)
+		floats.Scale(1/all, shares)
+		return shares, true
+	}
+	queues := make([]Queue, len(rates))
+	for i, r := range rates {
+		queues[i] = Queue{Rate: r, High: r}
+	}
+	shares = Within(queues, arrivals)
+	floats.Scale(1/floats.Sum(shares), shares)
+	return shares, false
+}
+
 // The shares are those that another method finds, and meet the conditions of optimality: one more request costs the same wherever there
 // are any, and no less elsewhere.
 func TestTailSharesAreOptimal(t *testing.T) {
@@ -73,7 +94,7 @@ func TestTailSharesAreOptimal(t *testing.T) {
 		n := rapid.OneOf(rapid.IntRange(2, 10), rapid.IntRange(2, 1000)).Draw(t, "n")
 		rates := drawRates(rng, n)
 		arrivals := floats.Sum(rates) * rapid.OneOf(rapid.Float64Range(0.001, 0.1), rapid.Float64Range(0.1, 0.999)).Draw(t, "load")
-		shares, overload := Shares(rates, arrivals)
+		shares, overload := tailShares(rates, arrivals)
 		if overload || math.Abs(floats.Sum(shares)-1) > 1e-12 {
 			t.Fatalf("overload %v, sum %v", overload, floats.Sum(shares))
 		}
@@ -103,11 +124,11 @@ func TestTailSharesAreOptimal(t *testing.T) {
 	})
 }
 
-// If Eq. 3 gives no negative share, Shares returns the shares of Eq. 3.
+// If Eq. 3 gives no negative share, the shares are those of Eq. 3.
 func TestTailSharesAreThoseOfThePaper(t *testing.T) {
 	rates, arrivals := []float64{400, 1000, 1000}, 1500.0 // section II-C: peak 1000, of which neighbours take 0.6 at one instance
 	roots := math.Sqrt(400) + 2*math.Sqrt(1000)
-	shares, _ := Shares(rates, arrivals)
+	shares, _ := tailShares(rates, arrivals)
 	for i, r := range rates {
 		want := (r*roots - math.Sqrt(r)*2400 + arrivals*math.Sqrt(r)) / (arrivals * roots)
 		if math.Abs(shares[i]-want) > 1e-12 {
@@ -140,7 +161,7 @@ func TestTailShares(t *testing.T) {
 		{"almost as many: next to the same", []float64{250, 750}, 1000 - 1e-6, []float64{.25, .75}, false},
 		{"nothing left of one", []float64{0, 750, 250}, 900, []float64{0, .75, .25}, false},
 	} {
-		shares, overload := Shares(c.rates, c.arrivals)
+		shares, overload := tailShares(c.rates, c.arrivals)
 		if overload != c.overload || len(shares) != len(c.want) {
 			t.Errorf("%s: got %v, overload %v", c.why, shares, overload)
 			continue
@@ -157,9 +178,9 @@ func TestTailShares(t *testing.T) {
 // As the rate of an instance grows, its share rises from 0 without a jump.
 func TestTailSharesAreContinuous(t *testing.T) {
 	rates := []float64{1000, 600, 350, 100}
-	before, _ := Shares(rates, 1)
+	before, _ := tailShares(rates, 1)
 	for a := 2.0; a < 2050; a++ {
-		shares, _ := Shares(rates, a)
+		shares, _ := tailShares(rates, a)
 		for i := range shares {
 			if gap := math.Abs(shares[i]*a - before[i]*(a-1)); gap > 1+1e-9 {
 				t.Fatalf("from %v to %v requests per second instance %d changes by %v", a-1, a, i, gap)
@@ -213,7 +234,7 @@ func BenchmarkTailShares(b *testing.B) {
 		arrivals := 0.6 * floats.Sum(rates)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
-				Shares(rates, arrivals)
+				tailShares(rates, arrivals)
 			}
 		})
 	}
@@ -222,7 +243,7 @@ func BenchmarkTailShares(b *testing.B) {
 // The example on dial's page.
 func TestSharesAsOnThePage(t *testing.T) {
 	rates, arrivals := []float64{500, 1000, 1000}, 1200.0
-	p, _ := Shares(rates, arrivals)
+	p, _ := tailShares(rates, arrivals)
 	golden.Says(t, "policies/dial.md",
 		fmt.Sprintf("The instances get %.0f, %.0f and %.0f requests per second: %.0f%%, %.0f%% and %.0f%%.", p[0]*arrivals, p[1]*arrivals,
 			p[2]*arrivals, 100*p[0], 100*p[1], 100*p[2]))

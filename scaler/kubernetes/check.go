@@ -17,7 +17,7 @@ import (
 
 // Ask asks the API server for everything that the configuration needs there: rights, the target, its pods, and other autoscalers.
 func (s *Settings) Ask(ctx context.Context) []scaler.Answer {
-	opts, err := s.options(nil)
+	opts, err := s.options()
 	if err != nil {
 		return []scaler.Answer{{Asked: "Kubernetes", Err: err}}
 	}

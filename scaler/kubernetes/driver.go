@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -44,7 +43,6 @@ type Options struct {
 	Joins           Joining
 	Resizes         bool // agents of nodes change the limits of pods
 	Advises         bool // Quell only advises: an autoscaler of the same target is no problem until something is to be started or stopped
-	Logger          *slog.Logger
 	Now             func() time.Time
 }
 

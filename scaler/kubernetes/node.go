@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +24,6 @@ type NodePod struct {
 // Node watches the pods of all namespaces on one node, for an agent that reports for the target's pods there.
 type Node struct {
 	driver *Driver // only for its connection and the target's name
-	name   string
 	pods   *mirror
 
 	written map[string]*corev1.Pod // as the last change of their limits left them, by NAMESPACE/POD
@@ -40,8 +38,8 @@ type Node struct {
 const reask = time.Minute
 
 // WatchNode begins to watch. It does not wait for the API server.
-func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
-	opts, err := s.options(log)
+func (s *Settings) WatchNode(name string) (*Node, error) {
+	opts, err := s.options()
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +47,7 @@ func (s *Settings) WatchNode(name string, log *slog.Logger) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{driver: d, name: name, written: map[string]*corev1.Pod{}}
+	n := &Node{driver: d, written: map[string]*corev1.Pod{}}
 	there := fields.OneTermEqualSelector("spec.nodeName", name).String()
 	n.pods, err = newMirror("pods of node "+name, chosen(d.api.core, "", "pods", "", there,
 		func() runtime.Object { return &corev1.PodList{} }), &corev1.Pod{}, func(o any) (any, error) {

@@ -92,7 +92,7 @@ func (r *rig) limitable(name string) {
 func (r *rig) node() *Node {
 	r.t.Helper()
 	s := &Settings{Target: "deployment/web", Namespace: r.namespace, Kubeconfig: r.kubeconfig(), Resize: true}
-	n, err := s.WatchNode(r.namespace+"-node", nil)
+	n, err := s.WatchNode(r.namespace + "-node")
 	if err != nil {
 		r.t.Fatal(err)
 	}

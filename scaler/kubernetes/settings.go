@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"cmp"
-	"log/slog"
 	"strings"
 	"time"
 	"unicode"
@@ -79,19 +78,19 @@ func (s *Settings) Files(string) []*string { return []*string{&s.Kubeconfig} }
 
 // New makes the driver.
 func (s *Settings) New(in scaler.Env) (scaler.Driver, error) {
-	opts, err := s.options(in.Logger)
+	opts, err := s.options()
 	if err != nil {
 		return nil, err
 	}
 	return scaler.Made(New(opts))
 }
 
-func (s *Settings) options(log *slog.Logger) (Options, error) {
+func (s *Settings) options() (Options, error) {
 	config, namespace, err := connection(s.Kubeconfig, s.Context)
 	resource, name, _ := parseTarget(s.Target)
 	return Options{
 		Config: config, Namespace: cmp.Or(s.Namespace, namespace), Resource: resource, Name: name, Port: s.Port, ProbePort: s.ProbePort,
-		Nodes: s.Nodes, Joins: s.Joins, Resizes: s.Resize, Advises: s.advises, Logger: log, Now: time.Now,
+		Nodes: s.Nodes, Joins: s.Joins, Resizes: s.Resize, Advises: s.advises, Now: time.Now,
 	}, err
 }
 

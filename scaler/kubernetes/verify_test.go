@@ -187,7 +187,7 @@ func TestNode(t *testing.T) {
 	ready(t, r.admin(), 2)
 	s := &Settings{Target: "deployment/web", Namespace: r.namespace, Kubeconfig: r.kubeconfig(), Resize: true}
 	s.Joins.NodeAgents = r.namespace + "/quell-agent"
-	n, err := s.WatchNode(r.namespace+"-node", nil)
+	n, err := s.WatchNode(r.namespace + "-node")
 	if err != nil {
 		t.Fatal(err)
 	}
