@@ -299,12 +299,7 @@ func (c *inbound) poke() {
 const lingering = 5 * time.Second
 
 // CloseWrite closes the sending side. net/http calls it before it closes the connection of a client that still sends.
-func (c *inbound) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
-}
+func (c *inbound) CloseWrite() error { return connlimit.CloseWrite(c.Conn) }
 
 // wasRefused returns whether net/http has answered a request that no handler saw, because it was malformed.
 func (c *inbound) wasRefused() bool {

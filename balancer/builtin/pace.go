@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // paced is a client's connection as the system has it, below TLS. It fails if the client reads nothing within the allowed time.
@@ -51,12 +53,7 @@ func (p *paced) arm() error {
 }
 
 // CloseWrite closes the sending side.
-func (p *paced) CloseWrite() error {
-	if half, ok := p.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
-}
+func (p *paced) CloseWrite() error { return connlimit.CloseWrite(p.Conn) }
 
 // SetDeadline implements net.Conn.
 func (p *paced) SetDeadline(t time.Time) error {

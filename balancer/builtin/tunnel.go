@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/quellhq/quell/internal/connlimit"
 )
 
 // tunnel is an upgraded connection to an instance.
@@ -58,9 +60,4 @@ type ahead struct {
 func (a *ahead) Read(b []byte) (int, error) { return a.all.Read(b) }
 
 // CloseWrite closes the sending side.
-func (a *ahead) CloseWrite() error {
-	if half, ok := a.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
-}
+func (a *ahead) CloseWrite() error { return connlimit.CloseWrite(a.Conn) }

@@ -173,8 +173,11 @@ func (c *Conn) unlist() {
 }
 
 // CloseWrite closes the sending side, if the connection has one.
-func (c *Conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+func (c *Conn) CloseWrite() error { return CloseWrite(c.Conn) }
+
+// CloseWrite closes the sending side of a connection, if it has one.
+func CloseWrite(conn net.Conn) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return net.ErrClosed
