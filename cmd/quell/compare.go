@@ -12,7 +12,7 @@ import (
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/bus"
-	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/switchback"
 )
 
@@ -72,33 +72,13 @@ func (f *compareFlags) begin(cmd *cobra.Command) error {
 
 // show prints what the last comparison has found so far.
 func (f *compareFlags) show(cmd *cobra.Command) error {
-	if err := f.check(); err != nil {
-		return err
-	}
-	if err := findConfig(cmd, &f.path); err != nil {
-		return err
-	}
-	service, err := cmd.Flags().GetString("service")
-	if err != nil {
-		return err
-	}
-	file, err := daemon.LoadService(f.path, service)
-	if err != nil {
-		return err
-	}
-	j, kept, closeAll, err := f.open(file)
-	if err != nil {
-		return err
-	}
-	defer closeAll()
-	r, err := compared(cmd.Context(), file.Service, j, time.Now().Add(-f.since))
-	if errors.Is(err, bus.ErrNotConnected) && kept != "" {
-		return fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
-	}
-	if err != nil {
-		return err
-	}
-	return f.print(cmd.OutOrStdout(), r)
+	return f.read(cmd, func(file *config.File, j journal) error {
+		r, err := compared(cmd.Context(), file.Service, j, time.Now().Add(-f.since))
+		if err != nil {
+			return err
+		}
+		return f.print(cmd.OutOrStdout(), r)
+	})
 }
 
 // compared estimates from the snapshots of a journal; nil if there was no comparison.

@@ -29,15 +29,7 @@ func localStatus(cmd *cobra.Command, path string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	if asJSON {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
-		return err
-	}
-	s, err := readStatus[host.Status](reply)
-	if err != nil {
-		return err
-	}
-	return writeLocalStatus(cmd.OutOrStdout(), s)
+	return showReply(cmd.OutOrStdout(), reply, asJSON, writeLocalStatus)
 }
 
 // localJournal calls fn with each entry, from the time since on, of the journal of this machine's agent.

@@ -39,31 +39,14 @@ func reportCommand() *cobra.Command {
 		Short: "Conclude from the journal: how long the objective was missed and why, what acting would have changed or did, what to do next",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(); err != nil {
-				return err
-			}
-			if err := findConfig(cmd, &f.path); err != nil {
-				return err
-			}
-			service, _ := cmd.Flags().GetString("service") // the flag is added below
-			file, err := daemon.LoadService(f.path, service)
-			if err != nil {
-				return err
-			}
-			journal, kept, closeAll, err := f.open(file)
-			if err != nil {
-				return err
-			}
-			defer closeAll()
-			r, err := f.conclude(cmd.Context(), file, journal, time.Now())
-			if errors.Is(err, bus.ErrNotConnected) && kept != "" {
-				return fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
-			}
-			if err != nil {
-				return err
-			}
-			printable(r)
-			return f.write(cmd.OutOrStdout(), r)
+			return f.read(cmd, func(file *config.File, j journal) error {
+				r, err := f.conclude(cmd.Context(), file, j, time.Now())
+				if err != nil {
+					return err
+				}
+				printable(r)
+				return f.write(cmd.OutOrStdout(), r)
+			})
 		},
 	}
 	addConfigFlag(cmd, &f.path)
@@ -91,6 +74,34 @@ func (f *reportFlags) check() error {
 		return userErrorf("--machine-hour %g: must be a price, 0 or more", f.price)
 	}
 	return nil
+}
+
+// read calls fn with the configuration and the journal that the flags name.
+func (f *reportFlags) read(cmd *cobra.Command, fn func(*config.File, journal) error) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	if err := findConfig(cmd, &f.path); err != nil {
+		return err
+	}
+	service, err := cmd.Flags().GetString("service")
+	if err != nil {
+		return err
+	}
+	file, err := daemon.LoadService(f.path, service)
+	if err != nil {
+		return err
+	}
+	j, kept, closeAll, err := f.open(file)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	err = fn(file, j)
+	if errors.Is(err, bus.ErrNotConnected) && kept != "" {
+		return fmt.Errorf("%w. While no controller runs, add --dir %s", err, kept)
+	}
+	return err
 }
 
 // open also returns the controller's data folder, if it is on this machine.

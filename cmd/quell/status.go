@@ -69,15 +69,20 @@ func showStatus(cmd *cobra.Command, path string, asJSON, all bool) error {
 	if err != nil {
 		return err
 	}
+	return showReply(cmd.OutOrStdout(), reply, asJSON, func(w io.Writer, s controller.Status) error { return writeStatus(w, s, all) })
+}
+
+// showReply writes a status as JSON, or as text with a function.
+func showReply[S any](w io.Writer, reply []byte, asJSON bool, write func(io.Writer, S) error) error {
 	if asJSON {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", printableJSON(reply))
+		_, err := fmt.Fprintf(w, "%s\n", printableJSON(reply))
 		return err
 	}
-	s, err := readStatus[controller.Status](reply)
+	s, err := readStatus[S](reply)
 	if err != nil {
 		return err
 	}
-	return writeStatus(cmd.OutOrStdout(), s, all)
+	return write(w, s)
 }
 
 // readStatus reads the status of a controller or an agent, and makes its texts printable.
