@@ -59,12 +59,7 @@ func cswrr(in *policy.Input, set CSWRRSettings, g *policy.Group, _ *policy.State
 		weigh(&g.Members[i], set)
 	}
 	shares := byReports(g, in.Snapshot.At, set)
-	if moves(g, shares, set.Tolerance) {
-		for i, m := range g.Ready {
-			m.Planned = shares[i]
-		}
-		policy.AddReason(&plan, "shift", "", "shares in proportion to request rate over utilisation")
-	}
+	shift(g, &plan, shares, set.Tolerance, "shares in proportion to request rate over utilisation")
 	return plan
 }
 

@@ -61,11 +61,8 @@ func knapsack(in *policy.Input, set KnapsackSettings, g *policy.Group, _ *policy
 		learnCurve(&g.Members[i])
 	}
 	rate := offered(in, g)
-	if shares := minimising(g, rate); rate > 0 && moves(g, shares, set.Tolerance) {
-		for i, m := range g.Ready {
-			m.Planned = shares[i]
-		}
-		policy.AddReason(&plan, "shift", "", "weights that minimise the mean response time predicted for %.1f requests/s", rate)
+	if shares := minimising(g, rate); rate > 0 {
+		shift(g, &plan, shares, set.Tolerance, "weights that minimise the mean response time predicted for %.1f requests/s", rate)
 	}
 	return plan
 }
@@ -200,6 +197,17 @@ func leastLatency(curves []latencyCurve, rate float64) []float64 {
 	}
 	fill(low)
 	return rates
+}
+
+// shift plans the shares if they differ enough from those that are planned, and says why.
+func shift(g *policy.Group, plan *quell.Plan, shares []float64, tolerance float64, why string, args ...any) {
+	if !moves(g, shares, tolerance) {
+		return
+	}
+	for i, m := range g.Ready {
+		m.Planned = shares[i]
+	}
+	policy.AddReason(plan, "shift", "", why, args...)
 }
 
 // moves returns whether some share would change by more than the tolerance, which is a fraction of that share.

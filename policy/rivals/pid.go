@@ -68,12 +68,7 @@ func pid(_ *policy.Input, set PIDSettings, g *policy.Group, _ *policy.State) que
 	for i := range shares {
 		shares[i] /= sum
 	}
-	if moves(g, shares, set.Tolerance) {
-		for i, m := range g.Ready {
-			m.Planned = shares[i]
-		}
-		policy.AddReason(&plan, "shift", "", "shares that bring every instance's load nearer to the mean")
-	}
+	shift(g, &plan, shares, set.Tolerance, "shares that bring every instance's load nearer to the mean")
 	return plan
 }
 
