@@ -202,7 +202,7 @@ func (a *Agent) sample() quell.Observation {
 	failed := make(map[string]bool, len(failures))
 	for _, f := range failures {
 		failed[f.Sensor] = true
-		if lack := (*sensor.Unavailable)(nil); errors.As(f.Err, &lack) {
+		if lack, ok := errors.AsType[*sensor.Unavailable](f.Err); ok {
 			a.lacks(f.Sensor, lack)
 			continue
 		}

@@ -103,8 +103,7 @@ func (c *Conn) moveOn() {
 // same message was sent before and the servers have not yet agreed on it.
 func silent(err error) bool {
 	const notEnabled, notEnabledForAccount, sameInProcess = 10076, 10039, 10158
-	var api *jetstream.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
 		return api.ErrorCode == sameInProcess || api.Code == 503 && !tooFewServers(err) && api.ErrorCode != notEnabled &&
 			api.ErrorCode != notEnabledForAccount
 	}

@@ -268,8 +268,7 @@ func exposed(path string) (mode fs.FileMode, exposed bool) {
 
 // reason is the text of an error about a file, without the file's name.
 func reason(err error) string {
-	var problems setting.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[setting.Problems](err); ok {
 		return problems[0].Text
 	}
 	return err.Error()

@@ -159,8 +159,7 @@ func (f *file) strict(path string, raw json.RawMessage, required []string, dst a
 
 // explain returns the field that an error of encoding/json is about, if it is known, and what is wrong with it.
 func explain(err error) (field, problem string) {
-	var mismatch *json.UnmarshalTypeError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return mismatch.Field, fmt.Sprintf("is a %s, must be a %s", mismatch.Value, mismatch.Type.Kind())
 	}
 	return "", strings.TrimPrefix(err.Error(), "json: ")
@@ -203,8 +202,7 @@ func (f *file) err() error {
 			break
 		}
 		line := 1
-		var invalid *quell.InvalidError
-		if errors.As(err, &invalid) {
+		if invalid, ok := errors.AsType[*quell.InvalidError](err); ok {
 			line = f.layout.lineOf(invalid.Path)
 		}
 		located = append(located, fmt.Errorf("%s%d: %w", f.where, line, err))

@@ -144,8 +144,7 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 // short drops the URL from an error of an HTTP client.
 func short(err error) error {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		var op *net.OpError
-		if errors.As(err, &op) && err == error(op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok && err == error(op) {
 			return op
 		}
 		err = inner

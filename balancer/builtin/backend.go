@@ -156,8 +156,7 @@ func (e *dialError) Unwrap() error { return e.err }
 var errDrained = errors.New("the instance is drained")
 
 func isDialError(err error) bool {
-	var d *dialError
-	return errors.As(err, &d)
+	return errors.As(err, new(*dialError))
 }
 
 // places limits the connections to all instances.

@@ -34,8 +34,7 @@ const (
 // Read implements net.Conn. A client that speaks HTTP without TLS is told so.
 func (s *secured) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
-	var header tls.RecordHeaderError
-	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader) {
+	if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.Conn != nil && looksLikeHTTP(header.RecordHeader) {
 		_, _ = fmt.Fprintf(s.raw, plainHTTP, len(needsTLS), needsTLS)
 		return 0, io.EOF
 	}

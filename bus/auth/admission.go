@@ -138,8 +138,7 @@ func (a *Admissions) Renew(instance, key string, now time.Time) (Admitted, error
 
 // formerly returns which machine has a name, if an instance was refused for that, and if the machine's platform told.
 func formerly(err error) string {
-	var r *Refusal
-	if errors.As(err, &r) {
+	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r.machine
 	}
 	return ""

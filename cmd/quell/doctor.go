@@ -72,7 +72,7 @@ func doctorCommand() *cobra.Command {
 func examined(cmd *cobra.Command, path string) (*config.File, error) {
 	if !cmd.Flags().Changed("config") {
 		found, err := defaultConfig(os.Getenv(configVariable), configPlaces)
-		if user := (*quell.UserError)(nil); errors.As(err, &user) {
+		if _, ok := errors.AsType[*quell.UserError](err); ok {
 			file := daemon.Drivers().Defaults()
 			file.Agent.Probing.Resources = []quell.Resource{quell.CPU, quell.Memory}
 			return &file, nil

@@ -134,8 +134,7 @@ func awaitPlayer(ctx context.Context, cmd *exec.Cmd, errs io.Writer) error {
 
 // playerEnded turns a player's exit status into this process's. The player has already printed its errors.
 func playerEnded(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		return statusError(exit.ExitCode())
 	}
 	if err != nil {

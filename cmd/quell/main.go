@@ -50,13 +50,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if err == nil {
 		return exitDone
 	}
-	var said statusError
-	if errors.As(err, &said) {
+	if said, ok := errors.AsType[statusError](err); ok {
 		return int(said)
 	}
 	fmt.Fprintf(errs, "quell: %v\n", err)
-	var with *exitError
-	if errors.As(err, &with) {
+	if with, ok := errors.AsType[*exitError](err); ok {
 		return with.status
 	}
 	var user *quell.UserError

@@ -98,8 +98,7 @@ func choosePolicies(name string, data []byte, sc *scenario.Scenario, policies []
 			sc.Runs = append(sc.Runs, scenario.Run{Policy: quell.Policy{Name: p}, Scheduling: quell.LeastConn})
 		}
 	}
-	var invalid *quell.InvalidError
-	if errors.As(sc.Validate(), &invalid) {
+	if invalid, ok := errors.AsType[*quell.InvalidError](sc.Validate()); ok {
 		return scenario.InFile(name, data, fmt.Errorf("with --policy %s: %w", strings.Join(policies, ","), invalid))
 	}
 	return nil

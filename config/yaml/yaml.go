@@ -250,8 +250,7 @@ func ReadFile(path string) ([]byte, error) {
 }
 
 func unreadable(path string, err error) error {
-	var cause *os.PathError
-	if errors.As(err, &cause) {
+	if cause, ok := errors.AsType[*os.PathError](err); ok {
 		err = cause.Err
 	}
 	return &quell.UserError{Err: setting.Problems{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}}

@@ -256,7 +256,7 @@ func (f *follower) window(ctx context.Context, start time.Time, slots []probe.Sl
 		s, err := f.prober.probe(time.Since(start.Add(slot.At)))
 		f.allowance.pay(s.cost)
 		f.note(&s.ms, err)
-		if broken := (*brokenError)(nil); errors.As(err, &broken) {
+		if _, ok := errors.AsType[*brokenError](err); ok {
 			_ = f.prober.close() // ready opens a new one
 			f.prober, f.tried = nil, time.Now()
 			return

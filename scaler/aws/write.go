@@ -183,8 +183,7 @@ func (d *Driver) terminate(ctx context.Context, id string, fewer bool) error {
 
 // mayHaveWorked returns whether a write may have been carried out although it failed.
 func mayHaveWorked(err error) bool {
-	var answered *awshttp.ResponseError
-	if errors.As(err, &answered) && answered.HTTPStatusCode() != 0 {
+	if answered, ok := errors.AsType[*awshttp.ResponseError](err); ok && answered.HTTPStatusCode() != 0 {
 		return answered.HTTPStatusCode() >= http.StatusInternalServerError || answered.HTTPStatusCode() == http.StatusOK
 	}
 	var op *net.OpError

@@ -117,7 +117,7 @@ func (w *Watcher) ask(ctx context.Context) error {
 		if b != nil {
 			w.show(m.resource, *b)
 		}
-		if lack := (*sensor.Unavailable)(nil); errors.As(err, &lack) {
+		if _, ok := errors.AsType[*sensor.Unavailable](err); ok {
 			lacking = append(lacking, err)
 		} else {
 			failed = append(failed, err)
@@ -240,8 +240,7 @@ func describe(p *types.Datapoint) string {
 // explain says what to do about an error.
 func (m metric) explain(err error) error {
 	what, do := "asking CloudWatch for "+m.name+" of "+m.of, ""
-	var api smithy.APIError
-	if errors.As(err, &api) {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
 		switch {
 		case throttled:
