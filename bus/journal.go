@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,9 +100,7 @@ func (c *Conn) Journal(service string, opts JournalOptions) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.Bytes == 0 {
-		opts.Bytes = defaultJournal
-	}
+	opts.Bytes = cmp.Or(opts.Bytes, defaultJournal)
 	if opts.Bytes < leastJournal {
 		return nil, userErrorf("bus.journal_bytes: %d is too small; at least %d", opts.Bytes, leastJournal)
 	}

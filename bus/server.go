@@ -103,9 +103,7 @@ func OpenStore(dir string) (*Server, error) {
 
 func (opts *ServerOptions) natsOptions() (*server.Options, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
-	if opts.MaxPayload == 0 {
-		opts.MaxPayload = defaultPayload
-	}
+	opts.MaxPayload = cmp.Or(opts.MaxPayload, defaultPayload)
 	if opts.StoreDir == "" {
 		return nil, userErrorf("the bus needs a folder for its store")
 	}
@@ -163,9 +161,7 @@ func splitListen(listen string) (host string, port int, err error) {
 	if err != nil {
 		return "", 0, userErrorf("bus.listen %q: want a port from 0 to 65535", listen)
 	}
-	if host == "" {
-		host = "0.0.0.0"
-	}
+	host = cmp.Or(host, "0.0.0.0")
 	if n == 0 {
 		return host, server.RANDOM_PORT, nil
 	}

@@ -1,6 +1,7 @@
 package credit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,12 +55,8 @@ const (
 
 // NewSparse returns a plan of which nothing is measured.
 func NewSparse(o SparseOptions) (*Sparse, error) {
-	if o.PerRow == 0 {
-		o.PerRow = usualPerRow
-	}
-	if o.Worst == 0 {
-		o.Worst = usualWorst
-	}
+	o.PerRow = cmp.Or(o.PerRow, usualPerRow)
+	o.Worst = cmp.Or(o.Worst, usualWorst)
 	if o.PerRow < 2 || !(o.Worst >= 1) || len(o.Resources) == 0 || !(o.ObjectiveMS > 0) {
 		return nil, errors.New("a profile needs resources to limit, an objective, at least 2 limits of each resource, and a worst " +
 			"response time of at least the objective")

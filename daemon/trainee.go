@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -54,10 +55,7 @@ func (r *reporter) openMeter() (m training.Meter, err error) {
 // startInterferer starts this program as an interferer.
 func (r *reporter) startInterferer(resource quell.Resource, use float64, lasts time.Duration) (training.Interferer, error) {
 	file := r.present.Load().file
-	cores := file.Agent.Capacity[quell.CPU]
-	if cores == 0 {
-		cores = float64(runtime.NumCPU())
-	}
+	cores := cmp.Or(file.Agent.Capacity[quell.CPU], float64(runtime.NumCPU()))
 	o := interfere.Options{Resource: resource, Use: use, Cores: cores, Operations: file.Agent.Capacity[quell.Disk], Folder: file.ProbeDir(),
 		Lasts: lasts, Seed: rand.Uint64()}
 	if err := o.Check(); err != nil {

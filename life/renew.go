@@ -1,6 +1,7 @@
 package life
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,9 +61,7 @@ func (f *Fleet) renew(now time.Time, v *View, r *Replacement, why string, rules 
 		return Await, *r, ""
 	}
 	r.Order(now)
-	if why == "" {
-		why = "asked for by " + r.By
-	}
+	why = cmp.Or(why, "asked for by "+r.By)
 	f.Waits = "a fresh instance was ordered: " + why
 	return Renew, *r, why
 }

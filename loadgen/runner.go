@@ -149,12 +149,8 @@ func New(o Options) (*Runner, error) {
 	if o.Timeout < 0 || o.MaxInFlight < 0 || o.Until < 0 {
 		return nil, &quell.InvalidError{Path: "timeout, max_in_flight, until", Problem: "must not be negative"}
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 30 * time.Second
-	}
-	if o.MaxInFlight == 0 {
-		o.MaxInFlight = 20_000
-	}
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 20_000)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Runner{
 		opts: o, base: strings.TrimSuffix(o.URL, "/"), transport: newTransport(o.MaxInFlight, o.Fresh), log: o.Logger,

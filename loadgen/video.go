@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -142,9 +143,7 @@ func (p *Playback) Last() bool { return int(p.asked) == p.programme.Playlists[p.
 // makes answers of any size uses the query. A server of files, such as nginx or Apache, uses the header; it needs only one file of
 // a whole chunk's size. In path, {video} stands for the video's rank; an empty path is /chunk.
 func (p *Programme) Visits(path string) func(at time.Duration) Visit {
-	if path == "" {
-		path = "/chunk"
-	}
+	path = cmp.Or(path, "/chunk")
 	return func(time.Duration) Visit {
 		play := p.Begin()
 		video := strconv.Itoa(p.Playlists[play.list].Video)

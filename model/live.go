@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -258,9 +259,7 @@ const ownFrom = 30
 
 // of returns the law of a type of instance. A type that has none of its own gets that of its kin: the law with most windows.
 func (l Live) of(r quell.Resource, instanceType string) *Law {
-	if instanceType == "" {
-		instanceType = AnyType
-	}
+	instanceType = cmp.Or(instanceType, AnyType)
 	best := l.Best(r)
 	if law, ok := l[r][instanceType]; ok && law.N >= min(ownFrom, best.N) {
 		return law

@@ -86,12 +86,8 @@ func New(opts Options) *Server {
 		opts.Now = time.Now
 	}
 	opts.Log = cmp.Or(opts.Log, slog.New(slog.DiscardHandler))
-	if opts.Base == "" {
-		opts.Base = "/"
-	}
-	if opts.Poll == 0 {
-		opts.Poll = 250 * time.Millisecond
-	}
+	opts.Base = cmp.Or(opts.Base, "/")
+	opts.Poll = cmp.Or(opts.Poll, 250*time.Millisecond)
 	_, port, _ := net.SplitHostPort(opts.Listen)
 	s := &Server{opts: opts, loopback: setting.Loopback(opts.Listen), viewers: make(chan struct{}, max(1, opts.Viewers)),
 		searches: make(chan struct{}, 1), generation: opts.Now().UnixMilli(), changed: make(chan struct{}), ended: make(chan struct{}),

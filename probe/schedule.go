@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -70,12 +71,8 @@ func fitSize(o Options) (int64, error) {
 
 // withDefaults fills in the fields that are not set and checks the others.
 func (o Options) withDefaults() (Options, error) {
-	if o.Budget == 0 {
-		o.Budget = defaultBudget
-	}
-	if o.Count == 0 {
-		o.Count = o.usualCount()
-	}
+	o.Budget = cmp.Or(o.Budget, defaultBudget)
+	o.Count = cmp.Or(o.Count, o.usualCount())
 	if o.Timeout == 0 && o.Count > 0 {
 		o.Timeout = o.Period / time.Duration(o.Count)
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -81,9 +82,7 @@ type Collector struct {
 
 // New returns an empty collector.
 func New(o Options) *Collector {
-	if o.Currency == "" {
-		o.Currency = defaultUnit
-	}
+	o.Currency = cmp.Or(o.Currency, defaultUnit)
 	return &Collector{o: o, index: map[string]int32{}, totals: newTotals(), compare: switchback.Collect(switchback.For(o.Service))}
 }
 

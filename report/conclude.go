@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -76,10 +77,7 @@ func (c *Collector) notes(r *Report) (list []string) {
 
 // judgeAll sets the verdict, the sentence and the next command.
 func (c *Collector) judgeAll(r *Report) {
-	config := c.o.Config
-	if config == "" {
-		config = "quell.yaml"
-	}
+	config := cmp.Or(c.o.Config, "quell.yaml")
 	whole := span(c.o.Until.Sub(c.o.Since).Seconds())
 	when := "In the last " + whole
 	if asked := c.o.Until.Sub(c.o.Since).Seconds(); r.RecordedS < covered*asked {

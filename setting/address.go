@@ -1,6 +1,7 @@
 package setting
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -30,9 +31,7 @@ func OptionalAddress(dst *string) *Scalar[string] {
 		}
 		set(s)
 	}
-	if v.start == "" {
-		v.start = "off"
-	}
+	v.start = cmp.Or(v.start, "off")
 	return v
 }
 

@@ -64,10 +64,7 @@ func (p Plan) Cells() []Cell {
 	if len(p.Only) > 0 {
 		return p.Only
 	}
-	most := p.Most
-	if most == 0 {
-		most = Busiest
-	}
+	most := cmp.Or(p.Most, Busiest)
 	var cells []Cell
 	for _, interference := range p.Interference {
 		for _, level := range p.Levels {

@@ -49,9 +49,7 @@ type Driver struct {
 
 // New checks the options. If a program is missing, it returns a *quell.UserError.
 func New(o Options) (*Driver, error) {
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
+	o.Timeout = cmp.Or(o.Timeout, 10*time.Second)
 	if o.Timeout < 0 {
 		return nil, &quell.UserError{Err: fmt.Errorf("balancer command: timeout %v is negative", o.Timeout)}
 	}

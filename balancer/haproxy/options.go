@@ -40,12 +40,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Drain == 0 {
-		o.Drain = 30 * time.Second
-	}
-	if o.Lease == 0 {
-		o.Lease = 15 * time.Second
-	}
+	o.Drain = cmp.Or(o.Drain, 30*time.Second)
+	o.Lease = cmp.Or(o.Lease, 15*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now

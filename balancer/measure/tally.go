@@ -192,7 +192,7 @@ func (t *Tally) Observation(at time.Time, window time.Duration, meanOpen float64
 	o := quell.Observation{At: at, WindowS: window.Seconds(), InFlight: &meanOpen}
 	if window > 0 {
 		rate := float64(max(0, t.Arrived)) / window.Seconds() // a request that arrived before the window may be moved in it
-		o.RequestRate, o.AnsweredRate = &rate, new(float64(max(0, t.Answered)) / window.Seconds())
+		o.RequestRate, o.AnsweredRate = &rate, new(float64(max(0, t.Answered))/window.Seconds())
 	}
 	if attempts := t.Requests + t.Moved; attempts > 0 {
 		o.ErrorRate = new(float64(t.Errors+t.Moved) / float64(attempts))
@@ -269,7 +269,7 @@ func Unserved(readings []quell.Reading, none quell.Reading, requests int64) []qu
 		if r.Fast {
 			continue
 		}
-		quell.Put(&r.Observation.Counters, quell.CounterUnserved, float64(requests) / period)
+		quell.Put(&r.Observation.Counters, quell.CounterUnserved, float64(requests)/period)
 	}
 	return readings
 }

@@ -120,9 +120,7 @@ func (f *initFlags) find(ctx context.Context, args []string) (*setup.Facts, []lo
 	if facts.Socket, err = filepath.Abs(args[0]); err != nil {
 		return nil, nil, err
 	}
-	if facts.Service == "" {
-		facts.Service = facts.Backend
-	}
+	facts.Service = cmp.Or(facts.Service, facts.Backend)
 	sum, n := 0.0, 0.0
 	for _, s := range servers {
 		if s.Address == "" || s.Backup {
@@ -147,9 +145,7 @@ func (f *initFlags) find(ctx context.Context, args []string) (*setup.Facts, []lo
 }
 
 func addresses(facts *setup.Facts, args []string) error {
-	if facts.Service == "" {
-		facts.Service = "service"
-	}
+	facts.Service = cmp.Or(facts.Service, "service")
 	seen := map[string]bool{}
 	for i, a := range args {
 		host, port, err := net.SplitHostPort(a)

@@ -265,9 +265,7 @@ func (j *journalWriter) entry(e bus.Entry) error {
 		return nil
 	}
 	j.advice = what
-	if what == "" {
-		what = "nothing changed"
-	}
+	what = cmp.Or(what, "nothing changed")
 	if e.Applied {
 		what = e.Plan.Policy + "  " + what
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,9 +69,7 @@ func limitsShowCommand() *cobra.Command {
 				if l.Left {
 					process += ", ended"
 				}
-				if l.Now == "" {
-					l.Now = "the group is gone"
-				}
+				l.Now = cmp.Or(l.Now, "the group is gone")
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", l.Group, l.What(), l.Now, l.Before, process)
 			}
 			if wrong := t.Flush(); wrong != nil {

@@ -2,6 +2,7 @@
 package webcheck
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -50,10 +51,7 @@ func Refused(req *http.Request, status int, section string) string {
 	if status != http.StatusBadRequest && status != http.StatusMisdirectedRequest {
 		return ""
 	}
-	host := req.Host
-	if host == "" {
-		host = req.URL.Host
-	}
+	host := cmp.Or(req.Host, req.URL.Host)
 	return fmt.Sprintf("it was asked with `Host: %s`: if it answers to another name only, set %s.host", host, section)
 }
 

@@ -6,6 +6,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func New(opts Options) *Driver {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if opts.limit == 0 {
-		opts.limit = requestWait
-	}
+	opts.limit = cmp.Or(opts.limit, requestWait)
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &Driver{opts: opts, stop: cancel, done: make(chan struct{}), first: make(chan struct{}), again: make(chan struct{}, 1),
 		drained: map[string]bool{}, ended: map[string]bool{}, warm: -1}

@@ -15,6 +15,7 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -59,9 +60,7 @@ func New(opts Options) (*Driver, error) {
 		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return nil, &quell.UserError{Err: fmt.Errorf("scaler commands: %w", errors.Join(errs...))}
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = 30 * time.Second
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
