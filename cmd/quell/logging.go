@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -44,6 +47,7 @@ func (o *logOptions) logger(w io.Writer) *slog.Logger {
 
 // run runs a process, and logs its start and why it ended. It does not log mistakes of the user; these are printed.
 func (o *logOptions) run(cmd *cobra.Command, config string, process func(context.Context, *slog.Logger) error) error {
+	outliveLog()
 	log := o.logger(cmd.ErrOrStderr())
 	log.Info(cmd.Name()+" starts", "version", buildVersion(), "config", config)
 	err := process(cmd.Context(), log)
@@ -62,6 +66,10 @@ func (o *logOptions) run(cmd *cobra.Command, config string, process func(context
 	}
 	return err
 }
+
+// outliveLog lets the process go on when whoever reads its log has ended, as when journald is restarted. The signal is caught and not
+// ignored, because programs that this process starts would ignore it, too.
+func outliveLog() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
 // choice is a flag whose value is one of a few words.
 type choice struct {

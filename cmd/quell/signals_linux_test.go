@@ -36,6 +36,27 @@ func TestSignalsEndReadingCommands(t *testing.T) {
 	}
 }
 
+// Long-running processes go on when nobody reads their log any more. This configuration ends them after the first line of the log.
+func TestProcessesOutliveTheirLog(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing.yaml")
+	for _, process := range []string{"controller", "balancer", "agent"} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("quell", process, "--config", missing)
+		cmd.Stderr = write
+		err = errors.Join(read.Close(), cmd.Start(), write.Close())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // the status is checked
+		if cmd.ProcessState.ExitCode() != exitUsage {
+			t.Errorf("%s: %v, want exit status %d", process, cmd.ProcessState, exitUsage)
+		}
+	}
+}
+
 // openWhenRead opens a pipe once somebody reads it.
 func openWhenRead(path string) (*os.File, error) {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
