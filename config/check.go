@@ -44,6 +44,7 @@ func (t Drivers) check(d *setting.Decoder, f *File) {
 		checkFleet(d, f)
 		checkProbing(d, f)
 		checkReach(d, f)
+		checkOwn(d, f)
 		checkRedline(d, f)
 		checkMeasured(d, f)
 		checkResources(d, f)

@@ -45,6 +45,21 @@ func checkReach(d *setting.Decoder, f *File) {
 	}
 }
 
+// checkOwn refuses a listed instance that is the balancer itself: requests would go in circles.
+func checkOwn(d *setting.Decoder, f *File) {
+	s, ok := f.Balancer.Settings.(interface{ Clients() string })
+	if !ok || !d.Sound("balancer", "scaler.instances") {
+		return
+	}
+	members, _ := f.Scaler.Listed()
+	for i, m := range members {
+		if reaches(m.Address, s.Clients()) {
+			d.Refuse(fmt.Sprintf("scaler.instances[%d].address", i), "write the address of the instance itself",
+				"at %s clients connect to the balancer (balancer.listen): requests would go in circles", m.Address)
+		}
+	}
+}
+
 // agentAway names an agent on another machine; "" if none is surely there.
 func (f *File) agentAway() string {
 	members, _ := f.Scaler.Listed()
@@ -73,6 +88,13 @@ func unspecified(listen string) bool {
 	}
 	ip, err := netip.ParseAddr(cmp.Or(host, "::"))
 	return err == nil && ip.IsUnspecified()
+}
+
+// reaches returns whether a connection from a listener's machine to address surely reaches that listener.
+func reaches(address, listen string) bool {
+	_, port, err := net.SplitHostPort(address)
+	_, listens, failed := net.SplitHostPort(listen)
+	return err == nil && failed == nil && port == listens && (address == listen || setting.Loopback(address) && unspecified(listen))
 }
 
 // checkMeasured checks that the balancer's driver can measure the objective.

@@ -173,6 +173,9 @@ func (s *Settings) OwnBackends(bool) bool { return true }
 // Distributes returns the rule by which requests are distributed.
 func (s *Settings) Distributes() quell.Scheduling { return s.Scheduling }
 
+// Clients returns the address where clients connect.
+func (s *Settings) Clients() string { return s.Listen }
+
 // Where returns the admin socket.
 func (s *Settings) Where() string { return s.Admin }
 
