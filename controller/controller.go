@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -277,9 +278,10 @@ func (c *Controller) Reject(err error) { c.gather.reject(err) }
 // samplingNow returns the sampling period in force. The caller holds c.work.
 func (c *core) samplingNow() time.Duration { return c.opts.Service.Sampling }
 
-// limit returns a context with the time limit of a step.
+// limit returns a context with the time limit of a step, whose cause tells the limit.
 func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, StepLimit(c.opts.Service.Sampling))
+	most := StepLimit(c.opts.Service.Sampling)
+	return context.WithTimeoutCause(ctx, most, fmt.Errorf("no answer within %s: %w", most, context.DeadlineExceeded))
 }
 
 // turn waits until nobody else works, and returns a context with the time limit of a step. The caller calls done at the end.

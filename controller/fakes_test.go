@@ -48,7 +48,7 @@ func (f *fault) strike(ctx context.Context) error {
 	if hang {
 		<-ctx.Done()
 	}
-	return cmp.Or(err, ctx.Err())
+	return cmp.Or(err, context.Cause(ctx)) // as drivers that run programs or ask over HTTP
 }
 
 type fakeBalancer struct {

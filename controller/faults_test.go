@@ -153,8 +153,12 @@ func TestAHangingPartHidesNothing(t *testing.T) {
 					t.Errorf("waited %v", waited)
 				}
 				r.pass(3 * StepLimit(time.Second))
-				if s := r.c.Status(); len(s.Failures) == 0 {
+				s := r.c.Status()
+				if len(s.Failures) == 0 {
 					t.Error("nothing was counted")
+				}
+				if why := s.LastFailure["look"]; why != "" && !strings.Contains(why, "no answer within 5s") {
+					t.Errorf("status: %s", why)
 				}
 				part(r).setHang(false)
 				r.pass(4 * StepLimit(time.Second))
