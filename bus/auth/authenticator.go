@@ -90,6 +90,9 @@ func New(opts Options) (*Authenticator, error) {
 	if !nkeys.IsValidPublicAccountKey(g.issuer) {
 		return nil, fault("%s holds a key of another kind than that of an account", g.ring.Dir)
 	}
+	if g.revoked, err = g.ring.revoked(); err != nil {
+		return nil, err
+	}
 	return g, g.reload()
 }
 

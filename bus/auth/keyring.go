@@ -164,7 +164,7 @@ type Issued struct {
 	ID      string    `json:"id"`
 	Key     string    `json:"key"` // public
 	Expires time.Time `json:"expires,omitzero"`
-	Revoked bool      `json:"revoked,omitempty"` // set by List
+	Revoked bool      `json:"revoked,omitempty"` // List sets it by what was revoked since, too
 	Found   bool      `json:"found,omitempty"`   // made by Find for a process on this machine
 	Token   string    `json:"token,omitempty"`   // the join token with which a machine got it; then Expires is not set: it is renewed
 	Proof   string    `json:"proof,omitempty"`   // the kind of proof with which a machine got it; as with Token it is renewed
@@ -328,20 +328,31 @@ func grantKey(g Grant) string {
 	return string(g.Role) + "/" + subjects.Escape(g.Service) + "/" + subjects.Escape(g.ID)
 }
 
+// revoked returns what was revoked. What a person revoked is also marked in the list of what was made, so that it stays revoked if the file
+// is lost, or replaced by an older one.
 func (k Keyring) revoked() (generations, error) {
 	path := filepath.Join(k.Dir, revokedFile)
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return generations{}, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read what was revoked: %w", err)
 	}
-	var g generations
-	if err := json.Unmarshal(data, &g); err != nil {
-		return nil, fault("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
+	g := generations{}
+	if err == nil {
+		err = json.Unmarshal(data, &g)
+		if err == nil && g == nil {
+			err = errors.New("it holds null")
+		}
+		if err != nil {
+			return nil, fault("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
+		}
 	}
-	return g, nil
+	list, err := made(k)
+	for _, i := range list {
+		if key := grantKey(i.grant()); i.Revoked {
+			g[key] = max(g[key], i.Generation+1)
+		}
+	}
+	return g, err
 }
 
 // Revoke makes all credentials of a grant that exist so far invalid, including copies. A running controller notices within
@@ -366,7 +377,14 @@ func (k Keyring) Revoke(g Grant) error {
 		return err
 	}
 	revoked[grantKey(g)]++
-	return k.writeRevoked(revoked)
+	if err := k.writeRevoked(revoked); err != nil {
+		return err
+	}
+	list, err := k.List() // it marks what was revoked
+	if err != nil {
+		return err
+	}
+	return k.rewrite(list)
 }
 
 // Unrevoked returns a function that says whether the credentials of a grant that are valid now have not been revoked since. When they
@@ -405,17 +423,24 @@ func (k Keyring) List() ([]Issued, error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := made(k)
+	for n, i := range list {
+		list[n].Revoked = i.Generation < revoked[grantKey(i.grant())]
+	}
+	return list, err
+}
+
+// made returns the records of the credentials that were made, oldest first.
+func made(k Keyring) (list []Issued, err error) {
 	data, err := os.ReadFile(filepath.Join(k.Dir, issuedFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read what was made: %w", err)
 	}
-	var list []Issued
 	for line := range bytes.Lines(data) {
 		var i Issued
 		if err := json.Unmarshal(line, &i); err != nil {
 			continue // an incomplete line from a killed process
 		}
-		i.Revoked = i.Generation < revoked[grantKey(i.grant())]
 		list = append(list, i)
 	}
 	return list, nil

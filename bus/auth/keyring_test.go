@@ -111,6 +111,53 @@ func TestKeyringFiles(t *testing.T) {
 	}
 }
 
+// What a person revoked stays revoked if the file of revocations is lost or replaced by an older one, also while a controller runs.
+func TestRevocationsOutliveTheirFile(t *testing.T) {
+	ring, g := Keyring{Dir: t.TempDir()}, Grant{Operator, "video", "left"}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ring.Keep(g, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := ring.Revoke(g); err != nil {
+		t.Fatal(err)
+	}
+	running, err := New(Options{Keyring: &ring})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(ring.Dir, revokedFile)
+	for name, damage := range map[string]func() error{
+		"lost":  func() error { return os.Remove(path) },
+		"older": func() error { return os.WriteFile(path, []byte("{}"), 0o600) },
+	} {
+		if err := errors.Join(damage(), running.reload()); err != nil {
+			t.Fatal(err)
+		}
+		if running.revoked[grantKey(g)] != 1 {
+			t.Errorf("%s while a controller runs: %v", name, running.revoked)
+		}
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		started, err := New(Options{Keyring: &ring})
+		if err != nil || started.revoked[grantKey(g)] != 1 {
+			t.Errorf("%s before a start: %v", name, err)
+		}
+	}
+	if list, err := ring.List(); err != nil || len(list) != 1 || !list[0].Revoked {
+		t.Errorf("%+v %v", list, err)
+	}
+	text, err := ring.Keep(g, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := parseCredential(text); err != nil || c.generation != 1 {
+		t.Errorf("one that is made anew: %+v %v", c, err)
+	}
+}
+
 func TestGrantsAreChecked(t *testing.T) {
 	ring := Keyring{Dir: t.TempDir()}
 	if err := ring.Make(); err != nil {

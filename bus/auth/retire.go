@@ -137,7 +137,7 @@ func (i Issued) grant() Grant { return Grant{i.Role, i.Service, i.ID} }
 func (k Keyring) rewrite(list []Issued) error {
 	var text bytes.Buffer
 	for _, made := range list {
-		made.Revoked = false // revocations are stored in another file
+		made.Revoked = made.Revoked && !made.Gone // a retirement is done when the other file says so
 		line, err := json.Marshal(made)
 		if err != nil {
 			return err
