@@ -15,6 +15,7 @@ import (
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/controller"
 	"github.com/quellhq/quell/daemon"
+	"github.com/quellhq/quell/setting"
 	"github.com/quellhq/quell/tell"
 )
 
@@ -32,6 +33,9 @@ func drainCommand() *cobra.Command {
 			"The command waits until its open requests have ended. It stays out, also when this command ends early, until quell undrain.",
 		Args: named("INSTANCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout < 0 {
+				return userErrorf("--timeout %s: must not be negative; 0s waits as long as it takes", setting.FormatDuration(timeout))
+			}
 			if check {
 				return checkDrains(cmd, path, args[0])
 			}
