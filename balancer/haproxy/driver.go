@@ -266,7 +266,7 @@ func (d *Driver) settle(targets []target, views []*view) {
 	}
 	for i, v := range views {
 		if v != nil && !d.anyBack(i, v, targets) {
-			d.processes[i].watchWeights(faithful(v, targets))
+			d.processes[i].watchWeights(faithful(v, targets), v.weights(targets))
 		}
 	}
 }

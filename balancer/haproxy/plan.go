@@ -110,6 +110,18 @@ func faithful(v *view, targets []target) bool {
 	return balancer.AsPrecise(have, want, shares)
 }
 
+// weights returns the weights of the servers that serve, by name.
+func (v *view) weights(targets []target) map[string]int {
+	at := map[string]int{}
+	for i := range targets {
+		t := &targets[i]
+		if s := v.servers[t.server]; s != nil && t.serves() && !t.held(v) {
+			at[t.server] = s.weight
+		}
+	}
+	return at
+}
+
 // placeless returns whether a server is a place of a server-template that is not used as a slot: it has no address, or the address of
 // none and is disabled.
 func (t *target) placeless(s *server) bool {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,12 +21,13 @@ type process struct {
 	index  int // its position among the driver's processes
 	claim  claim
 
-	mu        sync.Mutex // guards what follows, and keeps related exchanges together
-	last      *view      // the state last read, with the changes made since; nil if it must be read again
-	known     info       // what `show info` said at the last read; zero before the first
-	restarted time.Time  // when a new process was first seen; zero if none was
-	noticed   bool       // apply found a change that a person made
-	settled   bool       // this process has what it was last sent
+	mu        sync.Mutex     // guards what follows, and keeps related exchanges together
+	last      *view          // the state last read, with the changes made since; nil if it must be read again
+	known     info           // what `show info` said at the last read; zero before the first
+	restarted time.Time      // when a new process was first seen; zero if none was
+	noticed   bool           // apply found a change that a person made
+	settled   bool           // this process has what it was last sent
+	weights   map[string]int // by server: as last seen while they were as wanted; nil after a change by Quell
 	counted   counters
 	reach     outage.Log
 	absent    outage.Log
@@ -40,7 +43,7 @@ func newProcess(o *Options, address string, index int) *process {
 		absent:  outage.Log{Logger: o.Logger, What: "finding every server in HAProxy at " + address},
 		foreign: outage.Notice{Logger: o.Logger,
 			Begun: "something else changes weights of this backend, and they are put back: look for a person, another controller, a script or an " +
-				"agent-check",
+				"agent-check. To set a share yourself: quell override INSTANCE SHARE",
 			End: "the backend has the wanted weights"},
 	}
 }
@@ -183,6 +186,9 @@ func (p *process) attempt(ctx context.Context, targets []target) (changed bool, 
 	if len(todo) > 0 {
 		err = p.carryOut(ctx, todo)
 	}
+	if len(todo) > 0 {
+		p.weights = nil
+	}
 	if p.settled = err == nil; err != nil {
 		p.last = nil
 		return true, err
@@ -276,13 +282,34 @@ func (p *process) takeNoticed() bool {
 }
 
 // watchWeights reports once if somebody else changes weights in a HAProxy that had the requested weights.
-func (p *process) watchWeights(kept bool) {
+func (p *process) watchWeights(kept bool, weights map[string]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.settled {
 		return // the process is new, or was not sent any weights yet
 	}
-	p.foreign.Observe(!kept, "socket", p.socket.address)
+	args := []any{"socket", p.socket.address}
+	if text := changedWeights(p.weights, weights); !kept && text != "" {
+		args = append(args, "changed", text)
+	}
+	p.foreign.Observe(!kept, args...)
+	if kept {
+		p.weights = weights
+	}
+}
+
+// changedWeights lists the servers whose weight is another one now, at most three.
+func changedWeights(before, now map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if w, ok := now[name]; ok && w != before[name] {
+			parts = append(parts, fmt.Sprintf("%s from %d to %d", name, before[name], w))
+		}
+	}
+	if more := len(parts) - 3; more > 0 {
+		parts = append(parts[:3], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // recentlyRestarted returns whether requests may still be open in a process that this one replaced.
