@@ -364,3 +364,11 @@ func TestManyInstances(t *testing.T) {
 		t.Error("the timeline is not in order")
 	}
 }
+
+func TestSignedTimes(t *testing.T) {
+	for s, want := range map[float64]string{12: "12 s", 0: "0 s", -0.3: "0 s", -12: "-12 s", -600: "-10 min"} {
+		if got := signed(s); got != want {
+			t.Errorf("%g: %q, want %q", s, got, want)
+		}
+	}
+}

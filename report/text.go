@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -98,10 +99,11 @@ func (r *Report) writeOutcome(line func(what, format string, args ...any), what 
 
 // signed writes seconds that may be negative.
 func signed(s float64) string {
-	if s < 0 {
-		return "-" + span(-s)
+	text := span(math.Abs(s))
+	if s < 0 && text != span(0) {
+		return "-" + text
 	}
-	return span(s)
+	return text
 }
 
 // worst says how slow the service was at worst.
