@@ -119,7 +119,7 @@ func (w Words) Acting() string {
 	case w.AuthorityFor != nil:
 		return name + ": authority " + w.AuthorityFor.Text()
 	case w.Authority == quell.AuthorityAdvise:
-		return name + ": changes nothing yet, because its predictions are not proven; WOULD BE is what it would set"
+		return name + ": changes nothing until its predictions are proven, WOULD BE is what it would set"
 	case w.Authority == quell.AuthorityStep:
 		return name + ": changes shares in small steps, until its predictions are proven"
 	}
@@ -330,7 +330,12 @@ func (w Words) Held(row *controller.InstanceStatus) string {
 }
 
 // MS writes milliseconds.
-func MS(v float64) string { return fmt.Sprintf("%.3g ms", v) }
+func MS(v float64) string {
+	if v >= 100 {
+		return fmt.Sprintf("%.0f ms", v)
+	}
+	return fmt.Sprintf("%.3g ms", v)
+}
 
 // Rate writes requests per second.
 func Rate(v float64) string {

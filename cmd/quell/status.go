@@ -120,6 +120,7 @@ type statusView struct {
 	tell.Words
 	w    io.Writer
 	all  bool
+	less bool // a text was cut
 	fail error
 }
 
@@ -142,6 +143,9 @@ func writeStatus(w io.Writer, s controller.Status, all bool) error {
 	v.learning()
 	for _, text := range v.Problems() {
 		v.problem(text)
+	}
+	if v.less {
+		v.line("quell status --all shows in full what ends in ...")
 	}
 	return v.fail
 }
@@ -184,8 +188,8 @@ func wrapText(text string, width int) (first, rest string) {
 // line writes a line. Unless everything is shown, it is cut at the width of the status.
 func (v *statusView) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !v.all {
-		text = cutText(text, statusWidth)
+	if !v.all && utf8.RuneCountInString(text) > statusWidth {
+		text, v.less = cutText(text, statusWidth), true
 	}
 	if _, err := fmt.Fprintln(v.w, text); err != nil && v.fail == nil {
 		v.fail = err
@@ -194,9 +198,6 @@ func (v *statusView) line(format string, args ...any) {
 
 // cutText cuts a text at the last space before a width.
 func cutText(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
 	cut := string([]rune(text)[:width-3])
 	if i := strings.LastIndexByte(cut, ' '); i > width/2 {
 		cut = cut[:i]

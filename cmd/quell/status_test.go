@@ -55,6 +55,8 @@ func TestTheFirstLineIsTheObjective(t *testing.T) {
 			": p95 is 92.1 ms (web-3 and 1 more); objective p95 <= 75ms"},
 		{func(s *controller.Status) { s.Instances[2].LatencyMS = new(61.0) },
 			"shop is well: p95 is 61 ms at most (web-3); objective p95 <= 75ms"},
+		{func(s *controller.Status) { s.Instances[2].LatencyMS = new(10994.4) }, "shop MISSES its objective since " + at +
+			": p95 is 10994 ms (web-3); objective p95 <= 75ms"},
 		{func(s *controller.Status) { s.At = time.Time{} }, "shop: no decision yet; objective p95 <= 75ms"},
 		{func(s *controller.Status) {
 			for i := range s.Instances {
@@ -83,7 +85,7 @@ func TestTheSecondLineSaysWhoActs(t *testing.T) {
 			s.Paused, s.PausedBy, s.Fast = true, "ann", "outlier"
 		},
 		"policy prima: changes nothing (mode: advise), WOULD BE is what it would set": func(s *controller.Status) { s.Mode = quell.Advise },
-		"policy prima: changes nothing yet, because its predictions are not proven; WOULD BE is what it...": func(s *controller.Status) {
+		"policy prima: changes nothing until its predictions are proven, WOULD BE is what it would set": func(s *controller.Status) {
 			s.Authority = quell.AuthorityAdvise
 		},
 		"policy prima: changes shares in small steps, until its predictions are proven": func(s *controller.Status) {
@@ -122,6 +124,22 @@ func TestRowsAreInAnOperatorsWords(t *testing.T) {
 	s.TakenBackAt = s.At.Add(-time.Minute)
 	if text := strings.Join(shown(t, s, false), "\n"); !strings.Contains(text, "taken back ") {
 		t.Errorf("a change of a minute ago that was taken back is not shown:\n%s", text)
+	}
+}
+
+// A status that is cut says how to see the rest, and only then.
+func TestACutStatusSaysSo(t *testing.T) {
+	const hint = "quell status --all shows in full what ends in ..."
+	s := fleet()
+	if lines := shown(t, s, false); lines[len(lines)-1] != hint {
+		t.Errorf("a cut status ends with %q", lines[len(lines)-1])
+	}
+	if text := strings.Join(shown(t, s, true), "\n"); strings.Contains(text, hint) {
+		t.Errorf("--all has the hint:\n%s", text)
+	}
+	s.Reasons = nil
+	if text := strings.Join(shown(t, s, false), "\n"); strings.Contains(text, hint) {
+		t.Errorf("nothing is cut, and the hint is there:\n%s", text)
 	}
 }
 
