@@ -43,7 +43,7 @@ func explainCommand() *cobra.Command {
 	}
 	addConfigFlag(cmd, &path)
 	serviceFlag(cmd)
-	cmd.Flags().StringVar(&saved, "status", "", "read the output of `quell status --json` from this file (- for standard input) "+
+	cmd.Flags().StringVar(&saved, "status", "", "read what quell status --json printed from this `FILE` (- for standard input) "+
 		"instead of asking the controller")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -128,7 +128,7 @@ type explanation struct {
 	Service  string                    `json:"service"`
 	At       time.Time                 `json:"at,omitzero"`
 	SLO      string                    `json:"slo"`
-	Equal    *float64                  `json:"equal_weight,omitempty"`   // what the weight would be in an equal split
+	Equal    *float64                  `json:"equal_weight,omitempty"`   // what the weight would be in an even split, by base weight
 	Override *float64                  `json:"override,omitempty"`       // the weight that a person set
 	Until    *time.Time                `json:"override_until,omitempty"` // when that ends by itself
 	Instance controller.InstanceStatus `json:"instance"`
@@ -157,15 +157,7 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 			e.Reasons = append(e.Reasons, r)
 		}
 	}
-	sharing := 0
-	for _, row := range s.Instances {
-		if row.Weight != nil {
-			sharing++
-		}
-	}
-	if sharing > 0 {
-		e.Equal = new(1 / float64(sharing))
-	}
+	e.Equal = evenShare(s.Instances, &s.Instances[i])
 	if w, ok := s.Overrides[id]; ok {
 		e.Override = &w
 	}
@@ -190,6 +182,28 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 		e.Idle = "mode advise: plans are only recorded"
 	}
 	return e, nil
+}
+
+// evenShare returns an instance's part of an even split by base weight among those that share the traffic; nil if none does.
+func evenShare(rows []controller.InstanceStatus, row *controller.InstanceStatus) *float64 {
+	sum := 0.0
+	for i := range rows {
+		if rows[i].Weight != nil {
+			sum += baseOf(&rows[i])
+		}
+	}
+	if sum == 0 {
+		return nil
+	}
+	return new(baseOf(row) / sum)
+}
+
+// baseOf returns the weight that people gave an instance, 1 if they gave none.
+func baseOf(row *controller.InstanceStatus) float64 {
+	if row.Base == nil {
+		return 1
+	}
+	return *row.Base
 }
 
 // write prints the explanation for a person, a line for each question.
@@ -312,7 +326,10 @@ func (e *explanation) weightText() string {
 		return "none in the last plan"
 	}
 	text := fmt.Sprintf("%.3f of the traffic", *row.Weight)
-	if e.Equal != nil {
+	switch {
+	case e.Equal != nil && row.Base != nil:
+		text += fmt.Sprintf("; an even share by base weight is %.3f", *e.Equal)
+	case e.Equal != nil:
 		text += fmt.Sprintf("; an equal share is %.3f", *e.Equal)
 	}
 	if e.Override != nil {
