@@ -103,7 +103,7 @@ func (f *Facts) balancer(line func(string, ...any)) {
 			f.Level)
 	}
 	line("    backend: %s", quoted(f.Backend))
-	line("    log: 127.0.0.1:5514               # in haproxy.cfg, section global: log 127.0.0.1:5514 local0; and option httplog")
+	line("    log: %s               # in haproxy.cfg, section global: log %s local0; and option httplog", LogAddress, LogAddress)
 }
 
 // threshold proposes an objective: three times the present mean, to two digits.
@@ -140,6 +140,9 @@ func (in *Instance) found() string {
 	}
 	return strings.Join(append(parts, "found"), ", ")
 }
+
+// LogAddress is where the controller listens for HAProxy's log.
+const LogAddress = "127.0.0.1:5514"
 
 // AssumedLink is the capacity that a configuration begins with where no burst measured it.
 const AssumedLink = "1Gbps"

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/quellhq/quell/agentless"
@@ -62,23 +65,39 @@ func exchange(ctx context.Context, socket, command string) (string, error) {
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, network, socket)
 	if err != nil {
-		return "", fmt.Errorf("HAProxy's socket %s: %w", socket, err)
+		return "", unanswered(socket, err)
 	}
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline) // a deadline cannot be wrong here
 	}
 	if _, err := io.WriteString(conn, command+"\n"); err != nil {
-		return "", fmt.Errorf("HAProxy's socket %s: %w", socket, err)
+		return "", unanswered(socket, err)
 	}
 	answer, err := io.ReadAll(io.LimitReader(conn, answerLimit))
 	if err != nil {
-		return "", fmt.Errorf("HAProxy's socket %s: %w", socket, err)
+		return "", unanswered(socket, err)
 	}
 	if len(bytes.TrimSpace(answer)) == 0 || bytes.HasPrefix(answer, []byte("Unknown command")) {
 		return "", fmt.Errorf("HAProxy's socket %s does not answer %q: is it a `stats socket` of level operator or admin?", socket, command)
 	}
 	return string(answer), nil
+}
+
+// unanswered says what to do about a socket that cannot be asked.
+func unanswered(socket string, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		hint = ": name the path of a `stats socket` line in HAProxy's configuration, or add one: stats socket PATH level admin"
+	case errors.Is(err, fs.ErrPermission):
+		hint = ": run this as root, or as a user of the socket's group"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		hint = ": is HAProxy running?"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		hint = ": name a `stats socket`; the socket of the master process (-S) does not answer this"
+	}
+	return fmt.Errorf("HAProxy's socket %s: %w%s", socket, err, hint)
 }
 
 // parseStat reads the servers in an answer to `show stat`. Columns are found by their names.

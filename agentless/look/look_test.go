@@ -3,11 +3,15 @@ package look
 import (
 	"context"
 	"errors"
+	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,6 +85,16 @@ func TestParseStat(t *testing.T) {
 	Count(samples, servers, later, 10)
 	if samples[0].Rate == nil || *samples[0].Rate != 10 || *samples[0].LatencyMS != 15 || samples[1].Rate != nil || samples[2].Rate != nil {
 		t.Errorf("%+v", samples)
+	}
+}
+
+// Each reason for which a socket cannot be asked has a hint.
+func TestWhyASocketCannotBeAsked(t *testing.T) {
+	for hint, err := range map[string]error{"stats socket PATH level admin": fs.ErrNotExist, "the socket's group": fs.ErrPermission,
+		"is HAProxy running": syscall.ECONNREFUSED, "the master process": os.ErrDeadlineExceeded, "EOF": io.EOF} {
+		if got := unanswered("/s", &net.OpError{Op: "dial", Err: err}); !strings.Contains(got.Error(), hint) {
+			t.Errorf("%v: %v, want %q", err, got, hint)
+		}
 	}
 }
 

@@ -351,6 +351,11 @@ func (f *initFlags) write(w io.Writer, facts *setup.Facts) error {
 	if facts.Socket == "" {
 		fmt.Fprintf(w, "  quell balancer --config %s\n", f.out)
 	}
+	if facts.Socket != "" {
+		fmt.Fprintf(w, "\nResponse times are read from HAProxy's log. Without it only a rough mean is known, and no percentile. In HAProxy's\n"+
+			"configuration add, in section global, beside your own log:\n\n  log %s local0\n\n"+
+			"Its frontends need `log global` and `option httplog`. Then reload HAProxy.\n", setup.LogAddress)
+	}
 	fmt.Fprintf(w, "\nOn each machine, with one line:\n\n")
 	for _, line := range setup.Install(facts, f.out) {
 		fmt.Fprintf(w, "  %s\n", line)

@@ -188,8 +188,10 @@ func TestInit(t *testing.T) {
 			t.Errorf("the configuration lacks %q:\n%s", want, text)
 		}
 	}
-	if !strings.Contains(out.String(), "--instance w3") {
-		t.Errorf("no line installs w3:\n%s", &out)
+	for _, want := range []string{"--instance w3", "\n  log 127.0.0.1:5514 local0\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("what is to be done lacks %q:\n%s", want, &out)
+		}
 	}
 	if status := run(t.Context(), []string{"config", "check", file}, nil, &out, &errs); status != 0 {
 		t.Errorf("config check: %s", &errs)
