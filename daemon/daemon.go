@@ -82,8 +82,10 @@ func identify(file *config.File, g auth.Grant) (id auth.Identity, err error) {
 	switch {
 	case err == nil && len(id.Credential) > 0: // the controller's machine has a keyring in place of bus.credentials
 		return id, nil
+	case named != nil && err != nil:
+		err = fmt.Errorf("bus.credentials: %w; %w", named, err)
 	case named != nil:
-		return id, &quell.UserError{Err: fmt.Errorf("bus.credentials: %w", named)}
+		err = fmt.Errorf("bus.credentials: %w", named)
 	case err == nil || id.Token != "" || file.Bus.TLS.Cert != "":
 		return id, nil
 	}

@@ -5,6 +5,7 @@ package diagnose
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -82,6 +83,9 @@ func (f *Facts) chosen() string {
 	return " --service " + f.Service.Name
 }
 
+// mendController starts the controller. The configuration follows.
+const mendController = "systemctl start quell-controller, or quell controller --config "
+
 type adder func(what, why, mend string)
 
 // mendAnswer names what makes a part answer.
@@ -98,10 +102,15 @@ func (f *Facts) mendAnswer(a *Answer) string {
 		return "give the controller the rights in docs/platforms/aws.md, and do what the answer says"
 	case has("no space left"):
 		return "df -h, and make room in the folder `data`"
+	case has("start the controller first"):
+		return mendController + f.Config
 	case has("credential", "authorization"):
 		return "on the controller's machine: quell credentials list --config " + f.Config
 	case has("permission denied", "level admin", "admin level"):
 		return "haproxy.cfg, section global: stats socket PATH mode 660 level admin, and run Quell as a member of the socket's group"
+	case asked("probe server of ") && onThisMachine(a.Asked):
+		return fmt.Sprintf("quell agent --instance %s, with a copy of %s whose probe.listen is this address",
+			named(a.Asked, "probe server of "), f.Config)
 	case asked("probe server of "):
 		return fmt.Sprintf("ssh %s systemctl enable --now quell-agent, and allow TCP to the port of its `probe`",
 			named(a.Asked, "probe server of "))
@@ -110,9 +119,16 @@ func (f *Facts) mendAnswer(a *Answer) string {
 	case asked("log at "):
 		return logLine(named(a.Asked, "log at "))
 	case asked("bus "), asked("controller of "):
-		return "systemctl start quell-controller, or quell controller --config " + f.Config
+		return mendController + f.Config
 	}
 	return "quell config check --online " + f.Config
+}
+
+// onThisMachine returns whether a question went to an address of loopback.
+func onThisMachine(asked string) bool {
+	_, address, _ := strings.Cut(asked, " at ")
+	at, err := netip.ParseAddrPort(named(address, ""))
+	return err == nil && at.Addr().IsLoopback()
 }
 
 // named returns the first word after a prefix.

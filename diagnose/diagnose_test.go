@@ -39,6 +39,13 @@ func TestFindings(t *testing.T) {
 		{"probe port", "probe server of w1", "ssh w1 systemctl enable", func(f *Facts) {
 			f.Answers = []Answer{{"probe server of w1 at 10.0.0.1:9466: 8 probes", "connection refused", false}}
 		}},
+		{"probe port on this machine", "probe server of w1", "quell agent --instance w1, with a copy of q.yaml", func(f *Facts) {
+			f.Answers = []Answer{{"probe server of w1 at 127.0.0.1:9467: 8 probes", "connection refused", false}}
+		}},
+		{"controller never ran", "bus nats://", "systemctl start quell-controller", func(f *Facts) {
+			f.Answers = []Answer{{"bus nats://127.0.0.1:4222: connect",
+				"no credential for the bus: on the controller's machine start the controller first", false}}
+		}},
 		{"instance down", "instance w1", "start the service on w1", func(f *Facts) {
 			f.Answers = []Answer{{"instance w1 at 10.0.0.1:80: GET /", "connection refused", false}}
 		}},

@@ -162,7 +162,7 @@ func writeAnswers(out, fails io.Writer, answers []daemon.Answer) error {
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d questions failed", failed, len(answers))
+		return fmt.Errorf("%d of %d questions failed: quell doctor says what to do about each", failed, len(answers))
 	}
 	return nil
 }
