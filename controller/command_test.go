@@ -256,6 +256,25 @@ func TestAReloadChangesThePeriod(t *testing.T) {
 	})
 }
 
+// A share that a plan has set is shown as the present one, beside the change; in advise mode the share of before stays.
+func TestASharesChangeIsShownAtOnce(t *testing.T) {
+	for mode, want := range map[quell.Mode]float64{quell.Act: .7, quell.Advise: .5} {
+		play(t, nil, func(r *rig) {
+			r.run(2 * time.Second)
+			r.do(bus.Command{Name: bus.Override, Instance: "i1", Weight: at(.7)})
+			next := r.opts.Service
+			next.Mode = mode
+			if err := r.c.Reload(next, nil, false); err != nil {
+				t.Fatal(err)
+			}
+			r.pass(time.Second)
+			if now := *r.c.Status().Instances[0].Now; now != want {
+				t.Errorf("mode %s: now %g, want %g", mode, now, want)
+			}
+		})
+	}
+}
+
 func TestChangesAreTold(t *testing.T) {
 	play(t, nil, func(r *rig) {
 		r.scaler.set(func(s *fakeScaler) { s.add() })

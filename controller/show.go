@@ -120,6 +120,9 @@ func (c *board) report(v *view, plan *quell.Plan, o outcome, pending []string) {
 	c.totals.predicted(c.status.Instances, snapshot, c.opts.Service.SLO.Metric, o.applied)
 	for i := range snapshot.Instances {
 		row := c.row(&snapshot.Instances[i], plan, reasons)
+		if o.applied && row.Weight != nil {
+			row.Now = row.Weight
+		}
 		if engine != nil && !row.Stale {
 			row.Interference = engine.Interference(&c.mem.State, row.ID, snapshot.Instances[i].Observation)
 		}
@@ -216,8 +219,7 @@ func (c *board) row(in *quell.Instance, plan *quell.Plan, reasons map[string]str
 	if plan.Would != nil {
 		row.Would = entry(plan.Would.Weights, in.ID)
 	}
-	row.Share, row.Base = in.Share, in.Base
-	row.Capacity = entry(plan.Capacity, in.ID)
+	row.Share, row.Base, row.Capacity = in.Share, in.Base, entry(plan.Capacity, in.ID)
 	row.Limiter, row.Credits = plan.Limiter[in.ID], plan.Credits[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
 	row.Severity = entry(plan.Severity, in.ID)

@@ -97,7 +97,7 @@ type InstanceStatus struct {
 	Unprobed    bool        `json:"unprobed,omitempty"` // its agent reports, but its severity has been unknown for too long
 	AgeS        float64     `json:"age_s"`
 	Weight      *float64    `json:"weight,omitempty"` // its share in the last plan
-	Now         *float64    `json:"now,omitempty"`    // its share when that plan was made
+	Now         *float64    `json:"now,omitempty"`    // its share in force since that plan
 	Share       *float64    `json:"share,omitempty"`  // the part of the requests that it got in the last period
 	Base        *float64    `json:"base,omitempty"`   // the weight that people gave it, relative to the others'
 	Would       *float64    `json:"would,omitempty"`  // the share that the policy wants for it, which the guard may let it reach only in steps
