@@ -42,13 +42,13 @@ func (v *View) Look(s *quell.Snapshot, service *quell.Service, needed bool) (rea
 		switch {
 		case !without[f.ID]:
 		case f.Slowed || f.Slow:
-			reasons = append(reasons, quell.Reason{Code: "no_agent", Instance: f.ID, Text: "no agent: " + f.Text() + advice(s, parts, f.ID)})
+			reasons = append(reasons, quell.Reason{Code: "no_agent", Instance: f.ID, Text: f.Text() + advice(s, parts, f.ID)})
 		default:
 			usual = append(usual, f.ID)
 		}
 	}
 	if len(usual) > 0 && needed {
-		reasons = append(reasons, quell.Reason{Code: "no_agent", Text: "no agent: " + enumerated(usual) +
+		reasons = append(reasons, quell.Reason{Code: "no_agent", Text: enumerated(usual) +
 			" judged by requests and times to connect alone, and nothing shows neighbours there. " + lacking(samples, usual)})
 	}
 	return reasons
@@ -156,7 +156,7 @@ func lacking(samples []Sample, ids []string) string {
 		text += fmt.Sprintf("; of %d no response times arrive", requests)
 	}
 	if connects > 0 {
-		text += fmt.Sprintf("; of %d no times to connect that tell anything (HAProxy logs whole milliseconds)", connects)
+		text += fmt.Sprintf("; %d have no usable time to connect (HAProxy logs whole milliseconds)", connects)
 	}
 	return text
 }

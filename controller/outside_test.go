@@ -77,7 +77,7 @@ func TestAnInstanceWithoutAnAgentIsJudgedFromOutside(t *testing.T) {
 		}
 		o.connect["i2"] = 0.8
 		said := o.periods(3)
-		for _, want := range []string{"no agent: i2: slowed by something beside its requests, severity 1.", "as connects show",
+		for _, want := range []string{"i2: slowed by something beside its requests, severity 1.", "as connects show",
 			"up to 40 requests/s within the objective", "a share of 0.17 instead of 0.33", "none is changed"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%q lacks %q", said, want)
@@ -94,7 +94,7 @@ func TestAnInstanceWithoutAnAgentIsJudgedFromOutside(t *testing.T) {
 		if said := o.periods(2); said != "" {
 			t.Errorf("the agent has only just ended: %q", said)
 		}
-		if said := o.periods(4); !strings.Contains(said, "no agent: i2: slowed") {
+		if said := o.periods(4); !strings.Contains(said, "i2: slowed") {
 			t.Errorf("without its agent: %q", said)
 		}
 		if a, b := o.logged("no agent reports"), o.logged("an agent reports again"); a != 2 || b != 1 {
@@ -118,10 +118,10 @@ func TestWhatIsMissingFromOutside(t *testing.T) {
 	}{
 		{"no log", prima, func(o *outsiders) { o.mute = true }, ""},
 		{"whole milliseconds", prima, func(o *outsiders) { o.connect = map[string]float64{"i1": 1, "i2": 1, "i3": 2} },
-			"no agent: i1, i2, i3 are judged by requests and times to connect alone, and nothing shows neighbours there. Use of " +
-				"processors, memory, disk and link is not known; of 3 no times to connect that tell anything (HAProxy logs whole milliseconds)"},
+			"i1, i2, i3 are judged by requests and times to connect alone, and nothing shows neighbours there. Use of " +
+				"processors, memory, disk and link is not known; 3 have no usable time to connect (HAProxy logs whole milliseconds)"},
 		{"one has no agent", prima, func(o *outsiders) { o.agents = map[string]bool{"i1": true, "i2": true} },
-			"no agent: i3 is judged by requests and times to connect alone, and nothing shows neighbours there. Use of processors, " +
+			"i3 is judged by requests and times to connect alone, and nothing shows neighbours there. Use of processors, " +
 				"memory, disk and link is not known"},
 		{"a policy without neighbours", nil, func(*outsiders) {}, ""},
 	} {
