@@ -51,5 +51,5 @@ func (f fixing) text(members []*Member) string {
 	if f.refused {
 		return fmt.Sprintf("not in force: %s at 0 would leave no instance", strings.Join(ids, ", "))
 	}
-	return "set by hand: " + strings.Join(set, ", ")
+	return strings.Join(set, ", ")
 }

@@ -52,10 +52,10 @@ func TestOverride(t *testing.T) {
 func TestOverrideSaysWhatIsInForce(t *testing.T) {
 	e := engine(t, guarding("static", func(*quell.Service) {}), nil)
 	for want, rows := range map[string][]string{
-		"set by hand: a=0.250, b=0.750":                   {"a hand=0.1", "b hand=0.3"},
+		"a=0.250, b=0.750": {"a hand=0.1", "b hand=0.3"},
 		"not in force: a, b at 0 would leave no instance": {"a hand=0", "b hand=0"},
-		"set by hand: b=0.000":                            {"a", "b hand=0"},
-		"set by hand: a=0.333, b=0.667":                   {"a hand=0.5", "b hand=1", "c"},
+		"b=0.000":          {"a", "b hand=0"},
+		"a=0.333, b=0.667": {"a hand=0.5", "b hand=1", "c"},
 	} {
 		plan, _ := e.Decide(snap(t, 0, rows...), policy.State{})
 		if !slices.Contains(plan.Reasons, quell.Reason{Code: "override", Text: want}) {
