@@ -69,6 +69,17 @@ func TestWhatWasMissed(t *testing.T) {
 	near(t, "burn in 6h", r.Burn["6h"], 600./78, 0.01)
 }
 
+// The first periods allow no more time than the whole window.
+func TestTheFirstPeriodsAllowNoMore(t *testing.T) {
+	b := newBook(slo99)
+	for range 3 {
+		b.periods(1, nil)
+		if r := b.Report(slo99); r.Allowed > 6048.001 {
+			t.Errorf("%.0f of %.0f s may be missed after %.0f s", r.Allowed, r.OverS, r.Judged)
+		}
+	}
+}
+
 // After the window, what was missed no longer counts; the counters go on.
 func TestTheWindowMoves(t *testing.T) {
 	slo := slo99

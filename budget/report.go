@@ -48,6 +48,9 @@ func (l *Ledger) Report(slo quell.SLO) Report {
 	if elapsed := min(slo.Over, l.At.Sub(l.keptSince(slo.Over))); elapsed > 0 {
 		r.Allowed = allowed * max(r.Judged, r.Judged*slo.Over.Seconds()/elapsed.Seconds())
 	}
+	if slo.Of != quell.OfRequests { // the first period is judged, and no time is counted before its end
+		r.Allowed = min(r.Allowed, allowed*slo.Over.Seconds())
+	}
 	if r.Allowed > 0 {
 		r.Left = 1 - r.Missed/r.Allowed
 	}
