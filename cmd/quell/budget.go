@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -104,6 +105,9 @@ func budgetText(s *controller.Status) string {
 // budgetLine says in one line how much was spent.
 func budgetLine(b *budget.Report) string {
 	over := setting.FormatDuration(time.Duration(b.OverS) * time.Second)
+	if days := b.OverS / (24 * 3600); days > 1 && days == math.Trunc(days) {
+		over = fmt.Sprintf("%.0fd", days)
+	}
 	what := "of the time"
 	if b.Of == quell.OfRequests {
 		what = "of the requests"
@@ -119,8 +123,8 @@ func budgetLine(b *budget.Report) string {
 	if b.Of == quell.OfRequests {
 		rate = " at this rate"
 	}
-	return fmt.Sprintf("%s %s within %s: %s missed of %s judged; the window allows %s%s, %s", setting.FormatShare(b.Target), what, over,
-		amount(b, b.Missed), amount(b, b.Judged), amount(b, b.Allowed), rate, left)
+	return fmt.Sprintf("%s %s within %s: %s; %s missed of %s judged, the window allows %s%s", setting.FormatShare(b.Target), what, over,
+		left, amount(b, b.Missed), amount(b, b.Judged), amount(b, b.Allowed), rate)
 }
 
 // amount shows seconds or requests.

@@ -14,13 +14,14 @@ import (
 func TestBudgetText(t *testing.T) {
 	since := time.Date(2026, 3, 2, 10, 7, 0, 0, time.Local)
 	s := controller.Status{Service: "shop", SLO: "p95 <= 80ms", Budget: &budget.Report{
-		Target: 0.99, Of: quell.OfRequests, OverS: 86400, Since: since, Judged: 5000, Missed: 38, Allowed: 7033, Left: 0.99,
+		Target: 0.99, Of: quell.OfRequests, OverS: 7 * 86400, Since: since, Judged: 5000, Missed: 38, Allowed: 7033, Left: 0.99,
 		By:   map[budget.Cause]float64{budget.OwnLoad: 38},
 		Days: []budget.Span{{At: since.Truncate(time.Hour).Add(-time.Hour), Judged: 5000, Missed: map[budget.Cause]float64{budget.OwnLoad: 38}}},
 	}}
 	text := budgetText(&s)
 	for _, want := range []string{
-		"38 requests missed of 5000 requests judged; the window allows 7033 requests at this rate, 99% left",
+		"shop: 99% of the requests within 7d: 99% left; 38 requests missed of 5000 requests judged, the window allows 7033 requests at this " +
+			"rate; objective",
 		"Mon 2 Mar 10:07",
 	} {
 		if !strings.Contains(text, want) {
