@@ -305,7 +305,7 @@ func TestAReloadHandsSharesOverBySteps(t *testing.T) {
 		r.pass(time.Second)
 		r.wantWeights(map[string]float64{"i1": .9, "i2": .1})
 		r.c.work.Lock() // as if the policy lr had wanted these shares
-		r.c.mem.State.Instances = map[string]policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}},
+		r.c.mem.State.Instances = map[string]*policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}},
 			"i2": {Guarded: policy.Guarded{Joined: true}}}
 		r.c.work.Unlock()
 		r.do(bus.Command{Name: bus.Clear, Instance: "i1"})

@@ -223,7 +223,8 @@ func (c *board) row(in *quell.Instance, plan *quell.Plan, reasons map[string]str
 	row.Limiter, row.Credits = plan.Limiter[in.ID], plan.Credits[in.ID]
 	row.PredictedMS = entry(plan.PredictedMS, in.ID)
 	row.Severity = entry(plan.Severity, in.ID)
-	row.Stale, row.Unprobed = c.mem.State.Instances[in.ID].StaleFor > 0, c.mem.State.Instances[in.ID].Unprobed
+	known := c.mem.State.Of(in.ID)
+	row.Stale, row.Unprobed = known.StaleFor > 0, known.Unprobed
 	o := in.Observation
 	if o == nil {
 		return row

@@ -52,7 +52,7 @@ func (g *Group) scale(factor func(*Member) float64) {
 // size 1.
 func (g *Group) bySize(in *Input) {
 	var sum float64
-	var sized []*Member
+	sized := make([]*Member, 0, len(g.Members))
 	for i := range g.Members {
 		if m := &g.Members[i]; !in.measured(m.Type) {
 			sized = append(sized, m)

@@ -9,10 +9,12 @@ import (
 
 // blameByClassifier names the contended resource of an instance by the classifier of DIAL, if the models have that section and the last
 // window's response times are above their bounds. A policy that judges by probes calls it after it named the resource by these.
-func (m *Member) blameByClassifier(in *Input, plan *quell.Plan) {
+func (m *Member) blameByClassifier(dial *model.Dial, plan *quell.Plan) {
+	if dial == nil || dial.Classifier == nil {
+		return
+	}
 	rate, known := m.Requests()
-	dial := in.Dial()
-	if dial == nil || dial.Classifier == nil || !known {
+	if !known {
 		return
 	}
 	excess := dial.Exceeded(m.Observation, rate)

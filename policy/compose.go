@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"maps"
+
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
 )
@@ -25,17 +27,14 @@ func (e *Engine) Compose(s *quell.Snapshot, prev State) (quell.Plan, State) {
 
 // withClamped returns the memory with the guard's record of wanted and planned shares, taken from the group.
 func (s State) withClamped(g *Group) State {
-	instances := make(map[string]InstanceState, len(s.Instances))
-	for id, mem := range s.Instances {
-		instances[id] = mem
-	}
+	before := s
+	s.Instances = maps.Clone(before.Instances)
 	for _, m := range g.Ready {
-		if mem, known := instances[m.ID]; known {
+		if mem := before.Of(m.ID); before.Instances[m.ID] != nil {
 			mem.Clamped = m.mem.Clamped
-			instances[m.ID] = mem
+			s.Instances[m.ID] = &mem
 		}
 	}
-	s.Instances = instances
 	return s
 }
 

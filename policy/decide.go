@@ -12,7 +12,7 @@ import (
 // changed.
 func (e *Engine) Decide(s *quell.Snapshot, prev State) (quell.Plan, State) {
 	s, costs := ownwork.Find(s, prev.Costs, e.learnedCost(prev.Learned))
-	held := e.spent(s, prev.Instances)
+	held := e.spent(s, &prev)
 	teaches := withoutInterference(s, held)
 	felt := s
 	if e.row.needs == AllModels { // credits limit capacities; other policies shift load only because they feel that an instance is slow

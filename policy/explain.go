@@ -18,7 +18,7 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 	plan.Used = make(map[string]float64, n)
 	plan.PredictedMS = make(map[string]float64, n)
 	plan.PredictedAtCapacityMS = make(map[string]float64, n)
-	planned := planned(in, g)
+	planned, dial := planned(in, g), in.Dial()
 	for _, m := range g.Rated {
 		plan.Capacity[m.ID], plan.Used[m.ID] = m.Capacity, m.used()
 		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.Capacity)
@@ -34,7 +34,7 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 		if m.Bound().Measured > 0 {
 			m.blame(in, plan)
 		}
-		m.blameByClassifier(in, plan)
+		m.blameByClassifier(dial, plan)
 	}
 }
 

@@ -44,6 +44,7 @@ func (f Following) Follow(g *Group, rule quell.Scheduling) Following {
 // sharing returns the instances in service that have a weight and fresh readings, and the number of their requests. It returns none if one
 // that has a weight shows no share.
 func (g *Group) sharing() (list []*Member, requests float64) {
+	list = make([]*Member, 0, len(g.Ready))
 	for _, m := range g.Ready {
 		switch {
 		case m.WeightNow() == 0:

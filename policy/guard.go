@@ -126,6 +126,9 @@ func (gd *bounded) failed() (givenUp []string, recovering int) {
 
 // tellFailed reports what happens to failed instances, and the requests and answers of their last health checks.
 func (gd *bounded) tellFailed(what string, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
 	var parts []string
 	named := SetOf(ids)
 	for i := range gd.group.Members {
@@ -139,16 +142,11 @@ func (gd *bounded) tellFailed(what string, ids []string) {
 			parts = append(parts, m.ID)
 		}
 	}
-	if len(parts) > 0 {
-		gd.reason("failed", "", what, strings.Join(parts, ", "))
-	}
+	gd.reason("failed", "", what, strings.Join(parts, ", "))
 }
 
 func (gd *guarded) findStaying() {
-	var gone map[string]bool
-	if gd.plan.Group != nil {
-		gone = SetOf(gd.plan.Group.Remove)
-	}
+	gone := removed(gd.plan)
 	gd.staying = make([]*Member, 0, len(gd.group.Ready))
 	for _, m := range gd.group.Ready {
 		m.wanted, m.mem.Clamped = m.Planned, nil
@@ -156,6 +154,14 @@ func (gd *guarded) findStaying() {
 			gd.staying = append(gd.staying, m)
 		}
 	}
+}
+
+// removed returns the instances that a plan removes.
+func removed(plan *quell.Plan) map[string]bool {
+	if plan.Group == nil {
+		return nil
+	}
+	return SetOf(plan.Group.Remove)
 }
 
 func SetOf(ids []string) map[string]bool {

@@ -36,7 +36,7 @@ func (e *Engine) Knowing(st *State) *Engine {
 func (e *Engine) Interference(st *State, id string, o *quell.Observation) map[quell.Resource]Interference {
 	all := map[quell.Resource]Interference{}
 	felt := make([]Felt, len(e.contended))
-	if mem, known := st.Instances[id]; known && e.row.needs != NoModels {
+	if mem := st.Instances[id]; mem != nil && e.row.needs != NoModels {
 		mem.of(e.contended, felt)
 	}
 	for i, c := range e.contended {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/quellhq/quell"
@@ -42,13 +41,14 @@ func (m *Member) judgeStart(in *Input, known bool) {
 
 // noteLate reports the instances that should have started by now.
 func noteLate(in *Input, g *Group, plan *quell.Plan) {
+	gone := removed(plan)
 	for i := range g.Members {
 		m := &g.Members[i]
 		if m.late == 0 {
 			continue
 		}
 		what := "it does not count as coming"
-		if plan.Group != nil && slices.Contains(plan.Group.Remove, m.ID) {
+		if gone[m.ID] {
 			what = "giving it up"
 		}
 		AddReason(plan, "start_overdue", m.ID, "%s has been starting for %s, and group.startup is %s: %s", m.ID, m.late.Round(time.Second),

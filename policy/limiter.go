@@ -73,7 +73,7 @@ func (m *Member) predictBy(in *Input, i int) float64 {
 	if station == nil || m.Now == nil {
 		return predictor.ResponseTime(s.Use, s.Severity)
 	}
-	s.Interfering = s.TakenOf(predictor)
+	s.Interfering = s.WithOwn(s.Neighbours(predictor))
 	return station.ResponseMS(in.Queue(i, m.Type, m.Now[i].Size), m.Sees(i, m.Now, s.Use*m.Rates[i]), s.Interfering)
 }
 

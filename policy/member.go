@@ -16,8 +16,8 @@ import (
 // capacities of the whole instance are in utilisation of the policy's first resource.
 type Member struct {
 	*quell.Instance
-	Position int           // in the snapshot
-	mem      InstanceState // what is remembered of it; becomes part of the next State
+	Position int            // in the snapshot
+	mem      *InstanceState // what is remembered of it; becomes part of the next State
 
 	Senses  []Sense   // one for each resource of the policy
 	Rates   []float64 // by resource: the load in units of the group's first resource, for each unit of this one on this instance
@@ -302,17 +302,24 @@ func OrNone(fraction *float64) float64 {
 // used. otherwise is true if the probe cannot be used, because the models were made with probes of another kind. clear is true if the
 // severity is not confirmed yet and so high that it needs no confirmation.
 func (f *Felt) take(in *Input, c *Contended, o *quell.Observation) (otherwise, clear bool) {
-	at := o.At
-	if u, ok := o.ForRequests(c.Resource); ok {
-		f.Utilization = &u
+	read := new(struct { // in one piece of memory
+		at      time.Time
+		use, sf float64
+	})
+	read.at = o.At
+	at := &read.at
+	use, ok := o.ForRequests(c.Resource)
+	if ok {
+		read.use, f.Utilization = use, &read.use
 	}
 	if sf, ok := o.Severity[c.Resource]; ok {
-		f.Severity, f.SeverityAt, f.Significant, f.Taken = &sf, &at, sf > 0, nil
+		read.sf = sf
+		f.Severity, f.SeverityAt, f.Significant, f.Taken = &read.sf, at, sf > 0, nil
 		f.Passed, f.Held, f.FoundAt = 0, 0, 0
 		return false, false
 	}
 	if taken, ok := f.infer(c, o); ok {
-		return false, f.believe(in, c, taken, &at)
+		return false, f.believe(in, c, taken, at)
 	}
 	probe, ok := o.Probe[c.Resource]
 	if !ok || c.Baseline == nil || f.Utilization == nil {
@@ -326,7 +333,7 @@ func (f *Felt) take(in *Input, c *Contended, o *quell.Observation) (otherwise, c
 	}
 	confirm := int32(in.Confirm)
 	sf, significant := c.Baseline.Severity(*f.Utilization, probe, f.Significant && f.Passed > confirm)
-	f.SeverityAt = &at
+	f.SeverityAt = at
 	clear = significant && f.Passed <= confirm && c.Baseline.Clear(*f.Utilization, probe, in.Confirm+1)
 	if !f.holds(significant, confirm, f.evidence(c.Resource)) {
 		f.Severity, f.Significant, f.Taken = &sf, significant, nil
@@ -408,7 +415,7 @@ func (f *Felt) holds(significant bool, confirm int32, evidence float64) bool {
 // count updates the guard's counters of failed and stale snapshots. An instance without any observation becomes stale after
 // staleAfter snapshots; an observation may be as many periods old.
 func (m *Member) count(staleAfter int) {
-	mem := &m.mem
+	mem := m.mem
 	if m.State == quell.Failed && m.Held == nil {
 		mem.FailedFor++
 	} else {
@@ -432,9 +439,9 @@ func (m *Member) count(staleAfter int) {
 // IsNew returns whether an instance has had no share yet.
 func (m *Member) IsNew() bool { return m.WeightNow() == 0 && !m.mem.Joined }
 
-// TakenOf returns what neighbours, or work of the machine that is no request, take of the resource.
-func (s *Sense) TakenOf(predictor *model.Predictor) float64 {
-	return math.Max(s.Neighbours(predictor), math.Min(s.Own, 1-s.Use))
+// WithOwn returns what neighbours, who take the given part, or work of the machine that is no request, take of the resource.
+func (s *Sense) WithOwn(neighbours float64) float64 {
+	return math.Max(neighbours, math.Min(s.Own, 1-s.Use))
 }
 
 // Neighbours returns the neighbours' utilisation U_int. If the instance's own waiting told it, a correction of severity can only raise it.

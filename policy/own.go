@@ -32,7 +32,7 @@ func (e *Engine) learnedCost(known *model.Learner) func(quell.Resource, string) 
 func noteOwnWork(g *Group, plan *quell.Plan) {
 	for i := range g.Members {
 		m := &g.Members[i]
-		if !m.Fresh || m.Observation == nil {
+		if !m.Fresh || len(m.Observation.OwnWork) == 0 {
 			continue
 		}
 		for _, r := range slices.Sorted(maps.Keys(m.Observation.OwnWork)) {

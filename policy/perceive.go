@@ -9,16 +9,18 @@ import (
 )
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.
-func perceive(in *Input, remembered map[string]InstanceState, probed map[string]Probed) *Group {
+func perceive(in *Input, remembered map[string]*InstanceState, probed map[string]Probed) *Group {
 	n, k := len(in.Snapshot.Instances), len(in.Contended)
 	g := &Group{Members: make([]Member, n), Ready: make([]*Member, 0, n), Rated: make([]*Member, 0, n)}
 	g.Starting, g.Outstanding = in.Snapshot.Coming, in.Snapshot.Coming
-	senses := make([]Sense, n*k)
+	senses, memories := make([]Sense, n*k), make([]InstanceState, n)
 	for i := range g.Members {
 		m := &g.Members[i]
-		m.Instance, m.Position, m.Senses = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k]
+		m.Instance, m.Position, m.Senses, m.mem = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k], &memories[i]
 		mem, known := remembered[m.ID]
-		m.mem = mem
+		if known {
+			*m.mem = *mem
+		}
 		m.Protected = in.protected[m.ID]
 		m.judgeStart(in, known)
 		m.perceive(in)
@@ -144,8 +146,8 @@ func (g *Group) uses(in *Input) map[quell.Resource]float64 {
 }
 
 // memories returns what is remembered of each instance until the next snapshot, by ID.
-func (g *Group) memories() map[string]InstanceState {
-	memories := make(map[string]InstanceState, len(g.Members))
+func (g *Group) memories() map[string]*InstanceState {
+	memories := make(map[string]*InstanceState, len(g.Members))
 	for i := range g.Members {
 		memories[g.Members[i].ID] = g.Members[i].mem
 	}

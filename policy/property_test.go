@@ -102,11 +102,11 @@ func checkGroup(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Plan
 		switch {
 		case gone[i.ID]:
 		case i.State == quell.Failed:
-			if st.Instances[i.ID].FailedFor >= 2 && !protected {
+			if st.Of(i.ID).FailedFor >= 2 && !protected {
 				t.Fatalf("%s is kept although it failed twice", i.ID)
 			}
 			recovering++
-		case i.State == quell.Starting && late(s, in, st.Instances[i.ID]):
+		case i.State == quell.Starting && late(s, in, st.Of(i.ID)):
 			recovering++ // given up in the end
 		case i.State != quell.Draining:
 			alive++
@@ -165,7 +165,7 @@ func checkErrors(t *rapid.T, s quell.Service, in *quell.Snapshot, plan quell.Pla
 			continue
 		}
 		switch o := i.Observation; {
-		case st.Instances[i.ID].StaleFor > 0:
+		case st.Of(i.ID).StaleFor > 0:
 			return // its weight is kept in any case
 		case s.Guard.ErrorRate > 0 && policy.IsFresh(&policy.Input{Service: &s, Snapshot: in}, o) && o.ErrorRate != nil &&
 			*o.ErrorRate > s.Guard.ErrorRate:

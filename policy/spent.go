@@ -12,12 +12,15 @@ const spentCause = quell.Resource(LimitedByCredits)
 
 // spent returns the instances without credits of processor time whose use is held at the baseline. What they wait for then looks like
 // neighbours: the hypervisor reports it as stolen time. Only a shown balance of a known type tells the two apart.
-func (e *Engine) spent(s *quell.Snapshot, before map[string]InstanceState) (ids map[string]bool) {
+func (e *Engine) spent(s *quell.Snapshot, before *State) (ids map[string]bool) {
 	set := &e.credits
 	for i := range s.Instances {
 		in := &s.Instances[i]
+		if in.Observation == nil || len(in.Observation.Credits) == 0 {
+			continue // no balance is shown
+		}
 		var seen *bool
-		if own, ok := before[in.ID].Memory.(interface{ BeyondCredits() *bool }); ok {
+		if own, ok := before.Of(in.ID).Memory.(interface{ BeyondCredits() *bool }); ok {
 			seen = own.BeyondCredits()
 		}
 		if set.heldAtBaseline(in, seen) {
@@ -30,9 +33,6 @@ func (e *Engine) spent(s *quell.Snapshot, before map[string]InstanceState) (ids 
 // heldAtBaseline returns whether an instance has no credits and uses its baseline. sold says whether its use beyond the credits was had.
 func (s *CreditSettings) heldAtBaseline(in *quell.Instance, sold *bool) bool {
 	o := in.Observation
-	if o == nil {
-		return false
-	}
 	shown, isShown := o.Credits[quell.CPU]
 	use, measured := o.Utilization[quell.CPU]
 	if !measured && o.CPU != nil {

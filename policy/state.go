@@ -16,9 +16,9 @@ import (
 // State is the memory of an engine between snapshots. It holds the last readings of the instances, the guard's records of
 // them, and the memory of the policy that decided last. Its zero value is an empty memory.
 type State struct {
-	Policy    string                   `json:"policy"`
-	Memory    any                      `json:"memory,omitempty"` // the memory of that policy: a pointer to a value that is never changed
-	Instances map[string]InstanceState `json:"instances,omitempty"`
+	Policy    string                    `json:"policy"`
+	Memory    any                       `json:"memory,omitempty"`    // the memory of that policy: a pointer to a value that is never changed
+	Instances map[string]*InstanceState `json:"instances,omitempty"` // they are never changed
 
 	// Used is the recent use of each resource by the service, if there are several. The ratio of two resources' uses converts an amount of one
 	// resource into an amount of the other.
@@ -48,7 +48,15 @@ type State struct {
 }
 
 // HasSeverity returns whether it is known how much neighbours slow an instance.
-func (s *State) HasSeverity(id string) bool { return s.Instances[id].Severity != nil }
+func (s *State) HasSeverity(id string) bool { return s.Of(id).Severity != nil }
+
+// Of returns what is remembered of an instance, an empty memory if that is nothing.
+func (s *State) Of(id string) InstanceState {
+	if in := s.Instances[id]; in != nil {
+		return *in
+	}
+	return InstanceState{}
+}
 
 // Wanted returns the shares that a plan leads to, nil if those are its own. They differ while the guard lets shares move only part of the
 // way at once.
@@ -58,7 +66,7 @@ func (s State) Wanted(plan *quell.Plan) map[string]float64 {
 	}
 	wanted := maps.Clone(plan.Weights)
 	for id := range wanted {
-		if c := s.Instances[id].Clamped; c != nil {
+		if c := s.Of(id).Clamped; c != nil {
 			wanted[id] = c.Wanted
 		}
 	}
@@ -89,11 +97,14 @@ func Remembered[M any](st *State) *M {
 func RememberedOf[M any](g *Group) {
 	copies := make([]M, len(g.Members))
 	for i := range g.Members {
-		mem := &g.Members[i].mem
-		if old, ok := mem.Memory.(*M); ok {
+		m := &g.Members[i]
+		if m.mem == nil { // a test made the member
+			m.mem = &InstanceState{}
+		}
+		if old, ok := m.mem.Memory.(*M); ok {
 			copies[i] = *old
 		}
-		mem.Memory = &copies[i]
+		m.mem.Memory = &copies[i]
 	}
 }
 
@@ -184,10 +195,10 @@ func (s *State) UnmarshalJSON(data []byte) error {
 	next.Used, next.Usual, next.Costs, next.Following, next.Probed = raw.Used, raw.Usual, raw.Costs, raw.Following, raw.Probed
 	next.readLearned(raw.Learned)
 	if raw.Instances != nil {
-		next.Instances = make(map[string]InstanceState, len(raw.Instances))
+		next.Instances = make(map[string]*InstanceState, len(raw.Instances))
 	}
 	for id, in := range raw.Instances {
-		next.Instances[id] = InstanceState{Perceived: in.Perceived, Guarded: in.Guarded, Memory: stored(in.Memory)}
+		next.Instances[id] = &InstanceState{Perceived: in.Perceived, Guarded: in.Guarded, Memory: stored(in.Memory)}
 	}
 	*s = next
 	return nil
@@ -210,11 +221,12 @@ func (t Table) Restore(s *State) error {
 		return fmt.Errorf("memory of policy %s: %w", s.Policy, err)
 	}
 	instances := maps.Clone(s.Instances)
-	for id, in := range instances {
+	for id := range instances {
+		in := s.Of(id)
 		if in.Memory, err = decodeMemory(in.Memory, r.instance); err != nil {
 			return fmt.Errorf("memory of policy %s, instance %s: %w", s.Policy, id, err)
 		}
-		instances[id] = in
+		instances[id] = &in
 	}
 	s.Memory, s.Instances = memory, instances
 	return nil

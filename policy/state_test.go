@@ -56,7 +56,7 @@ func TestMemoryIsOnePolicys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := (policy.State{Policy: "oracle",
-		Instances: map[string]policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}}}}); !reflect.DeepEqual(unknown, want) {
+		Instances: map[string]*policy.InstanceState{"i1": {Guarded: policy.Guarded{Joined: true}}}}); !reflect.DeepEqual(unknown, want) {
 		t.Errorf("got %+v, want %+v", unknown, want)
 	}
 	if err := restore([]byte(`{"policy":"prima","memory":{"scale_out":"many"}}`), new(policy.State)); err == nil {

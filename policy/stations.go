@@ -58,7 +58,7 @@ func (g *Group) gauge(in *Input) {
 	for _, m := range g.Rated {
 		for i := range m.Senses {
 			if s := &m.Senses[i]; !s.Out {
-				s.Interfering = s.TakenOf(in.Contended[i].Of(m.Type).Predictor)
+				s.Interfering = s.WithOwn(s.Neighbours(in.Contended[i].Of(m.Type).Predictor))
 			}
 		}
 		if !g.Weightless && m.Weight != nil && *m.Weight == 0 {

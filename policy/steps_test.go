@@ -55,7 +55,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 	for _, name := range all.Names() {
 		s := guarding(name, func(s *quell.Service) { maxStep(.4)(s); s.Group.Min = 2 })
 		e := engine(t, s, goldenModels(t))
-		st := policy.State{Policy: "lr", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+		st := policy.State{Policy: "lr", Instances: map[string]*policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
 			"b": {Guarded: policy.Guarded{Joined: true, Clamped: &policy.Clamped{Wanted: .01, Planned: .04}}}}}
 		if name == "lr" {
 			st.Policy = "lsf"
@@ -79,7 +79,7 @@ func TestAChangeOfPolicyHandsSharesOverBySteps(t *testing.T) {
 func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 	for _, name := range []string{"prima", "lr"} {
 		e := engine(t, guarding(name, maxStep(.4)), goldenModels(t))
-		st := policy.State{Policy: "knapsack", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+		st := policy.State{Policy: "knapsack", Instances: map[string]*policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
 			"b": {Guarded: policy.Guarded{Joined: true}}}}
 		for k := range 4 {
 			var plan quell.Plan
@@ -94,7 +94,7 @@ func TestAnAdvisedHandoverIsNotForgotten(t *testing.T) {
 // The shares move to those that the new policy wants at that time.
 func TestAHandoverGoesWhereTheNewPolicyWants(t *testing.T) {
 	e := engine(t, guarding("prima", maxStep(.2)), goldenModels(t))
-	st := policy.State{Policy: "lr", Instances: map[string]policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
+	st := policy.State{Policy: "lr", Instances: map[string]*policy.InstanceState{"a": {Guarded: policy.Guarded{Joined: true}},
 		"b": {Guarded: policy.Guarded{Joined: true}}}}
 	var last quell.Plan
 	for k, want := range []float64{.8, .7, .6, .5, .4, .3, .25, .25} {
@@ -174,9 +174,9 @@ func TestTheGuardKeepsAllItsLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := policy.State{Policy: rapid.SampledFrom(all.Names()).Draw(t, "policy before"), Instances: map[string]policy.InstanceState{}}
+		st := policy.State{Policy: rapid.SampledFrom(all.Names()).Draw(t, "policy before"), Instances: map[string]*policy.InstanceState{}}
 		for i := range n {
-			st.Instances[fmt.Sprintf("i%02d", i)] = policy.InstanceState{Guarded: policy.Guarded{Joined: rng.IntN(2) == 0}}
+			st.Instances[fmt.Sprintf("i%02d", i)] = &policy.InstanceState{Guarded: policy.Guarded{Joined: rng.IntN(2) == 0}}
 		}
 		var last quell.Plan
 		for k := range 4 {

@@ -267,8 +267,8 @@ func severest(m *Member) (highest float64) {
 
 // inForce returns whether the change was carried out: a paused controller, or one in advise mode, leaves everything as it was.
 func (c *Change) inForce(g *Group) bool {
-	if len(c.Removed) > 0 {
-		return !slices.ContainsFunc(g.Ready, func(m *Member) bool { return slices.Contains(c.Removed, m.ID) })
+	if gone := SetOf(c.Removed); len(gone) > 0 {
+		return !slices.ContainsFunc(g.Ready, func(m *Member) bool { return gone[m.ID] })
 	}
 	return slices.ContainsFunc(g.Ready, func(m *Member) bool { return math.Abs(m.WeightNow()-c.Shares[m.ID]) > leastShift(g) })
 }
@@ -280,15 +280,15 @@ func objective(in *Input) string {
 
 // overtaken returns whether shares moved since for another reason than the change: a person set one, or an instance was lost.
 func (c *Change) overtaken(g *Group) bool {
-	ready := make(map[string]bool, len(g.Ready))
+	there := SetOf(c.Removed)
 	for _, m := range g.Ready {
-		ready[m.ID] = true
+		there[m.ID] = true
 		if before, was := c.Shares[m.ID]; m.Override != nil && was && math.Abs(m.WeightNow()-before) > leastShift(g) {
 			return true
 		}
 	}
 	for id := range c.Shares {
-		if !ready[id] && !slices.Contains(c.Removed, id) {
+		if !there[id] {
 			return true
 		}
 	}
@@ -346,8 +346,9 @@ func (g *Group) inForce() map[string]float64 {
 // wish keeps in the plan what the policy wanted.
 func (w *watched) wish(plan *quell.Plan) {
 	would := &quell.Would{Weights: make(map[string]float64, len(w.group.Ready)), Group: plan.Group}
+	gone := removed(plan)
 	for _, m := range w.group.Ready {
-		if plan.Group == nil || !slices.Contains(plan.Group.Remove, m.ID) {
+		if !gone[m.ID] {
 			would.Weights[m.ID] = m.Planned
 		}
 	}
@@ -457,26 +458,25 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 	if w.TakeBack != nil || !w.in.Service.Guard.Undo || len(w.group.Ready) == 0 {
 		return t
 	}
-	var removed []string
+	var gone []string
 	moves := false
 	if plan.Group != nil {
-		removed = plan.Group.Remove
+		gone = plan.Group.Remove
 	}
 	least := minMove / float64(len(w.group.Ready))
 	for _, m := range w.group.Ready {
 		if m.IsNew() {
 			return t // shares move because an instance joins
 		}
-		planned, stays := plan.Weights[m.ID]
-		moves = moves || stays && m.Weight != nil && math.Abs(planned-m.Settled) > least
+		moves = moves || m.stays && m.Weight != nil && math.Abs(m.Planned-m.Settled) > least
 	}
-	if len(removed) == 0 && !moves {
+	if len(gone) == 0 && !moves {
 		return t
 	}
 	if t.Change != nil { // what was in force before the first of several changes is what all of them are judged by
 		c := *t.Change
-		c.Removed = slices.Concat(c.Removed, removed)
-		if len(removed) > 0 {
+		c.Removed = slices.Concat(c.Removed, gone)
+		if len(gone) > 0 {
 			c.Periods, c.Good = 0, 0
 		}
 		t.Change = &c
@@ -485,7 +485,7 @@ func (w *watched) Follow(plan *quell.Plan) Trust {
 	if !w.Known || w.Now.Measured > plainly {
 		return t // while a queue drains or grows, response times say nothing about a change
 	}
-	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: removed, Size: len(w.group.Ready) + w.group.Starting,
+	t.Change = &Change{At: w.in.Snapshot.At, Shares: w.group.inForce(), Removed: gone, Size: len(w.group.Ready) + w.group.Starting,
 		SLO: objective(w.in), Before: w.Now.Measured, Rate: w.rate(), Felt: w.group.felt(), FeltBy: feltBy(w.group)}
 	return t
 }

@@ -37,12 +37,34 @@ type Cost struct {
 	At     time.Time `json:"at,omitzero"`      // end of the last window
 }
 
-// Costs are the costs by instance and resource. The maps are never changed.
-type Costs map[string]map[quell.Resource]Cost
+// Costs are the costs by instance. What they point to is never changed.
+type Costs map[string]ByResource
+
+// ByResource are the costs of an instance; nil: none is known. It is no map, because each decision makes one for each instance.
+type ByResource struct {
+	CPU     *Cost `json:"cpu,omitempty"`
+	Disk    *Cost `json:"disk,omitempty"`
+	Memory  *Cost `json:"memory,omitempty"`
+	Network *Cost `json:"network,omitempty"`
+}
+
+// of returns where the cost in a resource is kept.
+func (c *ByResource) of(r quell.Resource) **Cost {
+	switch r {
+	case quell.CPU:
+		return &c.CPU
+	case quell.Disk:
+		return &c.Disk
+	case quell.Memory:
+		return &c.Memory
+	}
+	return &c.Network
+}
 
 // consumed is what an instance used of a resource in a new window.
 type consumed struct {
 	in        *quell.Instance
+	position  int // in the snapshot
 	use, rate float64
 	requests  float64 // in the window
 	open      float64 // requests that were open, on average, per second of the window
@@ -62,30 +84,35 @@ func (u *consumed) cost() (per float64, known bool) {
 // Find finds use that requests do not explain, and enters it into a copy of the snapshot. learned returns the use per request that
 // the models know for a type of instance; 0: they do not.
 func Find(s *quell.Snapshot, before Costs, learned func(quell.Resource, string) float64) (*quell.Snapshot, Costs) {
-	next := make(Costs, len(s.Instances))
+	was, is := make([]ByResource, len(s.Instances)), make([]ByResource, len(s.Instances))
+	for i := range was {
+		was[i] = before[s.Instances[i].ID]
+	}
 	own := map[int]map[quell.Resource]float64{}
-	for _, r := range quell.Resources {
-		list := consumption(s, r)
-		costs := costsOf(list)
-		for i, u := range list {
-			if u.in == nil {
-				continue
+	for _, list := range consumption(s) {
+		costs, after := costsOf(list), make([]Cost, len(list))
+		for k := range list {
+			u, now := &list[k], &after[k]
+			if last := *was[u.position].of(u.resource); last != nil {
+				*now = *last
 			}
-			now := before[u.in.ID][r]
 			if !u.in.Observation.At.Equal(now.At) { // an earlier one is of a clock that was set back
-				others, known := costs.of(&u)
-				now = now.after(&u, others, known, learned(r, u.in.Type))
+				others, known := costs.of(u)
+				*now = now.after(u, others, known, learned(u.resource, u.in.Type))
 			}
-			if next[u.in.ID] == nil {
-				next[u.in.ID] = map[quell.Resource]Cost{}
-			}
-			next[u.in.ID][r] = now
+			*is[u.position].of(u.resource) = now
 			if now.isOwn() {
-				if own[i] == nil {
-					own[i] = map[quell.Resource]float64{}
+				if own[u.position] == nil {
+					own[u.position] = map[quell.Resource]float64{}
 				}
-				own[i][r] = now.Own
+				own[u.position][u.resource] = now.Own
 			}
+		}
+	}
+	next := make(Costs, len(s.Instances))
+	for i := range is {
+		if is[i] != (ByResource{}) {
+			next[s.Instances[i].ID] = is[i]
 		}
 	}
 	return withOwnWork(s, own), next
@@ -124,21 +151,16 @@ func withOwnWork(s *quell.Snapshot, own map[int]map[quell.Resource]float64) *que
 	return &next
 }
 
-// consumption lists what the ready instances used of a resource, by position. Those without a reading of use and rate have no instance.
-func consumption(s *quell.Snapshot, r quell.Resource) []consumed {
-	list := make([]consumed, len(s.Instances))
+// consumption lists, for each resource, what the ready instances used of it, if their use and their rate of requests are known.
+func consumption(s *quell.Snapshot) [][]consumed {
+	lists := make([][]consumed, len(quell.Resources))
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		o := in.Observation
 		if in.State != quell.Ready || o == nil || o.RequestRate == nil || o.WindowS <= 0 {
 			continue
 		}
-		use, known := o.Utilization[r]
-		if !known {
-			continue
-		}
-		use = math.Max(0, use-o.Others[r])
-		u := consumed{in: in, resource: r, use: use, rate: *o.RequestRate, alike: in.Type, size: in.BaseWeight()}
+		u := consumed{in: in, position: i, rate: *o.RequestRate, alike: in.Type, size: in.BaseWeight()}
 		if answered := o.LatencyMS; answered != nil { // requests of before may still be answered
 			u.rate = math.Max(u.rate, float64(answered.N)/o.WindowS)
 		}
@@ -146,9 +168,19 @@ func consumption(s *quell.Snapshot, r quell.Resource) []consumed {
 		if o.InFlight != nil { // each of those that are open may have been served in part
 			u.open = *o.InFlight / o.WindowS
 		}
-		list[i] = u
+		for k, r := range quell.Resources {
+			use, known := o.Utilization[r]
+			if !known {
+				continue
+			}
+			if lists[k] == nil {
+				lists[k] = make([]consumed, 0, len(s.Instances))
+			}
+			u.resource, u.use = r, math.Max(0, use-o.Others[r])
+			lists[k] = append(lists[k], u)
+		}
 	}
-	return list
+	return lists
 }
 
 // evident returns whether own work of this size can be told from dearer requests. Neighbours in the caches make the processor time of an
@@ -167,10 +199,9 @@ type peerCosts map[string][]float64
 func costsOf(list []consumed) peerCosts {
 	costs := peerCosts{}
 	for i := range list {
-		if u := &list[i]; u.in != nil {
-			if cost, known := u.cost(); known {
-				costs[u.alike] = append(costs[u.alike], cost)
-			}
+		u := &list[i]
+		if cost, known := u.cost(); known {
+			costs[u.alike] = append(costs[u.alike], cost)
 		}
 	}
 	for _, sorted := range costs {

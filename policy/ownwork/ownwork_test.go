@@ -61,7 +61,7 @@ func TestCostsAfterTheClockWasSetBack(t *testing.T) {
 	var costs Costs
 	for i, k := range []int{360, 361, 361, 1, 2} {
 		_, costs = Find(ownWindow(k, []float64{0.3}, []float64{30}), costs, func(quell.Resource, string) float64 { return 0 })
-		if got, want := costs["i1"][quell.Network].N, []int{1, 2, 2, 3, 4}[i]; got != want {
+		if got, want := costs["i1"].Network.N, []int{1, 2, 2, 3, 4}[i]; got != want {
 			t.Errorf("after window %d: %d counted, want %d", k, got, want)
 		}
 	}
@@ -128,7 +128,7 @@ func TestOtherServicesAreOwnWork(t *testing.T) {
 			}
 		}
 	}
-	if per := costs["i1"][quell.Network].Per; per < 0.0099 || per > 0.0101 {
+	if per := costs["i1"].Network.Per; per < 0.0099 || per > 0.0101 {
 		t.Errorf("a request costs %.4f, want 0.01", per)
 	}
 	s, _ = Find(window(10, []float64{1, 0.7, 0.7}, 0.4), costs, unknown)

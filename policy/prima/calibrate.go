@@ -51,7 +51,11 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 	s := &m.Senses[by]
 	mem.Offset *= 1 - set.CalibrationDecay
 	latency, n := newLatency(m, in.Service)
-	mem.doubt(explaining(m, in, by, s.Use, latency), n, set.Confirm)
+	if mem.Offset == 0 {
+		mem.Good = 0
+	} else if n >= minCollected {
+		mem.doubt(explaining(m, in, by, s.Use, latency), set.Confirm)
+	}
 	if mem.Offset < minOffset {
 		mem.Offset = 0
 	}
@@ -122,27 +126,20 @@ func explaining(m *policy.Member, in *policy.Input, i int, use, latencyMS float6
 // newLatency returns the response time of the instance's observation, if that was not used before, and its number of requests; else 0.
 func newLatency(m *policy.Member, service *quell.Service) (ms float64, n int) {
 	mem := instanceOf(m)
-	if !m.Fresh || mem.CollectedAt != nil && mem.CollectedAt.Equal(m.Observation.At) {
+	if !m.Fresh || mem.CollectedAt.Equal(m.Observation.At) {
 		return 0, 0
 	}
 	ms, ok := m.Observation.LatencyMS.Of(service.SLO.Metric)
 	if !ok || m.Observation.LatencyMS.N == 0 {
 		return 0, 0
 	}
-	mem.CollectedAt = new(m.Observation.At)
+	mem.CollectedAt = m.Observation.At
 	return ms, min(m.Observation.LatencyMS.N, maxCollected)
 }
 
 // doubt halves the offset after more than confirm consecutive measurements that need less than half of it.
-func (mem *instance) doubt(explained float64, n, confirm int) {
-	switch {
-	case n < minCollected && mem.Offset > 0:
-		return
-	case mem.Offset == 0 || explained > mem.Offset/2:
-		mem.Good = 0
-		return
-	}
-	if mem.Good++; mem.Good > confirm {
+func (mem *instance) doubt(explained float64, confirm int) {
+	if mem.Good = policy.Consecutive(mem.Good, explained <= mem.Offset/2); mem.Good > confirm {
 		mem.Offset, mem.Good = mem.Offset/2, 0
 	}
 }

@@ -69,7 +69,7 @@ func followCreditsOf(m *policy.Member, set *policy.CreditSettings, in *policy.In
 	switch {
 	case set.Last == 0:
 		return nil, laws
-	case o == nil:
+	case o == nil, len(o.Credits) == 0 && len(before) == 0 && set.Type == "":
 		return before, laws
 	}
 	tracks := before

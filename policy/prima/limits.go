@@ -21,11 +21,11 @@ func rateMember(m *policy.Member, in *policy.Input) {
 			continue
 		}
 		predictor := in.Contended[i].Of(m.Type).Predictor
-		s.Interfering = s.Neighbours(predictor)
-		if s.Supposed = s.Interfering; s.Taken == nil {
+		neighbours := s.Neighbours(predictor)
+		if s.Supposed = neighbours; s.Taken == nil {
 			s.Supposed = predictor.Supposed(s.Use, s.Severity)
 		}
-		s.Interfering = s.TakenOf(predictor)
+		s.Interfering = s.WithOwn(neighbours)
 		s.Capacity = predictor.Capacity(s.Interfering, threshold) // if the group is a station, stations.capacities sets it anew
 		if capacity := s.Capacity * m.Rates[i]; capacity < m.Capacity {
 			m.Capacity, m.Binds = capacity, uint8(i)

@@ -48,10 +48,10 @@ func TestOldMemoryIsUnderstood(t *testing.T) {
 	}
 	at := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 	felt := policy.Felt{Utilization: new(.4), SeverityAt: &at, Severity: new(.5), Significant: true, Passed: 2, Held: 1}
-	want := policy.State{Policy: "prima", Memory: &memory{Shift: 1}, Instances: map[string]policy.InstanceState{"i1": {
+	want := policy.State{Policy: "prima", Memory: &memory{Shift: 1}, Instances: map[string]*policy.InstanceState{"i1": {
 		Perceived: policy.Perceived{Felt: felt, UnratedFor: 2, Unprobed: true},
 		Guarded:   policy.Guarded{FailedFor: 1, Joined: true, Clamped: &policy.Clamped{Wanted: .5, Planned: .4}},
-		Memory:    &instance{Offset: .1, Good: 1, CollectedAt: &at, Typical: &Typical{N: 3, Mean: .25, Variance: .01}},
+		Memory:    &instance{Offset: .1, Good: 1, CollectedAt: at, Typical: Typical{N: 3, Mean: .25, Variance: .01}},
 	}}}
 	if !reflect.DeepEqual(st, want) {
 		t.Errorf("got %+v", st)

@@ -136,9 +136,9 @@ type instance struct {
 	CollectedN   int            `json:"collected_n,omitempty"`   // response times in these snapshots
 	CollectedMS  float64        `json:"collected_ms,omitempty"`  // the lowest window's response time
 	CollectedUse float64        `json:"collected_use,omitempty"` // utilisation in that window
-	CollectedAt  *time.Time     `json:"collected_at,omitempty"`  // time of the last collected observation
+	CollectedAt  time.Time      `json:"collected_at,omitzero"`   // time of the last collected observation
 
-	Typical *Typical            `json:"usual,omitempty"`   // mean of its capacity since it last changed
+	Typical Typical             `json:"usual,omitzero"`    // mean of its capacity since it last changed
 	Beside  uint8               `json:"beside,omitempty"`  // resources, as bits in the order of quell.Resources, on which neighbours were told apart from chance
 	Avoided *avoided            `json:"avoided,omitempty"` // it was measured to miss the objective whatever its share; never changed in place
 	Credits policy.CreditTracks `json:"credits,omitempty"` // the map is never changed

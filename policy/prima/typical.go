@@ -22,7 +22,7 @@ const (
 // Typical is the mean of an instance's capacity since that capacity last changed. Single readings vary with severity, and near
 // 0 they vary by their whole size, so weights that followed single readings would never settle.
 type Typical struct {
-	N        int     `json:"n"`             // readings, up to LongestMean
+	N        int     `json:"n"`             // readings, up to LongestMean; 0: none is known
 	Mean     float64 `json:"mean"`          // of the readings
 	Variance float64 `json:"variance"`      // of the readings
 	Off      int     `json:"off,omitempty"` // consecutive readings far above the mean; negative: far below
@@ -31,27 +31,27 @@ type Typical struct {
 // With returns the usual capacity after one more reading. All readings have the same weight until there are LongestMean of them;
 // then older ones fade. A reading far from the mean is not added at first. If more than confirm such readings follow each other,
 // the capacity has changed; otherwise they are dropped.
-func (u *Typical) With(capacity, tolerance float64, confirm int) *Typical {
-	if u == nil {
-		return &Typical{N: 1, Mean: capacity}
+func (u Typical) With(capacity, tolerance float64, confirm int) Typical {
+	if u.N == 0 {
+		return Typical{N: 1, Mean: capacity}
 	}
-	next, d := *u, capacity-u.Mean
+	next, d := u, capacity-u.Mean
 	if u.N >= minReadings && math.Abs(d) > u.stray(tolerance) {
 		side := cmp.Compare(d, 0)
 		if next.Off += side; next.Off*side <= 0 {
 			next.Off = side
 		}
 		if next.Off*side > confirm {
-			return &Typical{N: 1, Mean: capacity, Variance: u.Variance}
+			return Typical{N: 1, Mean: capacity, Variance: u.Variance}
 		}
-		return &next
+		return next
 	}
 	next.Off = 0
 	next.N = min(u.N+1, policy.LongestMean)
 	gain := 1 / float64(next.N)
 	next.Mean += gain * d
 	next.Variance = (1 - gain) * (u.Variance + gain*d*d)
-	return &next
+	return next
 }
 
 // stray returns how far a reading may be from the mean without counting as a change or an outlier.
@@ -66,7 +66,7 @@ func (u *Typical) doubt() float64 { return 2 * math.Sqrt(u.Variance/float64(u.N)
 func (p *plan) forgetTypical() {
 	for i := range p.group.Members {
 		if m := &p.group.Members[i]; !m.InService() {
-			instanceOf(m).Typical = nil
+			instanceOf(m).Typical = Typical{}
 		}
 	}
 }
@@ -75,8 +75,8 @@ func (p *plan) forgetTypical() {
 func (p *plan) remember() {
 	unit := p.unit()
 	for _, m := range p.sorted {
-		if m.Fresh || instanceOf(m).Typical == nil {
-			instanceOf(m).Typical = instanceOf(m).Typical.With(m.Carry/unit, p.set.Tolerance, p.set.Confirm)
+		if own := instanceOf(m); m.Fresh || own.Typical.N == 0 {
+			own.Typical = own.Typical.With(m.Carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (p *plan) explainGains(wanted []float64, rest float64) {
 	var cut, room float64
 	rooms, unit := make([]float64, len(wanted)), p.unit()
 	for i, m := range p.sorted {
-		if u := instanceOf(m).Typical; u.Mean-m.Carry/unit > u.stray(p.set.Tolerance) {
+		if u := &instanceOf(m).Typical; u.Mean-m.Carry/unit > u.stray(p.set.Tolerance) {
 			most := math.Max(m.Planned, rest*present[i])
 			cut += math.Max(0, wanted[i]-most)
 			wanted[i] = math.Min(wanted[i], most)

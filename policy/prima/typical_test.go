@@ -79,8 +79,8 @@ func TestWeightsSettleInAnOverload(t *testing.T) {
 func TestUsuallyNoCapacity(t *testing.T) {
 	s := golden("prima", 75, 1)
 	s.Group.Max = 2
-	st := policy.State{Policy: "prima", Memory: &memory{ScaleOut: 5}, Instances: map[string]policy.InstanceState{
-		"i1": {Memory: &instance{Typical: &Typical{N: 9}}}, "i2": {Memory: &instance{Typical: &Typical{N: 9}}},
+	st := policy.State{Policy: "prima", Memory: &memory{ScaleOut: 5}, Instances: map[string]*policy.InstanceState{
+		"i1": {Memory: &instance{Typical: Typical{N: 9}}}, "i2": {Memory: &instance{Typical: Typical{N: 9}}},
 	}}
 	plan, _ := engine(t, s, goldenModels(t)).Decide(snap(t, 0, "i1 weight=0.5 use=0.6 cap=0.5", "i2 weight=0.5 use=0.6 cap=0.25"), st)
 	wantWeights(t, plan, map[string]float64{"i1": 0.604, "i2": 0.396})
@@ -152,7 +152,7 @@ func TestUsualCapacityRaisesNobodyWhoCannotCarryMore(t *testing.T) {
 }
 
 func TestUsual(t *testing.T) {
-	var u *Typical
+	var u Typical
 	take := func(capacities ...float64) {
 		for _, c := range capacities {
 			u = u.With(c, 0.05, 1)
@@ -161,7 +161,7 @@ func TestUsual(t *testing.T) {
 	want := func(why string, n int, mean float64, off int) {
 		t.Helper()
 		if u.N != n || math.Abs(u.Mean-mean) > 1e-9 || u.Off != off {
-			t.Errorf("%s: %+v, want %d readings of mean %v, %d off", why, *u, n, mean, off)
+			t.Errorf("%s: %+v, want %d readings of mean %v, %d off", why, u, n, mean, off)
 		}
 	}
 	take(.4, .4, .4)
