@@ -90,13 +90,12 @@ func New(opts Options) (*Authenticator, error) {
 	if !nkeys.IsValidPublicAccountKey(g.issuer) {
 		return nil, fault("%s holds a key of another kind than that of an account", g.ring.Dir)
 	}
-	if g.revoked, err = g.ring.revoked(); err != nil {
-		return nil, err
-	}
-	return g, g.reload()
+	g.revoked, _, err = g.ring.everRevoked()
+	return g, err
 }
 
-// reload reads the revocations if their file has changed. If the keyring's folder was emptied, it writes the key and the revocations back.
+// reload reads the revocations if their file has changed. If the keyring's folder was emptied, it writes the key and the revocations back,
+// and if the file lacks revocations, those.
 func (g *Authenticator) reload() error {
 	if g.ring == nil {
 		return nil
@@ -114,13 +113,16 @@ func (g *Authenticator) reload() error {
 	if same {
 		return nil
 	}
-	read, err := g.ring.revoked()
+	read, lacks, err := g.ring.everRevoked()
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.revoked, g.stamp = read, stamp
+	g.mu.Unlock()
+	if lacks {
+		return g.ring.writeRevoked(read)
+	}
 	return nil
 }
 

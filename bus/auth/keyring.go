@@ -191,7 +191,7 @@ func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	revoked, err := k.revoked()
+	revoked, _, err := k.everRevoked()
 	if err != nil {
 		return nil, err
 	}
@@ -328,31 +328,39 @@ func grantKey(g Grant) string {
 	return string(g.Role) + "/" + subjects.Escape(g.Service) + "/" + subjects.Escape(g.ID)
 }
 
-// revoked returns what was revoked. What a person revoked is also marked in the list of what was made, so that it stays revoked if the file
-// is lost, or replaced by an older one.
+// revoked returns what was revoked, by the file of revocations.
 func (k Keyring) revoked() (generations, error) {
 	path := filepath.Join(k.Dir, revokedFile)
 	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return generations{}, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read what was revoked: %w", err)
 	}
-	g := generations{}
-	if err == nil {
-		err = json.Unmarshal(data, &g)
-		if err == nil && g == nil {
-			err = errors.New("it holds null")
-		}
-		if err != nil {
-			return nil, fault("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
-		}
+	var g generations
+	if err = json.Unmarshal(data, &g); err == nil && g == nil {
+		err = errors.New("it holds null")
+	}
+	if err != nil {
+		return nil, fault("%s cannot be read (%w). Restore it: it says which credentials were revoked", path, err)
+	}
+	return g, nil
+}
+
+// everRevoked returns what was revoked, and whether the file of revocations lacks some of it, because it was lost or replaced by an older
+// one. What a person revoked is marked in the list of what was made, too.
+func (k Keyring) everRevoked() (g generations, lacks bool, err error) {
+	if g, err = k.revoked(); err != nil {
+		return nil, false, err
 	}
 	list, err := made(k)
 	for _, i := range list {
-		if key := grantKey(i.grant()); i.Revoked {
-			g[key] = max(g[key], i.Generation+1)
+		if key := grantKey(i.grant()); i.Revoked && g[key] <= i.Generation {
+			g[key], lacks = i.Generation+1, true
 		}
 	}
-	return g, err
+	return g, lacks, err
 }
 
 // Revoke makes all credentials of a grant that exist so far invalid, including copies. A running controller notices within
@@ -372,7 +380,7 @@ func (k Keyring) Revoke(g Grant) error {
 	if err := notGone(k, g); err != nil {
 		return err
 	}
-	revoked, err := k.revoked()
+	revoked, _, err := k.everRevoked()
 	if err != nil {
 		return err
 	}
@@ -425,7 +433,7 @@ func (k Keyring) List() ([]Issued, error) {
 	}
 	list, err := made(k)
 	for n, i := range list {
-		list[n].Revoked = i.Generation < revoked[grantKey(i.grant())]
+		list[n].Revoked = i.Revoked || i.Generation < revoked[grantKey(i.grant())]
 	}
 	return list, err
 }
