@@ -52,3 +52,22 @@ func TestJournalWords(t *testing.T) {
 		}
 	}
 }
+
+// With --brief an entry is one line: as it is if it is short, else cut at a space.
+func TestBriefJournal(t *testing.T) {
+	var out strings.Builder
+	j := journalWriter{w: &out, brief: true}
+	long := strings.TrimSpace(strings.Repeat("weights a=0.250 ", 10))
+	for _, change := range []string{"add i3", long} {
+		if err := j.entry(bus.Entry{Kind: bus.PlanEntry, At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.Local), Mode: quell.Act, Applied: true,
+			Changes: []string{change}, Plan: &quell.Plan{Policy: "prima"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.shown = len(j.last)
+	j.writeBrief()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || lines[0] != "2026-01-01 00:00:00  prima  add i3" || len(lines[1]) > statusWidth || !strings.HasSuffix(lines[1], "0.250...") {
+		t.Errorf("%q", lines)
+	}
+}

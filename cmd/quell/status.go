@@ -196,8 +196,11 @@ func (v *statusView) line(format string, args ...any) {
 	}
 }
 
-// cutText cuts a text at the last space before a width.
+// cutText cuts a text that is wider than a width at the last space before it.
 func cutText(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
 	cut := string([]rune(text)[:width-3])
 	if i := strings.LastIndexByte(cut, ' '); i > width/2 {
 		cut = cut[:i]
