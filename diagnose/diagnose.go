@@ -102,7 +102,9 @@ func (f *Facts) mendAnswer(a *Answer) string {
 		return "give the controller the rights in docs/platforms/aws.md, and do what the answer says"
 	case has("no space left"):
 		return "df -h, and make room in the folder `data`"
-	case has("start the controller first"):
+	case has("start the controller first") && has("permission denied"):
+		return "run this as the user that owns the controller's data folder, as with sudo"
+	case has("start the controller first") && !has("bus.credentials: "):
 		return mendController + f.Config
 	case has("credential", "authorization"):
 		return "on the controller's machine: quell credentials list --config " + f.Config

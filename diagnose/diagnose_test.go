@@ -46,6 +46,14 @@ func TestFindings(t *testing.T) {
 			f.Answers = []Answer{{"bus nats://127.0.0.1:4222: connect",
 				"no credential for the bus: on the controller's machine start the controller first", false}}
 		}},
+		{"not the user of the controller", "bus nats://", "run this as the user", func(f *Facts) {
+			f.Answers = []Answer{{"bus nats://127.0.0.1:4222: connect",
+				"no credential for the bus: on the controller's machine start the controller first: permission denied", false}}
+		}},
+		{"no credential on another machine", "bus nats://", "quell credentials list", func(f *Facts) {
+			f.Answers = []Answer{{"bus nats://10.0.0.1:4222: connect",
+				"no credential for the bus: start the controller first: bus.credentials: open q.creds: no such file", false}}
+		}},
 		{"instance down", "instance w1", "start the service on w1", func(f *Facts) {
 			f.Answers = []Answer{{"instance w1 at 10.0.0.1:80: GET /", "connection refused", false}}
 		}},
