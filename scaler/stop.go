@@ -50,7 +50,9 @@ func stop(ctx context.Context, d stopper, ids []string, limit time.Duration) err
 
 // stopAgain stops an instance if the driver still lists it, and no other one, under its id.
 func stopAgain(ctx context.Context, d stopper, id string, limit time.Duration, meant func(*quell.Member) bool) error {
-	members, err := d.Members(ctx)
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	members, err := d.Members(limited)
 	if err != nil {
 		return fmt.Errorf("stopping %s: asking whether it still runs: %w", id, err)
 	}

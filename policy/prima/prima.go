@@ -584,11 +584,11 @@ func sortedByCapacity(g *policy.Group) []*policy.Member {
 		}
 	}
 	slices.SortFunc(keys, func(a, b key) int {
-		switch {
-		case a.class != b.class:
+		if a.class != b.class {
 			return a.class - b.class
-		case a.capacity != b.capacity:
-			return cmp.Compare(b.capacity, a.capacity)
+		}
+		if c := cmp.Compare(b.capacity, a.capacity); c != 0 {
+			return c
 		}
 		return cmp.Or(cmp.Compare(b.age, a.age), a.member.Position-b.member.Position)
 	})
