@@ -44,9 +44,12 @@ func crowd(b *testing.B, n int) []quell.Reading {
 	return all
 }
 
+// benchToken is what senders of readings present.
+const benchToken = "a token of at least thirty-two letters"
+
 func embeddedBus(b *testing.B, listen string) (*bus.Conn, *bus.Server) {
 	b.Helper()
-	s, err := bus.StartServer(bus.ServerOptions{Listen: listen, StoreDir: b.TempDir()})
+	s, err := bus.StartServer(bus.ServerOptions{Listen: listen, Token: benchToken, StoreDir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -98,7 +101,7 @@ func processorTime(b *testing.B) time.Duration {
 // number of processors used at 10,000 observations per second. It includes the senders' work, which is on other machines in production.
 func BenchmarkIntake(b *testing.B) {
 	conn, server := embeddedBus(b, "127.0.0.1:0")
-	senders := joinBus(b, bus.Options{URL: server.URL()})
+	senders := joinBus(b, bus.Options{URL: server.URL(), Token: benchToken})
 	c := benchController(b, 1, &fakeJournal{})
 	var got atomic.Int64
 	stop, err := conn.SubscribeReadings("shop", bus.Intake{
