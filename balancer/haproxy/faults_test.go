@@ -36,8 +36,8 @@ func TestOthersAreReported(t *testing.T) {
 		settle(t, d, want...)
 		apply(t, d, want...)
 	}
-	for words, times := range map[string]int{"something else changes weights": 3, `changed="a from 255 to 7"`: 3, "quell override": 3, "has an agent-check": 1, "belongs to no instance": 1,
-		"failed": 0, "works again": 0} {
+	for words, times := range map[string]int{"something else changes weights": 3, `changed="a from 255 to 7"`: 3, "quell override": 3,
+		"has an agent-check": 1, "belongs to no instance": 1, "failed": 0, "works again": 0} {
 		if n := l.said.count(words); n != times {
 			t.Errorf("%q is said %d times, want %d", words, n, times)
 		}

@@ -184,10 +184,7 @@ func (p *process) attempt(ctx context.Context, targets []target) (changed bool, 
 	todo, absent := commands(p.last, targets, p.opts)
 	p.absent.Report(absent)
 	if len(todo) > 0 {
-		err = p.carryOut(ctx, todo)
-	}
-	if len(todo) > 0 {
-		p.weights = nil
+		p.weights, err = nil, p.carryOut(ctx, todo)
 	}
 	if p.settled = err == nil; err != nil {
 		p.last = nil
