@@ -90,7 +90,7 @@ func New(opts Options) (*Authenticator, error) {
 	if !nkeys.IsValidPublicAccountKey(g.issuer) {
 		return nil, fault("%s holds a key of another kind than that of an account", g.ring.Dir)
 	}
-	g.revoked, _, err = g.ring.everRevoked()
+	g.revoked, _, err = everRevoked(*g.ring)
 	return g, err
 }
 
@@ -113,7 +113,7 @@ func (g *Authenticator) reload() error {
 	if same {
 		return nil
 	}
-	read, lacks, err := g.ring.everRevoked()
+	read, lacks, err := everRevoked(*g.ring)
 	if err != nil {
 		return err
 	}

@@ -191,7 +191,7 @@ func (k Keyring) issue(g Grant, good time.Duration, found bool) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	revoked, _, err := k.everRevoked()
+	revoked, _, err := everRevoked(k)
 	if err != nil {
 		return nil, err
 	}
@@ -350,7 +350,7 @@ func (k Keyring) revoked() (generations, error) {
 
 // everRevoked returns what was revoked, and whether the file of revocations lacks some of it, because it was lost or replaced by an older
 // one. What a person revoked is marked in the list of what was made, too.
-func (k Keyring) everRevoked() (g generations, lacks bool, err error) {
+func everRevoked(k Keyring) (g generations, lacks bool, err error) {
 	if g, err = k.revoked(); err != nil {
 		return nil, false, err
 	}
@@ -380,7 +380,7 @@ func (k Keyring) Revoke(g Grant) error {
 	if err := notGone(k, g); err != nil {
 		return err
 	}
-	revoked, _, err := k.everRevoked()
+	revoked, _, err := everRevoked(k)
 	if err != nil {
 		return err
 	}

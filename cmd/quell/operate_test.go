@@ -67,7 +67,8 @@ func TestBriefJournal(t *testing.T) {
 	j.shown = len(j.last)
 	j.writeBrief()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || lines[0] != "2026-01-01 00:00:00  prima  add i3" || len(lines[1]) > statusWidth || !strings.HasSuffix(lines[1], "0.250...") {
+	if len(lines) != 2 || lines[0] != "2026-01-01 00:00:00  prima  add i3" || len(lines[1]) > statusWidth ||
+		!strings.HasSuffix(lines[1], "0.250...") {
 		t.Errorf("%q", lines)
 	}
 }
