@@ -42,8 +42,8 @@ func TestOneThatCannotBeStoppedKeepsNoOther(t *testing.T) {
 	})
 }
 
-// Of two instances that leave together the scaler stops one, and then fails. Another one gets its id before they are stopped one by one:
-// that is not stopped.
+// Two instances leave. The scaler stops the first and then fails, so the controller stops them one by one. Meanwhile a new instance has got
+// the first one's id: it is not stopped.
 func TestAStopIsNotRepeatedForAnotherInstance(t *testing.T) {
 	for name, c := range map[string]struct {
 		next quell.Member

@@ -186,24 +186,17 @@ func explanationOf(s *controller.Status, id string) (*explanation, error) {
 
 // evenShare returns an instance's part of an even split by base weight among those that share the traffic; nil if none does.
 func evenShare(rows []controller.InstanceStatus, row *controller.InstanceStatus) *float64 {
+	base := func(row *controller.InstanceStatus) float64 { return (&quell.Instance{Base: row.Base}).BaseWeight() }
 	sum := 0.0
 	for i := range rows {
 		if rows[i].Weight != nil {
-			sum += baseOf(&rows[i])
+			sum += base(&rows[i])
 		}
 	}
 	if sum == 0 {
 		return nil
 	}
-	return new(baseOf(row) / sum)
-}
-
-// baseOf returns the weight that people gave an instance, 1 if they gave none.
-func baseOf(row *controller.InstanceStatus) float64 {
-	if row.Base == nil {
-		return 1
-	}
-	return *row.Base
+	return new(base(row) / sum)
 }
 
 // write prints the explanation for a person, a line for each question.

@@ -188,8 +188,10 @@ func wrapText(text string, width int) (first, rest string) {
 // line writes a line. Unless everything is shown, it is cut at the width of the status.
 func (v *statusView) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if !v.all && utf8.RuneCountInString(text) > statusWidth {
-		text, v.less = cutText(text, statusWidth), true
+	if !v.all {
+		whole := text
+		text = cutText(whole, statusWidth)
+		v.less = v.less || text != whole
 	}
 	if _, err := fmt.Fprintln(v.w, text); err != nil && v.fail == nil {
 		v.fail = err

@@ -49,14 +49,9 @@ func spendBudget(f *partFigures, plots string, sc *scenario.Scenario, plays [][]
 	return nil
 }
 
-// besideHour sums up runs with fixed reserves, and what the hour was like until then.
+// besideHour sums up runs with fixed reserves, and beside them the first part of the hour, which is as long.
 func besideHour(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*experiment.Record) error {
-	part := labPart{name: twelveWithBudget}
-	hour, err := part.load()
-	if err != nil {
-		return err
-	}
-	played, err := part.records(hour)
+	hour, played, err := labPart{name: twelveWithBudget}.played()
 	if err != nil {
 		return err
 	}
@@ -64,7 +59,7 @@ func besideHour(f *partFigures, _ string, sc *scenario.Scenario, plays [][]*expe
 	return nil
 }
 
-// newBudgetLive looks at the runs for as long as the scenario lasts.
+// newBudgetLive sums up the first play of each run, from its start to the end of the scenario; a run may last longer.
 func newBudgetLive(sc *scenario.Scenario, runs []contender) *budgetLive {
 	b := &budgetLive{Target: sc.Service.SLO.Target}
 	for at := stretchS; at <= sc.Duration.Seconds(); at += stretchS {

@@ -248,11 +248,7 @@ func playOutliers(ctx context.Context, d *outlierData, parts []labPart) error {
 	}
 	d.Machine = here().Machine
 	for _, p := range parts {
-		sc, err := p.load()
-		if err != nil {
-			return err
-		}
-		plays, err := p.records(sc)
+		sc, plays, err := p.played()
 		if err != nil {
 			return err
 		}

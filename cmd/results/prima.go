@@ -186,6 +186,16 @@ func (p labPart) load() (*scenario.Scenario, error) {
 	return scenario.Parse(p.scenario(), examples.Lab()[p.scenario()])
 }
 
+// played returns the scenario, and the records of its runs by seed.
+func (p labPart) played() (*scenario.Scenario, [][]*experiment.Record, error) {
+	sc, err := p.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	plays, err := p.records(sc)
+	return sc, plays, err
+}
+
 // seedDir is where the lab keeps what it measured with a seed, counted from 0.
 func seedDir(scenario string, seed uint64) string {
 	dir := filepath.Join(labDir, scenario)

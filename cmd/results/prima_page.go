@@ -126,11 +126,7 @@ func (p labPart) figures(plots string) (f partFigures, err error) {
 	case "replay":
 		return f, replayed(&f, plots)
 	}
-	sc, err := p.load()
-	if err != nil {
-		return f, err
-	}
-	plays, err := p.records(sc)
+	sc, plays, err := p.played()
 	if err != nil {
 		return f, err
 	}
