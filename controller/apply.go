@@ -40,7 +40,7 @@ func (c *group) look(ctx context.Context) (view, error) {
 	c.firstLook(members, states)
 	seen, told := c.fleet.Look(c.now(), members, states, life.Looking{
 		Sampling: c.opts.Service.Sampling, Startup: c.opts.Service.Group.Startup, Protected: c.opts.Service.Group.Protected,
-		Listed: c.opts.Listed, Leads: c.leading,
+		Listed: c.opts.Listed, Leads: c.leading, Acts: c.acting(),
 	})
 	c.tellEvents(ctx, told)
 	c.endedTrainings(ctx)

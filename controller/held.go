@@ -184,6 +184,7 @@ func (c *group) setBackends(ctx context.Context, backends []quell.Backend) error
 	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
 		return fmt.Errorf("setting the balancer: %w", err)
 	}
+	c.fleet.Weights.Note(backends)
 	return nil
 }
 

@@ -71,6 +71,7 @@ type Fleet struct {
 	Stuck   Refusals               // those that the scaler could not stop
 	Waits   string                 // what the present replacement waits for
 	Forgot  bool                   // the memory was empty: the next look adopts what people took out at the balancer
+	Weights SetWeights             // those that were set at the balancer
 	gone    map[string]time.Time   // those that are known and no members, and since when; see noteGone
 	voided  map[string]bool        // members whose drain at the balancer is not to be continued: they were gone, or are protected now
 }
@@ -158,6 +159,7 @@ type Looking struct {
 	Protected []string      // ids of instances that are never removed
 	Listed    bool          // a person wrote the scaler's list, so it is not wrong
 	Leads     bool          // the one who looks ordered the instances, and gives up waiting for them
+	Acts      bool          // and sets weights at the balancer
 }
 
 // EndWait limits one attempt to stop instances, and the time in which instances are gone from the scaler's list after they were stopped. It
@@ -190,6 +192,7 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	f.Members = v.Members
 	f.takeInventory(now, &v, how, &told)
 	f.findHolds(now, &v, &told)
+	f.Weights.look(states, how.Acts, &told)
 	return v, told
 }
 
