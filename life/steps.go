@@ -217,9 +217,13 @@ func Size(s *quell.Snapshot, plan *quell.Plan) *int {
 	if plan.Group != nil {
 		change = *plan.Group
 	}
+	gone := make(map[string]bool, len(change.Remove))
+	for _, id := range change.Remove {
+		gone[id] = true
+	}
 	for i := range s.Instances {
 		in := &s.Instances[i]
-		if (in.State == quell.Ready || in.State == quell.Starting) && !slices.Contains(change.Remove, in.ID) {
+		if (in.State == quell.Ready || in.State == quell.Starting) && !gone[in.ID] {
 			n++
 		}
 	}
