@@ -181,10 +181,10 @@ func (c *endings) setOne(ctx context.Context, v view, id string) error {
 
 // setBackends puts backends in force.
 func (c *group) setBackends(ctx context.Context, backends []quell.Backend) error {
+	c.fleet.Weights.Note(backends)
 	if err := c.opts.Balancer.Apply(ctx, backends); err != nil {
 		return fmt.Errorf("setting the balancer: %w", err)
 	}
-	c.fleet.Weights.Note(backends)
 	return nil
 }
 

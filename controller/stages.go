@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/life"
 )
 
 // occasion is why the loop runs once.
@@ -108,8 +109,11 @@ func (c *Controller) askForLease(r *round) {
 	}
 }
 
-// endIfIdle ends a round between two decisions if there is nothing to do.
+// endIfIdle ends a round between two decisions if there is nothing to do. Then others may set weights.
 func (c *Controller) endIfIdle(r *round) {
+	if !c.acting() {
+		c.fleet.Weights = life.SetWeights{}
+	}
 	if r.occasion == fastStep {
 		r.over = c.fast == nil || !c.leading || c.handedBack()
 	} else {

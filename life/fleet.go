@@ -86,7 +86,7 @@ func NewFleet(m *Memory) *Fleet {
 // Begin forgets what was noted for the one who acted before: since then another one may have acted.
 func (f *Fleet) Begin() {
 	f.Missing, f.Ending, f.Stuck, f.Waits = map[string]*Missing{}, map[string]time.Time{}, Refusals{}, ""
-	f.gone, f.voided = map[string]time.Time{}, map[string]bool{}
+	f.gone, f.voided, f.Weights = map[string]time.Time{}, map[string]bool{}, SetWeights{}
 }
 
 // Event is something that a person should know.
@@ -192,7 +192,7 @@ func (f *Fleet) Look(now time.Time, members []quell.Member, states []quell.Backe
 	f.Members = v.Members
 	f.takeInventory(now, &v, how, &told)
 	f.findHolds(now, &v, &told)
-	f.Weights.look(states, how.Acts, &told)
+	f.Weights.look(now, states, how.Acts, &told)
 	return v, told
 }
 

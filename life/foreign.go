@@ -2,9 +2,11 @@ package life
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quellhq/quell"
 )
@@ -13,71 +15,70 @@ import (
 type SetWeights struct {
 	weights map[string]float64 // by instance; nil: none were set, or somebody else may have set some since
 	seen    bool               // a look has shown them
-	told    bool               // that others were set
-	right   int                // looks in a row that have shown them
+	told    time.Time          // when it was last said, or seen again, that others were set; zero: not lately
 }
 
 const (
 	// rounding is how far a weight may be from the one that was set, as a part of that one or of a mean one: balancers round.
 	rounding = 0.05
-	// undisturbed is after how many looks it is said again that something else sets weights.
-	undisturbed = 60
+	// undisturbed is for how long weights must have been left alone until it is said again that something else sets them.
+	undisturbed = time.Hour
 	// mostNamed is how many instances an event names.
 	mostNamed = 3
 )
 
-// Note keeps what was put in force at the balancer.
+// Note keeps what is about to be set at the balancer. If setting it fails, nothing is said until a look has shown it.
 func (s *SetWeights) Note(backends []quell.Backend) {
-	s.weights, s.seen = make(map[string]float64, len(backends)), false
+	weights := make(map[string]float64, len(backends))
 	for i := range backends {
 		if b := &backends[i]; !b.Draining && b.Weight > 0 {
-			s.weights[b.ID] = b.Weight
+			weights[b.ID] = b.Weight
 		}
 	}
+	s.weights, s.seen = weights, s.seen && maps.Equal(weights, s.weights)
 }
 
 // look compares the balancer's weights with those that were set. If they were there and are others now, something else has set them. A
 // controller that does not act would not set its own again, so nothing is said then.
-func (s *SetWeights) look(states []quell.BackendState, acts bool, told *events) {
+func (s *SetWeights) look(now time.Time, states []quell.BackendState, acts bool, told *events) {
 	if !acts {
 		*s = SetWeights{}
 		return
 	}
 	changed := s.changed(states)
-	switch {
-	case len(changed) == 0:
-		s.seen = true
-		if s.right++; s.right >= undisturbed {
-			s.told = false
-		}
-	case s.seen:
-		if s.right = 0; !s.told {
-			s.told = true
-			told.note("something else changed weights at the balancer: %s. They are set again. It may be a person, a script, an agent-check, "+
-				"another controller or a restart. `quell override INSTANCE SHARE` sets a share that stays", someOf(changed))
-		}
+	if len(changed) == 0 || !s.seen {
+		s.seen = s.seen || len(changed) == 0
+		return
 	}
+	if s.told.IsZero() || now.Sub(s.told) >= undisturbed {
+		told.note("something else changed weights at the balancer: %s. They are set again. It may be a person, a script, an agent-check, another "+
+			"controller, or a restart or an outage of the balancer. `quell override INSTANCE SHARE` sets a share that stays", someOf(changed))
+	}
+	s.told = now
 }
 
 // changed lists the instances whose weight is not the one that was set. The unit is that of most of them: a balancer from which a person
-// took one out, or where a person set one weight, may report those of the rest in other units.
+// took one out, or where a person set one weight, may report those of the rest in other units. One of weight 0 is out of rotation.
 func (s *SetWeights) changed(states []quell.BackendState) (list []string) {
 	var units []float64
-	var sum float64
+	var now, sum float64
 	counts := func(b *quell.BackendState) (wanted float64, ok bool) {
 		wanted, ok = s.weights[b.ID]
-		return wanted, ok && !b.Draining && !b.Held && b.ByHand == nil
+		return wanted, ok && b.Weight > 0 && !b.Draining && !b.Held && b.ByHand == nil
 	}
 	for i := range states {
 		if wanted, ok := counts(&states[i]); ok {
-			units, sum = append(units, states[i].Weight/wanted), sum+wanted
+			units, now, sum = append(units, states[i].Weight/wanted), now+states[i].Weight, sum+wanted
 		}
 	}
-	slices.Sort(units)
-	if len(units) == 0 || units[len(units)/2] == 0 {
+	if len(units) < 2 { // one is all there is, whatever its weight
 		return nil
 	}
+	slices.Sort(units)
 	unit, mean := units[len(units)/2], sum/float64(len(units))
+	if len(units) == 2 { // neither is the usual one
+		unit = now / sum
+	}
 	for i := range states {
 		b := &states[i]
 		if wanted, ok := counts(b); ok && math.Abs(b.Weight-wanted*unit) > rounding*unit*math.Max(wanted, mean) {
