@@ -192,7 +192,7 @@ func onlyService(conn *bus.Conn, wanted string) (string, error) {
 	case wanted == "" && len(names) == 1:
 		return names[0], nil
 	case len(names) == 0:
-		return "", userErrorf("no journal is kept in that folder")
+		return "", userErrorf("that folder has no journal that can be read: none was kept there, or its files are damaged")
 	}
 	return "", userErrorf("name one of the services in that folder with --service: %s", strings.Join(names, ", "))
 }
