@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy/guard"
 )
 
@@ -38,14 +39,15 @@ func (gd *guarded) setShares() {
 // ruled lists what the rules see of the instances that stay.
 func (gd *guarded) ruled() []guard.Member {
 	list := make([]guard.Member, len(gd.staying))
-	for i, m := range gd.staying {
+	parallel.Each(len(list), func(i int) {
+		m := gd.staying[i]
 		list[i] = guard.Member{ID: m.ID, Want: m.Planned, Now: m.WeightNow(), Base: m.BaseWeight(), Uncut: m.Uncut, Fixed: m.Fixed, Age: m.Age(),
 			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Stale: m.kept, Share: m.Share}
 		list[i].Out = gd.in.IdleFirst && gd.in.byCapacity && m.rated() && m.Planned == 0
 		if m.Observation != nil {
 			list[i].Failed, list[i].Refused = failed(m.Observation), Refused(m.Observation)
 		}
-	}
+	})
 	return list
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy/guard"
 	"github.com/quellhq/quell/policy/ownwork"
@@ -96,7 +97,7 @@ func Remembered[M any](st *State) *M {
 // RememberedOf gives every member a copy of what the policy remembers of it. The policy may change these copies.
 func RememberedOf[M any](g *Group) {
 	copies := make([]M, len(g.Members))
-	for i := range g.Members {
+	parallel.Each(len(g.Members), func(i int) {
 		m := &g.Members[i]
 		if m.mem == nil { // a test made the member
 			m.mem = &InstanceState{}
@@ -105,7 +106,7 @@ func RememberedOf[M any](g *Group) {
 			copies[i] = *old
 		}
 		m.mem.Memory = &copies[i]
-	}
+	})
 }
 
 // MemoryOf returns the copy that RememberedOf gave a member: what the policy remembers of it. Without that call it panics.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 )
 
 // Member is an instance that is ready, and stays.
@@ -73,17 +74,8 @@ type guarded struct {
 	reasons []quell.Reason
 }
 
-// even returns the share by base weight of a member.
-func (gd *guarded) even(m *Member) float64 {
-	var sum float64
-	for i := range gd.members {
-		sum += gd.members[i].Base
-	}
-	if sum == 0 {
-		return gd.equal
-	}
-	return m.Base / sum
-}
+// even returns the share by base weight of the i-th member.
+func (gd *guarded) even(i int) float64 { return gd.equal * gd.sizes[i] }
 
 func (gd *guarded) reason(code, instance, format string, args ...any) {
 	gd.reasons = append(gd.reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
@@ -134,14 +126,14 @@ func (gd *guarded) settle() []float64 {
 
 func (gd *guarded) settled(give eased) []Fraction {
 	list := make([]Fraction, len(gd.members))
-	for i := range gd.members {
+	parallel.Each(len(list), func(i int) {
 		m := &gd.members[i]
 		f := Fraction{m.Now, 0, 1}
 		switch {
 		case m.Fixed != nil:
 			f = Fraction{*m.Fixed, *m.Fixed, *m.Fixed}
 		case m.New:
-			if f.Want = min(m.Want, gd.even(m), gd.ramp(m)); m.Failing && !give.errors {
+			if f.Want = min(m.Want, gd.even(i), gd.ramp(m)); m.Failing && !give.errors {
 				f.Want = 0
 			}
 			if !give.slowStart {
@@ -153,7 +145,7 @@ func (gd *guarded) settled(give eased) []Fraction {
 			f.High = f.Want
 		}
 		list[i] = f
-	}
+	})
 	return list
 }
 
@@ -169,7 +161,7 @@ func (gd *guarded) ramp(m *Member) float64 {
 // fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
 func (gd *guarded) fractions(give eased) []Fraction {
 	list, sizes := make([]Fraction, len(gd.members)), gd.sizes
-	for i := range gd.members {
+	parallel.Each(len(list), func(i int) {
 		m := &gd.members[i]
 		low, high := 0.0, 1.0
 		if step := gd.step(give) * sizes[i]; gd.base != nil && gd.step(give) < 1 {
@@ -177,7 +169,7 @@ func (gd *guarded) fractions(give eased) []Fraction {
 		}
 		low, high = gd.bound(m, gd.equal*sizes[i], low, high, give)
 		list[i] = Fraction{m.Want, low, high}
-	}
+	})
 	return list
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -35,17 +36,25 @@ func calibrate(in *policy.Input, set Settings, g *policy.Group, plan *quell.Plan
 	if set.Calibrate == 0 {
 		return false
 	}
-	raised := false
-	for i := range g.Members {
-		correctedResource(&g.Members[i], in) // also while it is not rated
+	parallel.Each(len(g.Members), func(i int) { correctedResource(&g.Members[i], in) }) // also while it is not rated
+	raised := make([]*quell.Reason, len(g.Rated))
+	parallel.Parts(len(raised), func(from, to int) {
+		own := in.Apart(to-from < len(raised))
+		for i := from; i < to; i++ {
+			raised[i] = calibrateMember(g.Rated[i], own, set)
+		}
+	})
+	before := len(plan.Reasons)
+	for _, why := range raised {
+		if why != nil {
+			plan.Reasons = append(plan.Reasons, *why)
+		}
 	}
-	for _, m := range g.Rated {
-		raised = calibrateMember(m, in, set, plan) || raised
-	}
-	return raised
+	return len(plan.Reasons) > before
 }
 
-func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *quell.Plan) bool {
+// calibrateMember returns why it raised the offset of an instance, nil if it did not.
+func calibrateMember(m *policy.Member, in *policy.Input, set Settings) *quell.Reason {
 	mem, threshold := instanceOf(m), in.Service.SLO.ThresholdMS()
 	by := correctedResource(m, in)
 	s := &m.Senses[by]
@@ -64,7 +73,7 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 	if longest != by {
 		s.Severity = s.Measured
 		mem.correct(in.Contended[longest].Resource)
-		return false
+		return nil
 	}
 	confirm, near := set.Confirm, math.Abs(predicted-threshold) <= set.Calibrate*threshold
 	switch {
@@ -73,10 +82,10 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 		confirm += farMissedFor
 	default:
 		mem.forgetCollected()
-		return false
+		return nil
 	}
 	if n == 0 || !mem.collect(latency, s.Use, n, confirm) {
-		return false
+		return nil
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
@@ -84,12 +93,11 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *que
 	offset := explaining(m, in, by, use, least)
 	s.Severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
-		return false
+		return nil
 	}
 	mem.Offset, s.Severity = offset, s.Measured+offset
-	policy.AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
-		m.ID, least, predicted, in.Of(by), s.Severity, s.Measured)
-	return true
+	return new(policy.Reason("calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
+		m.ID, least, predicted, in.Of(by), s.Severity, s.Measured))
 }
 
 // correctedResource returns the index of the resource whose severity is corrected. If it is no longer used, its correction is dropped.

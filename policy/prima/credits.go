@@ -254,19 +254,21 @@ func keepCredited(set *policy.CreditSettings, sorted []*policy.Member) {
 // divideByCredits sets what each member carries so that all credits last equally long at the group's load. It returns how long that is, or
 // false if no member has credits or the load is more than all can carry. Members whose share a person set keep it.
 func divideByCredits(set *policy.CreditSettings, members []*policy.Member, load, whole float64) (left time.Duration, lasts, ok bool) {
-	var sharing []*policy.Member
-	var holders []credit.Holder
 	for _, m := range members {
 		if m.Fixed != nil {
 			m.Carry = *m.Fixed * whole
 			load -= m.Carry
-			continue
+		} else {
+			ok = ok || len(m.Credited) > 0
 		}
-		ok = ok || len(m.Credited) > 0
-		sharing, holders = append(sharing, m), append(holders, holderOf(m, set))
 	}
 	if !ok {
 		return 0, false, false
+	}
+	sharing := slices.DeleteFunc(slices.Clone(members), func(m *policy.Member) bool { return m.Fixed != nil })
+	holders := make([]credit.Holder, len(sharing))
+	for i, m := range sharing {
+		holders[i] = holderOf(m, set)
 	}
 	loads, seconds, lasts, ok := credit.Divide(holders, math.Max(0, load))
 	if !ok || load <= 0 {

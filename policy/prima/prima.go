@@ -1,7 +1,6 @@
 package prima
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 )
@@ -54,9 +54,7 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	p.followBudget()
 	p.followReserve()
 	p.freshCapacity = p.fresh()
-	for _, m := range g.Rated {
-		rateMember(m, in)
-	}
+	parallel.Each(len(g.Rated), func(i int) { rateMember(g.Rated[i], in) })
 	p.followVisits()
 	p.sorted = p.bestFirst()
 	keepCredited(&set.Credits, p.sorted)
@@ -562,39 +560,4 @@ func (p *plan) divide(members []*policy.Member, proportional []float64, capacity
 
 func (p *plan) reason(code, instance, format string, args ...any) {
 	policy.AddReason(&p.plan, code, instance, format, args...)
-}
-
-// sortedByCapacity sorts the rated instances: first those whose share a person set, then the others by capacity, largest first. Of two
-// equal instances the older one comes first, then the first in the snapshot. Instances with errors are last, so that they are the first
-// to be removed. (An unstable sort of values that are beside each other is many times as fast for thousands of instances.)
-func sortedByCapacity(g *policy.Group) []*policy.Member {
-	type key struct {
-		class    int
-		capacity float64
-		age      time.Duration
-		member   *policy.Member
-	}
-	keys := make([]key, len(g.Rated))
-	for i, m := range g.Rated {
-		if keys[i] = (key{0, m.Capacity, m.Age(), m}); m.Fixed == nil {
-			keys[i].class = 2
-		}
-		if m.Failing {
-			keys[i].class++
-		}
-	}
-	slices.SortFunc(keys, func(a, b key) int {
-		if a.class != b.class {
-			return a.class - b.class
-		}
-		if c := cmp.Compare(b.capacity, a.capacity); c != 0 {
-			return c
-		}
-		return cmp.Or(cmp.Compare(b.age, a.age), a.member.Position-b.member.Position)
-	})
-	sorted := make([]*policy.Member, len(keys))
-	for i := range keys {
-		sorted[i] = keys[i].member
-	}
-	return sorted
 }

@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/quellhq/quell"
+	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -38,16 +39,14 @@ func (p *plan) stationWithin(of *model.Predictor) float64 {
 // bestFirst returns the rated instances by capacity.
 func (p *plan) bestFirst() []*policy.Member {
 	if p.stations != nil {
-		for _, m := range p.group.Rated {
-			p.stations.patient(m)
-		}
+		parallel.Each(len(p.group.Rated), func(i int) { p.stations.patient(p.group.Rated[i]) })
 	}
 	avoid(p)
 	if p.stations != nil {
 		p.stations.capacities(p.group.Rated, 0)
 	}
 	p.limitAll(p.group.Rated)
-	return sortedByCapacity(p.group)
+	return p.group.ByCapacity()
 }
 
 // limitAll sets which part of their capacities the members may be given, and returns the sum.
