@@ -51,8 +51,9 @@ func (s *SetWeights) look(now time.Time, states []quell.BackendState, acts bool,
 		return
 	}
 	if s.told.IsZero() || now.Sub(s.told) >= undisturbed {
-		told.note("something else changed weights at the balancer: %s. They are set again. It may be a person, a script, an agent-check, another "+
-			"controller, or a restart or an outage of the balancer. `quell override INSTANCE SHARE` sets a share that stays", someOf(changed))
+		told.note("something else changed weights at the balancer: %s. They are set again. It may be a person, a script, an agent-check, "+
+			"another controller, or a restart or an outage of the balancer. `quell override INSTANCE SHARE` sets a share that stays",
+			someOf(changed))
 	}
 	s.told = now
 }

@@ -45,7 +45,7 @@ func TestWeightsThatSomethingElseSet(t *testing.T) {
 		"one is held":           {now: map[string]float64{"i1": 0.5, "i2": 0.3, "i3": 0}, held: "i3"},
 		"all have the weight 0": {now: map[string]float64{"i1": 0, "i2": 0, "i3": 0}},
 		"in shares":             {now: map[string]float64{"i1": 0.61, "i2": 0.366, "i3": 0.024}, want: "balancer: i3 has 0.02, not 0.20. They"},
-		"one of two":            {now: map[string]float64{"i1": 0.5, "i2": 0.9}, want: "balancer: i1 has 0.29, not 0.50, i2 has 0.51, not 0.30. They"},
+		"one of two":            {now: map[string]float64{"i1": 0.5, "i2": 0.9}, want: "i1 has 0.29, not 0.50, i2 has 0.51, not 0.30. They"},
 		"one left":              {now: map[string]float64{"i1": 0.9}},
 		"one is out":            {now: map[string]float64{"i1": 0.5, "i2": 0.3, "i3": 0}},
 		"one changed":           {now: map[string]float64{"i1": 0.5, "i2": 0.3, "i3": 0.02}, want: "balancer: i3 has 0.02, not 0.20. They"},
