@@ -114,7 +114,7 @@ func noteProbing(in *Input, g *Group, plan *quell.Plan) {
 		if len(ids) > 0 {
 			AddReason(plan, "probed_otherwise", "",
 				"the models%s were made with probes of %s, and %s: %s tell no severity by them. %s, or train again",
-				in.Of(i), c.Baseline.By().Size(), strings.Join(ids, ", "), found.Size(), probeAs(c))
+				in.Of(i), c.Baseline.By().Size(), Named(ids), found.Size(), probeAs(c))
 		}
 	}
 }

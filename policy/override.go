@@ -49,7 +49,7 @@ func (f fixing) text(members []*Member) string {
 		}
 	}
 	if f.refused {
-		return fmt.Sprintf("not in force: %s at 0 would leave no instance", strings.Join(ids, ", "))
+		return fmt.Sprintf("not in force: %s at 0 would leave no instance", Named(ids))
 	}
 	return strings.Join(set, ", ")
 }

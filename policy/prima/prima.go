@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"gonum.org/v1/gonum/floats"
@@ -450,7 +449,7 @@ func (p *plan) scaleIn(surplus []*policy.Member) {
 	p.share(kept, 0)
 	p.plan.Group, p.mem.Watch = &quell.GroupChange{Remove: ids}, watchedSteps
 	p.reason("scale_in", "", "%d instance(s) with capacity %.3f suffice for %s: removing %s", len(kept), total(kept), p.group.LoadText,
-		strings.Join(ids, ", "))
+		policy.Named(ids))
 }
 
 // clearlySuffers returns whether new interference in the resource that limits the instance is so strong that it needs no confirmation.
