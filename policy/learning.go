@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/model"
@@ -17,6 +18,14 @@ type learning struct {
 	fingerprint string        // of prior
 	trained     bool          // the prior is enough for the policy
 	blind       *Engine       // decides while too little is known
+	newest      atomic.Pointer[compiled]
+}
+
+// compiled is the engine of what was learned in a period. The next decision begins with it.
+type compiled struct {
+	learned *model.Learner
+	decides *Engine
+	lacks   error
 }
 
 // NewLearningEngine compiles a configuration whose models are learned in place. prior holds trained models to begin with; it may be nil.
@@ -93,11 +102,15 @@ func (e *Engine) inForce(learned *model.Learner) (decides *Engine, lacks error) 
 	if e.learning == nil {
 		return e, nil
 	}
+	if c := e.learning.newest.Load(); c != nil && c.learned == learned {
+		return c.decides, c.lacks
+	}
 	now, err := e.with(learned)
 	if err != nil {
-		return e.learning.blind, err
+		now = e.learning.blind
 	}
-	return now, nil
+	e.learning.newest.Store(&compiled{learned, now, err})
+	return now, err
 }
 
 // tellLearning adds to a plan what the policy still waits for, and where it began to learn again.
