@@ -37,17 +37,17 @@ var mayImport = map[string][]string{
 
 	"agentless":      {"."},
 	"agentless/look": {".", "agentless", "probe"},
-	"policy":         {".", "setting", "credit", "model", "policy/guard", "policy/ownwork", "stats", "internal/parallel"},
+	"policy":         {".", "setting", "credit", "model", "policy/guard", "policy/ownwork", "stats"},
 
 	// A policy imports the core and small packages that several policies share, but no other policy. The core imports no policy. Only the
 	// table imports them all.
 	"policy/divide":     {},
 	"policy/bands":      {".", "policy"},
-	"policy/guard":      {".", "internal/parallel"},
-	"policy/ownwork":    {".", "internal/parallel"},
+	"policy/guard":      {"."},
+	"policy/ownwork":    {"."},
 	"policy/*":          {".", "credit", "model", "policy", "policy/bands", "policy/divide", "setting", "stats"},
 	"policy/table":      {"policy", "policy/*"},
-	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting", "internal/parallel"},
+	"policy/prima":      {".", "budget", "credit", "model", "policy", "policy/divide", "setting"},
 	"policy/policytest": {".", "config/yaml", "model", "model/modelfile", "policy", "policy/guard", "setting", "stats", "internal/strictjson"},
 	"life":              {"."},
 	"share":             {"."},

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy/guard"
 )
 
@@ -39,15 +38,14 @@ func (gd *guarded) setShares() {
 // ruled lists what the rules see of the instances that stay.
 func (gd *guarded) ruled() []guard.Member {
 	list := make([]guard.Member, len(gd.staying))
-	parallel.Each(len(list), func(i int) {
-		m := gd.staying[i]
+	for i, m := range gd.staying {
 		list[i] = guard.Member{ID: m.ID, Want: m.Planned, Now: m.WeightNow(), Base: m.BaseWeight(), Uncut: m.Uncut, Fixed: m.Fixed, Age: m.Age(),
 			HasAge: m.AgeS != nil, New: m.IsNew(), Rated: m.rated(), Failing: m.Failing, Stale: m.kept, Share: m.Share}
 		list[i].Out = gd.in.IdleFirst && gd.in.byCapacity && m.rated() && m.Planned == 0
 		if m.Observation != nil {
 			list[i].Failed, list[i].Refused = failed(m.Observation), Refused(m.Observation)
 		}
-	})
+	}
 	return list
 }
 

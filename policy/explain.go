@@ -7,32 +7,23 @@ import (
 	"strings"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/model"
 )
 
 // explain records the models' results for each instance: its capacity, and the response time at the load that the
 // plan gives it after the guard.
 func explain(in *Input, g *Group, plan *quell.Plan) {
-	n, planned, dial := len(g.Rated), planned(in, g), in.Dial()
-	found := make([]outcome, n)
-	parallel.Parts(n, func(from, to int) {
-		own := in.Apart(to-from < n)
-		for i, m := range g.Rated[from:to] {
-			found[from+i] = m.outcome(own, planned, g.Load)
-		}
-	})
-	parallel.Together(n,
-		func() { plan.Capacity = byID(g.Rated, func(i int) float64 { return g.Rated[i].Capacity }) },
-		func() { plan.Used = byID(g.Rated, func(i int) float64 { return found[i].used }) },
-		func() {
-			plan.PredictedAtCapacityMS = byID(g.Rated, func(i int) float64 { return found[i].atCapacityMS })
-		},
-		func() { plan.PredictedMS = byID(g.Rated, func(i int) float64 { return found[i].plannedMS }) },
-	)
-	for i, m := range g.Rated {
-		if !m.stays {
-			delete(plan.PredictedMS, m.ID)
+	n := len(g.Rated)
+	plan.Capacity = make(map[string]float64, n)
+	plan.Used = make(map[string]float64, n)
+	plan.PredictedMS = make(map[string]float64, n)
+	plan.PredictedAtCapacityMS = make(map[string]float64, n)
+	planned, dial := planned(in, g), in.Dial()
+	for _, m := range g.Rated {
+		plan.Capacity[m.ID], plan.Used[m.ID] = m.Capacity, m.used()
+		plan.PredictedAtCapacityMS[m.ID] = m.responseAt(in, full(planned, m), m.Capacity)
+		if m.stays {
+			plan.PredictedMS[m.ID] = m.responseAt(in, planned, in.following.Expected(m)*g.Load)
 		}
 		if m.MarginMS > 0 {
 			quell.Put(&plan.MarginMS, m.ID, m.MarginMS)
@@ -40,43 +31,11 @@ func explain(in *Input, g *Group, plan *quell.Plan) {
 		if name := m.limitedBy(in); name != "" {
 			quell.Put(&plan.Limiter, m.ID, name)
 		}
-		if found[i].cause != "" {
-			quell.Put(&plan.Cause, m.ID, found[i].cause)
-		}
-		if why := &found[i].blame; why.Code != "" {
-			plan.Reasons = append(plan.Reasons, *why)
+		if m.Bound().Measured > 0 {
+			m.blame(in, plan)
 		}
 		m.blameByClassifier(dial, plan)
 	}
-}
-
-// byID returns a map of the values of a list of instances.
-func byID(list []*Member, of func(i int) float64) map[string]float64 {
-	values := make(map[string]float64, len(list))
-	for i, m := range list {
-		values[m.ID] = of(i)
-	}
-	return values
-}
-
-// outcome is what the models say of an instance under the plan.
-type outcome struct {
-	used                    float64 // part of its capacity that it carries now
-	atCapacityMS, plannedMS float64
-	blame                   quell.Reason   // how neighbours slow it; without a code if they do not
-	cause                   quell.Resource // the resource in which they do
-}
-
-// outcome returns what the models say of an instance in a group, nil if that is no station, at the group's load.
-func (m *Member) outcome(in *Input, planned *Crowds, load float64) (o outcome) {
-	o.used, o.atCapacityMS = m.used(), m.responseAt(in, full(planned, m), m.Capacity)
-	if m.stays {
-		o.plannedMS = m.responseAt(in, planned, in.following.Expected(m)*load)
-	}
-	if m.Bound().Measured > 0 {
-		o.blame, o.cause = m.blame(in)
-	}
-	return o
 }
 
 // planned returns the group's size and use under the plan; nil if the models do not describe it as a station.
@@ -155,20 +114,24 @@ func noteUntold(in *Input, g *Group, plan *quell.Plan) {
 
 // noteSeverity records the instances' severity, for every policy that uses it.
 func noteSeverity(g *Group, plan *quell.Plan) {
-	plan.Severity = byID(g.Rated, func(i int) float64 { return g.Rated[i].Bound().Severity })
+	plan.Severity = make(map[string]float64, len(g.Rated))
+	for _, m := range g.Rated {
+		plan.Severity[m.ID] = m.Bound().Severity
+	}
 }
 
-// blame says how neighbours slow an instance, with the measured values that show it, and in which resource. It returns no reason if they do
-// not, and no resource if that may be chance.
-func (m *Member) blame(in *Input) (why quell.Reason, cause quell.Resource) {
+// blame reports how neighbours slow an instance, with the measured values that show it.
+func (m *Member) blame(in *Input, plan *quell.Plan) {
 	s, resource := m.Bound(), in.Contended[m.Binds].Resource
 	if s.Own > 0 && s.Supposed-s.Own < model.SignificantUse {
-		return why, "" // its own work is told apart
+		return // its own work is told apart
 	}
 	if s.Suspected() {
-		return Reason("suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
-			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.Supposed, resource), ""
+		AddReason(plan, "suspected", m.ID, "severity %.2f at own use %.3f: neighbours would take about %.3f of the %s. That is too little, or "+
+			"was seen too briefly, to tell it from chance; meanwhile it counts", s.Severity, s.Use, s.Supposed, resource)
+		return
 	}
+	quell.Put(&plan.Cause, m.ID, resource)
 	severity := "severity"
 	switch {
 	case s.held:
@@ -180,9 +143,9 @@ func (m *Member) blame(in *Input) (why quell.Reason, cause quell.Resource) {
 	if m.Binds > 0 {
 		amount = fmt.Sprintf(" of it, %.3f%s,", m.Capacity, in.Of(0))
 	}
-	return Reason("interference", m.ID,
+	AddReason(plan, "interference", m.ID,
 		"%s %.2f at own use %.3f: neighbours take about %.3f of the %s, so it can carry %.3f%s within %.0f ms%s",
-		severity, s.Severity, s.Use, s.Supposed, resource, s.Capacity, amount, in.Service.SLO.ThresholdMS(), m.alsoSlowed(in)), resource
+		severity, s.Severity, s.Use, s.Supposed, resource, s.Capacity, amount, in.Service.SLO.ThresholdMS(), m.alsoSlowed(in))
 }
 
 // alsoSlowed names the other resources in which neighbours slow the instance.

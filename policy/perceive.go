@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 )
 
 // perceive reads the snapshot, and fills gaps from the memory of its instances.
@@ -15,7 +14,7 @@ func perceive(in *Input, remembered map[string]*InstanceState, probed map[string
 	g := &Group{Members: make([]Member, n), Ready: make([]*Member, 0, n), Rated: make([]*Member, 0, n)}
 	g.Starting, g.Outstanding = in.Snapshot.Coming, in.Snapshot.Coming
 	senses, memories := make([]Sense, n*k), make([]InstanceState, n)
-	parallel.Each(n, func(i int) {
+	for i := range g.Members {
 		m := &g.Members[i]
 		m.Instance, m.Position, m.Senses, m.mem = &in.Snapshot.Instances[i], i, senses[i*k:(i+1)*k], &memories[i]
 		mem, known := remembered[m.ID]
@@ -25,7 +24,7 @@ func perceive(in *Input, remembered map[string]*InstanceState, probed map[string
 		m.Protected = in.protected[m.ID]
 		m.judgeStart(in, known)
 		m.perceive(in)
-	})
+	}
 	g.probed = g.doubtProber(in, probed)
 	used := g.used(in)
 	g.mixed = in.blend(used)

@@ -18,9 +18,5 @@ func Named(ids []string) string {
 }
 
 func AddReason(plan *quell.Plan, code, instance, format string, args ...any) {
-	plan.Reasons = append(plan.Reasons, Reason(code, instance, format, args...))
-}
-
-func Reason(code, instance, format string, args ...any) quell.Reason {
-	return quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)}
+	plan.Reasons = append(plan.Reasons, quell.Reason{Code: code, Instance: instance, Text: fmt.Sprintf(format, args...)})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy/guard"
 	"github.com/quellhq/quell/policy/ownwork"
@@ -97,7 +96,7 @@ func Remembered[M any](st *State) *M {
 // RememberedOf gives every member a copy of what the policy remembers of it. The policy may change these copies.
 func RememberedOf[M any](g *Group) {
 	copies := make([]M, len(g.Members))
-	parallel.Each(len(g.Members), func(i int) {
+	for i := range g.Members {
 		m := &g.Members[i]
 		if m.mem == nil { // a test made the member
 			m.mem = &InstanceState{}
@@ -106,7 +105,7 @@ func RememberedOf[M any](g *Group) {
 			copies[i] = *old
 		}
 		m.mem.Memory = &copies[i]
-	})
+	}
 }
 
 // MemoryOf returns the copy that RememberedOf gave a member: what the policy remembers of it. Without that call it panics.

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"math"
 
 	"github.com/quellhq/quell"
@@ -102,16 +101,6 @@ type queues struct {
 		size    float64
 		queue   *model.Queue
 	}
-}
-
-// Apart returns what a part of a decision may use: a copy, if other parts are made at the same time.
-func (in *Input) Apart(others bool) *Input {
-	if !others {
-		return in
-	}
-	own := *in
-	own.queues = queues{all: maps.Clone(in.queues.all)}
-	return &own
 }
 
 // Queue returns the table of a resource for a type of instance and a size of the group.

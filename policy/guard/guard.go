@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 )
 
 // Member is an instance that is ready, and stays.
@@ -126,7 +125,7 @@ func (gd *guarded) settle() []float64 {
 
 func (gd *guarded) settled(give eased) []Fraction {
 	list := make([]Fraction, len(gd.members))
-	parallel.Each(len(list), func(i int) {
+	for i := range gd.members {
 		m := &gd.members[i]
 		f := Fraction{m.Now, 0, 1}
 		switch {
@@ -145,7 +144,7 @@ func (gd *guarded) settled(give eased) []Fraction {
 			f.High = f.Want
 		}
 		list[i] = f
-	})
+	}
 	return list
 }
 
@@ -161,7 +160,7 @@ func (gd *guarded) ramp(m *Member) float64 {
 // fractions returns the policy's shares together with the bounds that the rules set when they are relaxed as give says.
 func (gd *guarded) fractions(give eased) []Fraction {
 	list, sizes := make([]Fraction, len(gd.members)), gd.sizes
-	parallel.Each(len(list), func(i int) {
+	for i := range gd.members {
 		m := &gd.members[i]
 		low, high := 0.0, 1.0
 		if step := gd.step(give) * sizes[i]; gd.base != nil && gd.step(give) < 1 {
@@ -169,7 +168,7 @@ func (gd *guarded) fractions(give eased) []Fraction {
 		}
 		low, high = gd.bound(m, gd.equal*sizes[i], low, high, give)
 		list[i] = Fraction{m.Want, low, high}
-	})
+	}
 	return list
 }
 

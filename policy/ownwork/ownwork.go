@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 )
 
 const (
@@ -86,11 +85,13 @@ func (u *consumed) cost() (per float64, known bool) {
 // the models know for a type of instance; 0: they do not.
 func Find(s *quell.Snapshot, before Costs, learned func(quell.Resource, string) float64) (*quell.Snapshot, Costs) {
 	was, is := make([]ByResource, len(s.Instances)), make([]ByResource, len(s.Instances))
-	parallel.Each(len(was), func(i int) { was[i] = before[s.Instances[i].ID] })
+	for i := range was {
+		was[i] = before[s.Instances[i].ID]
+	}
 	own := map[int]map[quell.Resource]float64{}
 	for _, list := range consumption(s) {
 		costs, after := costsOf(list), make([]Cost, len(list))
-		parallel.Each(len(list), func(k int) {
+		for k := range list {
 			u, now := &list[k], &after[k]
 			if last := *was[u.position].of(u.resource); last != nil {
 				*now = *last
@@ -99,9 +100,6 @@ func Find(s *quell.Snapshot, before Costs, learned func(quell.Resource, string) 
 				others, known := costs.of(u)
 				*now = now.after(u, others, known, learned(u.resource, u.in.Type))
 			}
-		})
-		for k := range list {
-			u, now := &list[k], &after[k]
 			*is[u.position].of(u.resource) = now
 			if now.isOwn() {
 				if own[u.position] == nil {

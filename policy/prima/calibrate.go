@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy"
 )
 
@@ -36,25 +35,17 @@ func calibrate(in *policy.Input, set Settings, g *policy.Group, plan *quell.Plan
 	if set.Calibrate == 0 {
 		return false
 	}
-	parallel.Each(len(g.Members), func(i int) { correctedResource(&g.Members[i], in) }) // also while it is not rated
-	raised := make([]*quell.Reason, len(g.Rated))
-	parallel.Parts(len(raised), func(from, to int) {
-		own := in.Apart(to-from < len(raised))
-		for i := from; i < to; i++ {
-			raised[i] = calibrateMember(g.Rated[i], own, set)
-		}
-	})
-	before := len(plan.Reasons)
-	for _, why := range raised {
-		if why != nil {
-			plan.Reasons = append(plan.Reasons, *why)
-		}
+	raised := false
+	for i := range g.Members {
+		correctedResource(&g.Members[i], in) // also while it is not rated
 	}
-	return len(plan.Reasons) > before
+	for _, m := range g.Rated {
+		raised = calibrateMember(m, in, set, plan) || raised
+	}
+	return raised
 }
 
-// calibrateMember returns why it raised the offset of an instance, nil if it did not.
-func calibrateMember(m *policy.Member, in *policy.Input, set Settings) *quell.Reason {
+func calibrateMember(m *policy.Member, in *policy.Input, set Settings, plan *quell.Plan) bool {
 	mem, threshold := instanceOf(m), in.Service.SLO.ThresholdMS()
 	by := correctedResource(m, in)
 	s := &m.Senses[by]
@@ -73,7 +64,7 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings) *quell.Re
 	if longest != by {
 		s.Severity = s.Measured
 		mem.correct(in.Contended[longest].Resource)
-		return nil
+		return false
 	}
 	confirm, near := set.Confirm, math.Abs(predicted-threshold) <= set.Calibrate*threshold
 	switch {
@@ -82,10 +73,10 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings) *quell.Re
 		confirm += farMissedFor
 	default:
 		mem.forgetCollected()
-		return nil
+		return false
 	}
 	if n == 0 || !mem.collect(latency, s.Use, n, confirm) {
-		return nil
+		return false
 	}
 	least, use := mem.CollectedMS, mem.CollectedUse
 	mem.forgetCollected()
@@ -93,11 +84,12 @@ func calibrateMember(m *policy.Member, in *policy.Input, set Settings) *quell.Re
 	offset := explaining(m, in, by, use, least)
 	s.Severity += mem.Offset
 	if least <= threshold || offset <= mem.Offset {
-		return nil
+		return false
 	}
 	mem.Offset, s.Severity = offset, s.Measured+offset
-	return new(policy.Reason("calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
-		m.ID, least, predicted, in.Of(by), s.Severity, s.Measured))
+	policy.AddReason(plan, "calibrated", m.ID, "%s measured %.1f ms where %.1f ms was predicted: taking its severity%s for %.2f, not %.2f",
+		m.ID, least, predicted, in.Of(by), s.Severity, s.Measured)
+	return true
 }
 
 // correctedResource returns the index of the resource whose severity is corrected. If it is no longer used, its correction is dropped.

@@ -9,7 +9,6 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 )
@@ -53,7 +52,9 @@ func decide(in *policy.Input, set Settings, g *policy.Group, st *policy.State) q
 	p.followBudget()
 	p.followReserve()
 	p.freshCapacity = p.fresh()
-	parallel.Each(len(g.Rated), func(i int) { rateMember(g.Rated[i], in) })
+	for _, m := range g.Rated {
+		rateMember(m, in)
+	}
 	p.followVisits()
 	p.sorted = p.bestFirst()
 	keepCredited(&set.Credits, p.sorted)

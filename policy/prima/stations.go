@@ -6,7 +6,6 @@ import (
 	"sort"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/model"
 	"github.com/quellhq/quell/policy"
 )
@@ -39,7 +38,9 @@ func (p *plan) stationWithin(of *model.Predictor) float64 {
 // bestFirst returns the rated instances by capacity.
 func (p *plan) bestFirst() []*policy.Member {
 	if p.stations != nil {
-		parallel.Each(len(p.group.Rated), func(i int) { p.stations.patient(p.group.Rated[i]) })
+		for _, m := range p.group.Rated {
+			p.stations.patient(m)
+		}
 	}
 	avoid(p)
 	if p.stations != nil {

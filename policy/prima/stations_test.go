@@ -2,8 +2,6 @@ package prima
 
 import (
 	"math"
-	"reflect"
-	"runtime"
 	"testing"
 
 	"github.com/quellhq/quell"
@@ -102,22 +100,6 @@ func TestNewcomersShareInAnOverload(t *testing.T) {
 		plan := pooledPlan(t, pooledModels(0.9, 0.9), s)
 		if got := plan.Weights[newcomer.ID]; math.Abs(got-c.share) > 0.05 {
 			t.Errorf("at a use of %.2f the newcomer gets %.3f, want %.3f: %+v", c.use, got, c.share, plan.Reasons)
-		}
-	}
-}
-
-// TestDecisionsDoNotDependOnProcessors makes decisions over as many instances as are divided among processors, on one and on several.
-func TestDecisionsDoNotDependOnProcessors(t *testing.T) {
-	for name, models := range map[string]*model.Models{"station": pooledModels(0.9, 0.8), "single": pooledModels(0, 0.8)} {
-		decide := func(processors int) []any {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
-			e, s, st := pooledEngine(t, models), together(3000, 0.4, 0.3, 0.4, 0.5), seenLong()
-			plan, st := e.Decide(s, st)
-			next, st := e.Decide(s, st)
-			return []any{plan, next, st}
-		}
-		if one, several := decide(1), decide(4); !reflect.DeepEqual(one, several) {
-			t.Errorf("%s: on four processors the decisions are others than on one", name)
 		}
 	}
 }

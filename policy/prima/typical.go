@@ -8,7 +8,6 @@ import (
 	"gonum.org/v1/gonum/floats"
 
 	"github.com/quellhq/quell"
-	"github.com/quellhq/quell/internal/parallel"
 	"github.com/quellhq/quell/policy"
 	"github.com/quellhq/quell/policy/divide"
 )
@@ -75,12 +74,11 @@ func (p *plan) forgetTypical() {
 // remember adds what each instance can carry now to its usual capacity.
 func (p *plan) remember() {
 	unit := p.unit()
-	parallel.Each(len(p.sorted), func(i int) {
-		m := p.sorted[i]
+	for _, m := range p.sorted {
 		if own := instanceOf(m); m.Fresh || own.Typical.N == 0 {
 			own.Typical = own.Typical.With(m.Carry/unit, p.set.Tolerance, p.set.Confirm)
 		}
-	})
+	}
 }
 
 // unit returns the divisor that makes capacities comparable over time. If requests begin to use more of another resource, the capacities
