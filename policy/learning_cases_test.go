@@ -159,3 +159,22 @@ func TestBimodalPercentile(t *testing.T) {
 		}
 	}
 }
+
+// TestModelsAreCompiledOncePerDecision holds that a decision begins with the models that the last one ended with, and that new readings make
+// new ones.
+func TestModelsAreCompiledOncePerDecision(t *testing.T) {
+	f := newFleet(t, 1, quell.Mean, 40*time.Millisecond, 4, 4, 1, 1, 1, 1)
+	f.load = 150
+	for range 20 {
+		f.step()
+	}
+	first, again := f.engine.ContendedAfter(f.st), f.engine.ContendedAfter(f.st)
+	f.step()
+	later := f.engine.ContendedAfter(f.st)
+	if &first[0] != &again[0] {
+		t.Error("the same models were compiled twice")
+	}
+	if &first[0] == &later[0] {
+		t.Error("after one more period the models are those of before")
+	}
+}
