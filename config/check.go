@@ -236,7 +236,11 @@ func checkCredentials(d *setting.Decoder, f *File) {
 func checkTokenFile(d *setting.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
-		d.Refuse(key, newToken+" > "+written+"; chmod 600 "+written, "%s %s", written, reason(err))
+		todo := newToken + " > " + written + "; chmod 600 " + written
+		if errors.Is(err, fs.ErrPermission) {
+			todo = "run this as the user to whom it belongs, or give it to the user that runs Quell"
+		}
+		d.Refuse(key, todo, "%s %s", written, reason(err))
 		return
 	}
 	checkPrivate(d, key, written, path)

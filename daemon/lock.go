@@ -4,10 +4,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
+	"github.com/quellhq/quell"
 	"github.com/quellhq/quell/config"
 	"github.com/quellhq/quell/internal/atomicfile"
 	"github.com/quellhq/quell/internal/lockfile"
@@ -17,7 +20,7 @@ import (
 // so two controllers with one folder would both get the lease. The lock ends with the process.
 func lockData(folder string) (release func() error, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("making the data folder: %w", err)
+		return nil, notOurs(folder, fmt.Errorf("making the data folder: %w", err))
 	}
 	path := filepath.Join(folder, "controller.lock")
 	release, err = lockfile.Take(path, 0o600)
@@ -25,10 +28,19 @@ func lockData(folder string) (release func() error, err error) {
 		return nil, fmt.Errorf("a controller runs already with the data folder %s: give this one another, or stop that one", folder)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("taking the data folder: %w", err)
+		return nil, notOurs(folder, fmt.Errorf("taking the data folder: %w", err))
 	}
 	atomicfile.LikeFolder(path) // root may have made it, for `quell release`
 	return release, nil
+}
+
+// notOurs adds what to do if the user that runs the controller may not write into the data folder.
+func notOurs(folder string, err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return &quell.UserError{Err: fmt.Errorf("%w: give the folder %s to the user that runs the controller, or name another one in data",
+			err, folder)}
+	}
+	return err
 }
 
 // holderOf names this controller in the lease. The name is the same after a restart, so that a controller that crashed can take its own

@@ -36,6 +36,9 @@ func budgetCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if s.Budget == nil && s.At.IsZero() {
+				return userErrorf("%s has made no decision yet, so no period was judged: ask again, or see quell status", s.Service)
+			}
 			if s.Budget == nil {
 				return userErrorf("%s keeps no error budget: set slo.target, for example to 99%% (docs/budget.md)", s.Service)
 			}
