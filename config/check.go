@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -236,11 +237,8 @@ func checkCredentials(d *setting.Decoder, f *File) {
 func checkTokenFile(d *setting.Decoder, key, written, path string) {
 	token, err := Token("", path)
 	if err != nil {
-		todo := newToken + " > " + written + "; chmod 600 " + written
-		if errors.Is(err, fs.ErrPermission) {
-			todo = "run this as the user to whom it belongs, or give it to the user that runs Quell"
-		}
-		d.Refuse(key, todo, "%s %s", written, reason(err))
+		text, todo := reason(err)
+		d.Refuse(key, cmp.Or(todo, newToken+" > "+written+"; chmod 600 "+written), "%s %s", written, text)
 		return
 	}
 	checkPrivate(d, key, written, path)
@@ -271,12 +269,12 @@ func exposed(path string) (mode fs.FileMode, exposed bool) {
 	return mode, mode&^allowed != 0
 }
 
-// reason is the text of an error about a file, without the file's name.
-func reason(err error) string {
+// reason is the text of an error about a file, without the file's name, and what to do about it, if that is known.
+func reason(err error) (text, todo string) {
 	if problems, ok := errors.AsType[setting.Problems](err); ok {
-		return problems[0].Text
+		return problems[0].Text, problems[0].Hint
 	}
-	return err.Error()
+	return err.Error(), ""
 }
 
 func checkTLSFiles(d *setting.Decoder, f *File, at string, t TLS) {
@@ -290,7 +288,8 @@ func checkTLSFiles(d *setting.Decoder, f *File, at string, t TLS) {
 		}
 		if _, err := yaml.ReadFile(c.path); err != nil {
 			whole = false
-			d.Refuse(c.key, "", "%s %s", f.values[c.key], reason(err))
+			text, todo := reason(err)
+			d.Refuse(c.key, todo, "%s %s", f.values[c.key], text)
 		}
 	}
 	if t.Key != "" && d.Sound(at+".key") {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
 	"unicode/utf8"
@@ -253,5 +254,9 @@ func unreadable(path string, err error) error {
 	if cause, ok := errors.AsType[*os.PathError](err); ok {
 		err = cause.Err
 	}
-	return &quell.UserError{Err: setting.Problems{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}}
+	p := setting.Problem{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}
+	if errors.Is(err, fs.ErrPermission) {
+		p.Hint = "give it to the user that runs this"
+	}
+	return &quell.UserError{Err: setting.Problems{p}}
 }
