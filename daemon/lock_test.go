@@ -15,7 +15,8 @@ import (
 func TestADataFolderOfAnotherUser(t *testing.T) {
 	for _, cause := range []error{fs.ErrPermission, syscall.EACCES, syscall.EROFS} {
 		err := notOurs("/srv/quell", fmt.Errorf("taking the data folder: %w", cause))
-		if _, mistake := errors.AsType[*quell.UserError](err); !mistake || !strings.Contains(err.Error(), "give the folder /srv/quell to the user") {
+		_, mistake := errors.AsType[*quell.UserError](err)
+		if !mistake || !strings.Contains(err.Error(), "give the folder /srv/quell to the user") {
 			t.Errorf("%v: %v", cause, err)
 		}
 	}

@@ -160,8 +160,7 @@ func TestBimodalPercentile(t *testing.T) {
 	}
 }
 
-// TestModelsAreCompiledOncePerDecision holds that a decision begins with the models that the last one ended with, and that new readings make
-// new ones.
+// A decision begins with the models that the last one ended with, and new readings make new ones.
 func TestModelsAreCompiledOncePerDecision(t *testing.T) {
 	f := newFleet(t, 1, quell.Mean, 40*time.Millisecond, 4, 4, 1, 1, 1, 1)
 	f.load = 150
