@@ -166,7 +166,7 @@ func (gd *guarded) fractions(give eased) []Fraction {
 		if step := gd.step(give) * sizes[i]; gd.base != nil && gd.step(give) < 1 {
 			low, high = math.Max(0, gd.base[i]-step), math.Min(1, gd.base[i]+step)
 		}
-		low, high = gd.bound(m, gd.equal*sizes[i], low, high, give)
+		low, high = gd.bound(m, gd.even(i), low, high, give)
 		list[i] = Fraction{m.Want, low, high}
 	}
 	return list
@@ -275,7 +275,7 @@ func (gd *guarded) reasonOfErrors(i int, m *Member) {
 		gd.reason("errors", m.ID, "%.1f%% of its requests fail: it gains no weight", m.Failed*100)
 	} else {
 		effect := "gains no weight"
-		if m.drawsMore(gd.equal * gd.sizes[i]) {
+		if m.drawsMore(gd.even(i)) {
 			effect = fmt.Sprintf("got %.2f of all, more than an even share, so it loses weight", *m.Share)
 		}
 		gd.reason("refused", m.ID, "it refuses %.1f%% of its requests (429, 503): it %s", m.Refused*100, effect)
@@ -290,7 +290,7 @@ func (gd *guarded) explain(list []Fraction, shares []float64, give eased) {
 		if m.Fixed != nil {
 			continue
 		}
-		if m.Failing && !give.errors && !m.Stale && want > gd.mostOfFailing(m, gd.equal*gd.sizes[i]) {
+		if m.Failing && !give.errors && !m.Stale && want > gd.mostOfFailing(m, gd.even(i)) {
 			gd.reasonOfErrors(i, m)
 		}
 		if ramp := gd.ramp(m); ramp < want && !give.slowStart {
